@@ -197,11 +197,11 @@ def test_a_root_that_was_given_to_one_application_is_its_alone(stage: Stage, hom
     for name in ("orders", "payments"):
         stage.application(name)
     outside = spec(home, sources=[files(f"{home}/elsewhere/in")], sql="SELECT value FROM f")
-    catalog.check_query(name="x", spec=outside, application="orders")
+    catalog.plan_query(name="x", spec=outside, application="orders")
     with pytest.raises(Invalid, match="is outside the data roots"):
-        catalog.check_query(name="x", spec=outside, application="payments")
+        catalog.plan_query(name="x", spec=outside, application="payments")
     with pytest.raises(Invalid, match="is outside the data roots"):
-        catalog.check_query(name="x", spec=outside)
+        catalog.plan_query(name="x", spec=outside)
 
 
 @pytest.mark.django_db
@@ -273,7 +273,7 @@ def test_another_application_of_a_deleted_ones_name_has_none_of_its_roots(
     stage.application("orders")
     outside = spec(home, sources=[files(f"{home}/elsewhere")], sql="SELECT value FROM f")
     with pytest.raises(Invalid, match="is outside the data roots"):
-        catalog.check_query(name="x", spec=outside, application="orders")
+        catalog.plan_query(name="x", spec=outside, application="orders")
 
 
 @pytest.mark.django_db

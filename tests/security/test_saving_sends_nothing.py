@@ -49,7 +49,7 @@ def test_a_refused_definition_reaches_no_broker(
     with pytest.raises(Invalid):
         catalog.create_query(name="x", spec=refused, application="kafkas", **now)
     with pytest.raises(Invalid):
-        catalog.check_query(name="x", spec=refused, application="kafkas")
+        catalog.plan_query(name="x", spec=refused, application="kafkas")
     assert not reached(listener)
 
 
@@ -75,7 +75,7 @@ def test_a_valid_one_asks_no_broker_that_nobody_has_allowed(
 ) -> None:
     stage.application("kafkas", master="local[4]", connectors=["kafka"])
     spec, now = _spec(listener), stage.now
-    catalog.check_query(name="x", spec=spec, application="kafkas")
+    catalog.plan_query(name="x", spec=spec, application="kafkas")
     query = catalog.create_query(name="x", spec=spec, application="kafkas", actor="ana", now=now)
     again = {**spec, "description": "again"}
     catalog.revise_query(query=query, spec=again, expected_revision=1, actor="ana", now=now)
@@ -119,10 +119,10 @@ def test_a_binding_for_the_host_allows_it_and_one_for_anywhere_does_not(
     stage.application("kafkas", master="local[4]", connectors=["kafka"])
     spec = _spec(listener)
     bind("file:jaas", "kafkas")
-    catalog.check_query(name="x", spec=spec, application="kafkas")
+    catalog.plan_query(name="x", spec=spec, application="kafkas")
     assert not reached(listener)
     bind("file:jaas", "kafkas", "127.0.0.1")
-    catalog.check_query(name="x", spec=spec, application="kafkas")
+    catalog.plan_query(name="x", spec=spec, application="kafkas")
     assert reached(listener)
 
 

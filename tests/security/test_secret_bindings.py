@@ -213,14 +213,14 @@ def test_a_secret_bound_for_a_broker_cannot_be_taken_elsewhere(
     bind("file:jaas", "orders", "broker:9092")
     trigger = {"trigger": {"kind": "processing_time", "interval": "5 seconds"}}
     fine = spec("broker:9092", **trigger)
-    catalog.check_query(name="x", spec=fine, application="orders")
+    catalog.plan_query(name="x", spec=fine, application="orders")
     if "sink" in changes:
         changes["sink"]["options"].pop("subscribe", None)
     with pytest.raises(Invalid) as refused:
-        catalog.check_query(name="x", spec={**fine, **changes}, application="orders")
+        catalog.plan_query(name="x", spec={**fine, **changes}, application="orders")
     assert [one.value for one in refused.value.problems] == ["file:jaas"]
     bind("file:jaas", "orders", "*")  # it was that guard alone
-    catalog.check_query(name="x", spec={**fine, **changes}, application="orders")
+    catalog.plan_query(name="x", spec={**fine, **changes}, application="orders")
 
 
 def test_an_applications_environment_needs_a_binding_for_anywhere(stage: Stage) -> None:

@@ -110,29 +110,34 @@ def check_deleted(request: Request, owner: Query | Application) -> None:
 
 def replace(
     request: Request, owner: Query | Application, sent: Spec, fixed: Spec, store: Store
-) -> None:
-    """Store a complete definition; fields in `fixed` are rejected if sent with another value."""
+) -> Any:
+    """Store a complete definition and return what `store` returns.
+
+    Fields in `fixed` are rejected if sent with another value.
+    """
     for name, value in fixed.items():
         if name in sent and sent[name] != value:
             way_out = "Delete this one and create another, or omit the field."
             raise invalid(name, sent[name], f"is {value} and cannot be changed.", way_out)
     number, _ = _newest(owner)
     named = check_if_match(request, owner, number)
-    store(spec=sent["spec"], expected_revision=number if named else None)
+    return store(spec=sent["spec"], expected_revision=number if named else None)
 
 
-def patch(request: Request, owner: Query | Application, part: Spec, store: Store) -> None:
-    """Merge a part into the newest definition; with If-Match, only if it is the specified one."""
+def patch(request: Request, owner: Query | Application, part: Spec, store: Store) -> Any:
+    """Merge a part into the newest definition and return what `store` returns.
+
+    With If-Match, this is done only if the newest definition is the specified one.
+    """
     for attempt in range(1, ATTEMPTS + 1):
         number, spec = _newest(owner)
         named = check_if_match(request, owner, number, required=False)
         try:
-            store(spec=settled(merged(spec, part), spec), expected_revision=number)
+            return store(spec=settled(merged(spec, part), spec), expected_revision=number)
         except StaleRevision:
             if named or attempt == ATTEMPTS:
                 raise
-        else:
-            return
+    raise AssertionError("the loop returns or raises")
 
 
 def merged(target: Any, part: Any) -> Any:

@@ -1,8 +1,7 @@
 """A dry run of a definition: it is validated as if it were being saved, and nothing is written."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from django.db import transaction
 from drf_spectacular.types import OpenApiTypes
@@ -13,8 +12,8 @@ from rest_framework.response import Response
 from queries.api.base import ApiView
 from queries.api.derived import Body, described
 from queries.api.manifests.bodies import FieldChangeBody, SkippedCheckBody
-from queries.domain.manifests.plans import Outcome, differences
-from queries.domain.validation.skipped import Skip
+from queries.domain.manifests.plans import Outcome
+from queries.services.definitions.catalog import Save
 
 DRY_RUN = OpenApiParameter(
     "dry_run", OpenApiTypes.BOOL, description="Return what would change, without writing anything."
@@ -61,36 +60,8 @@ def undone(view: ApiView) -> Iterator[None]:
             transaction.set_rollback(True)
 
 
-def would_create(skipped: Sequence[Skip] = ()) -> Response:
-    """Return a response that reports that a new definition would be created."""
-    return _answer(Outcome.CREATED, (), skipped)
-
-
-class Trial:
-    """Validate a definition and record the differences, in place of the function that stores it."""
-
-    def __init__(
-        self, before: dict[str, Any], check: Callable[..., Any], normal: Callable[..., Any]
-    ) -> None:
-        self._before, self._check, self._normal = before, check, normal
-        self._changes: Any = ()
-        self._skipped: Sequence[Skip] = ()
-
-    def __call__(self, *, spec: dict[str, Any], expected_revision: int | None) -> None:
-        """Validate the definition; raise `Invalid` as a save would."""
-        checked = self._check(spec=spec)
-        self._skipped = checked.skipped if checked is not None else ()
-        self._changes = differences(
-            {"spec": self._normal(self._before)}, {"spec": self._normal(spec)}
-        )
-
-    def answer(self) -> Response:
-        """Return the response that reports what would change."""
-        outcome = Outcome.CHANGED if self._changes else Outcome.UNCHANGED
-        return _answer(outcome, self._changes, self._skipped)
-
-
-def _answer(outcome: Outcome, changes: Any, skipped: Sequence[Skip]) -> Response:
-    found = {"outcome": outcome, "changes": changes, "not_checked": skipped}
-    body = TrialBody({"dry_run": True, **found})
-    return Response(body.data, status=200)
+def would_save(save: Save) -> Response:
+    """Return a response that reports what a save would change."""
+    item = save.item
+    found = {"outcome": item.outcome, "changes": item.changes, "not_checked": item.checked.skipped}
+    return Response(TrialBody({"dry_run": True, **found}).data, status=200)

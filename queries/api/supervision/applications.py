@@ -23,7 +23,6 @@ from queries.models.applications import Application
 from queries.models.history import Operation
 from queries.roles import DEFINE
 from queries.selectors.access.teams import team_for_new
-from queries.selectors.manifests.states import normal_application
 from queries.selectors.supervision import applications
 from queries.selectors.supervision.drift import pool_form
 from queries.services.definitions import catalog, repeated_creates
@@ -79,17 +78,16 @@ class ApplicationView(DefinitionView):
         if definitions.is_new(self.request):
             return self._create(sent, name)
         row = applications.application(name)
-        store = self._store(row)
-        definitions.replace(self.request, row, sent, {"name": row.name}, store)
-        return store.answer() if isinstance(store, trials.Trial) else _answer(name)
+        fixed = {"name": row.name}
+        saved = definitions.replace(self.request, row, sent, fixed, self._store(row))
+        return trials.would_save(saved) if trials.is_dry(self) else _answer(name)
 
     @changes("patch_application", ApplicationBody, inputs.ApplicationMerge)
     def patch(self, sent: Sent, name: str) -> Response:
         """Merge a part into the newest definition; If-Match is optional."""
         row = applications.application(name)
-        store = self._store(row)
-        definitions.patch(self.request, row, sent["spec"], store)
-        return store.answer() if isinstance(store, trials.Trial) else _answer(name)
+        saved = definitions.patch(self.request, row, sent["spec"], self._store(row))
+        return trials.would_save(saved) if trials.is_dry(self) else _answer(name)
 
     def _create(self, sent: Sent, name: str) -> Response:
         """Create the application with this URL."""
@@ -100,13 +98,11 @@ class ApplicationView(DefinitionView):
         return _create(self, {"team": "", **sent, "name": name})
 
     def _store(self, row: Application) -> Any:
-        """Return the function that stores a definition, or that only validates it."""
-        if not trials.is_dry(self):
-            return partial(catalog.revise_application, application=row, **self.author)
-        python = self.author["python"]
-        check = partial(catalog.check_application, application=row, python=python)
-        newest = row.revisions.order_by("-number")[0].spec
-        return trials.Trial(newest, check, normal_application)
+        """Return the function that stores a definition, or that only plans it."""
+        if trials.is_dry(self):
+            python = self.author["python"]
+            return partial(catalog.plan_application, application=row, python=python)
+        return partial(catalog.revise_application, application=row, **self.author)
 
     @answers("delete_application", None, role=DEFINE, parameters=[IF_MATCH, trials.DRY_RUN])
     def delete(self, name: str) -> None:
@@ -246,9 +242,7 @@ class PoolView(ApiView):
 def _create(view: ApiView, sent: Sent) -> Response:
     sent["team"] = team_for_new(view.request.user, sent["team"])
     if trials.is_dry(view):
-        python = view.author["python"]
-        catalog.check_new_application(name=sent["name"], spec=sent["spec"], python=python)
-        return trials.would_create()
+        return trials.would_save(catalog.plan_application(**sent, python=view.author["python"]))
     return _answer(catalog.create_application(**sent, **view.author).name, new=True)
 
 

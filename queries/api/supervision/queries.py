@@ -28,7 +28,6 @@ from queries.roles import DEFINE
 from queries.selectors.access.teams import team_of_new_query
 from queries.selectors.definitions import definitions
 from queries.selectors.failures import failures
-from queries.selectors.manifests.states import normal_query
 from queries.selectors.newest import param_defaults
 from queries.selectors.query_lines import QueryLine, query_line, query_lines
 from queries.selectors.supervision import runs
@@ -92,7 +91,7 @@ class QueriesView(ApiView):
         same = repeated_creates.same_query(self.request.user, sent)
         if same is not None:
             if trials.requires_check(self):
-                catalog.refuse_unchecked(same)
+                repeated_creates.refuse_unchecked(same)
             return _answer(same.name, self)
         return _create(self, sent)
 
@@ -113,17 +112,15 @@ class QueryView(changes.DefinitionView):
         row = definitions.query(name)
         held = row.checkpoints.filter(retired_at=None).values_list("location", flat=True)
         fixed = {"name": row.name, "application": row.application.name, "checkpoint": held[0]}
-        store = self._store(row)
-        changes.replace(self.request, row, sent, fixed, store)
-        return store.answer() if isinstance(store, trials.Trial) else _answer(name, self)
+        saved = changes.replace(self.request, row, sent, fixed, self._store(row))
+        return trials.would_save(saved) if trials.is_dry(self) else _answer(name, self)
 
     @changes.changes("patch_query", QueryBody, inputs.QueryMerge)
     def patch(self, sent: Sent, name: str) -> Response:
         """Merge a part into the newest definition; If-Match is optional."""
         row = definitions.query(name)
-        store = self._store(row)
-        changes.patch(self.request, row, sent["spec"], store)
-        return store.answer() if isinstance(store, trials.Trial) else _answer(name, self)
+        saved = changes.patch(self.request, row, sent["spec"], self._store(row))
+        return trials.would_save(saved) if trials.is_dry(self) else _answer(name, self)
 
     def _create(self, sent: Sent, name: str) -> Response:
         """Create the query with this URL."""
@@ -135,14 +132,11 @@ class QueryView(changes.DefinitionView):
         return _create(self, new)
 
     def _store(self, row: Query) -> Any:
-        """Return the function that stores a definition, or that only validates it."""
-        if not trials.is_dry(self):
-            how = {**self.author, "require_checked": trials.requires_check(self)}
-            return partial(catalog.revise_query, query=row, **how)
-        how = {"python": self.author["python"], "require_checked": trials.requires_check(self)}
-        check = partial(catalog.check_query, name=row.name, query=row, **how)
-        newest = row.revisions.order_by("-number")[0].spec
-        return trials.Trial(newest, check, normal_query)
+        """Return the function that stores a definition, or that only plans it."""
+        how: dict[str, Any] = {"query": row, "require_checked": trials.requires_check(self)}
+        if trials.is_dry(self):
+            return partial(catalog.plan_query, **how, python=self.author["python"])
+        return partial(catalog.revise_query, **how, **self.author)
 
     @answers("delete_query", None, role=DEFINE, parameters=[changes.IF_MATCH, trials.DRY_RUN])
     def delete(self, name: str) -> None:
@@ -259,12 +253,10 @@ class QueryFailuresView(ApiView):
 
 def _create(view: ApiView, sent: Sent) -> Response:
     sent["team"] = team_of_new_query(view.request.user, sent["application"], sent["team"])
-    require: dict[str, Any] = {"require_checked": trials.requires_check(view)}
+    sent["require_checked"] = trials.requires_check(view)
     if trials.is_dry(view):
-        asked = {name: held for name, held in sent.items() if name != "team"}
-        checked = catalog.check_query(**asked, python=view.author["python"], **require)
-        return trials.would_create(checked.skipped)
-    return _answer(catalog.create_query(**sent, **view.author, **require).name, view, new=True)
+        return trials.would_save(catalog.plan_query(**sent, python=view.author["python"]))
+    return _answer(catalog.create_query(**sent, **view.author).name, view, new=True)
 
 
 def _answer(name: str, view: ApiView, *, new: bool = False) -> Response:

@@ -24,7 +24,8 @@ Key = tuple[Kind, str]
 class Present:
     """Existing rows by name, and their related rows by id."""
 
-    as_of: int = 0  # the newest Transition: later ones show definitions changed since
+    #: The newest Transition: later ones show definitions changed since. None: that does not matter.
+    as_of: int | None = None
     applications: dict[str, Application] = field(default_factory=dict)
     application_revisions: dict[int, ApplicationRevision] = field(default_factory=dict)
     pools: dict[int, list[SchedulerPool]] = field(default_factory=dict)
@@ -50,17 +51,19 @@ class Present:
         return ApplicationSpec.model_validate(self.application_revisions[row.pk].spec)
 
 
-def look_up(manifests: Iterable[Manifest], *, owner: str) -> Present:
-    """Return the existing objects that manifests name, and those of an owner."""
+def look_up(manifests: Iterable[Manifest], *, owner: str | None = None) -> Present:
+    """Return the existing objects that manifests name, and those of an owner.
+
+    Without an owner, only what defines applications and queries is read.
+    """
     # Read first: a later Transition shows changes made while we read.
-    newest = Transition.objects.order_by("-pk").values_list("pk", flat=True).first()
-    found = Present(as_of=newest or 0)
+    found = Present(as_of=None if owner is None else newest_transition())
     named: dict[Kind, set[str]] = {kind: set() for kind in Kind}
     for one in manifests:
         named[one.kind].add(one.name)
         if one.application:
             named[Kind.APPLICATION].add(one.application)
-    owned = list(_managed(Q(owner=owner)))
+    owned = [] if owner is None else list(_managed(Q(owner=owner)))
     # Queries started by a script have a "/" in their name, which manifest names cannot have.
     queries = Query.objects.filter(archived_at=None, name__in=named[Kind.QUERY])
     found.queries = {row.name: row for row in queries.select_related("application__team")}
@@ -76,11 +79,16 @@ def look_up(manifests: Iterable[Manifest], *, owner: str) -> Present:
     for held in owned:
         if held.application is not None:
             found.applications.setdefault(held.application.name, held.application)
+    _fill(found)
+    if owner is None:
+        return found
+    used = Checkpoint.objects.filter(query__in=list(found.query_revisions)).order_by("-pk")
+    for pk, location in used.values_list("query", "location"):
+        found.locations.setdefault(pk, []).append(location)
     rules = AlertRule.objects.filter(
         Q(name__in=named[Kind.ALERT_RULE]) | Q(managed__owner=owner)
     ).prefetch_related("channels", "escalate_to")
     found.rules = {row.name: row for row in rules}
-    _fill(found)
     mine = Q(query__in=[row.pk for row in found.queries.values()])
     mine |= Q(application__in=[row.pk for row in found.applications.values()])
     mine |= Q(rule__in=[row.pk for row in found.rules.values()])
@@ -94,9 +102,6 @@ def _fill(found: Present) -> None:
     found.pools = pools_of(ids)
     queries = [row.pk for row in found.queries.values()]
     found.query_revisions = newest_revisions(queries)
-    used = Checkpoint.objects.filter(query__in=queries).order_by("-pk")
-    for query, location in used.values_list("query", "location"):
-        found.locations.setdefault(query, []).append(location)
 
 
 def key_of(row: Managed) -> Key:
@@ -119,6 +124,27 @@ def _managed(which: Q) -> Iterable[Managed]:
     return rows.select_related(*related)
 
 
-def changed_since(as_of: int) -> bool:
-    """Return whether any definition has changed since `as_of`."""
-    return Transition.objects.filter(pk__gt=as_of, subject="definition").exists()
+def newest_transition() -> int:
+    """Return the id of the newest Transition; 0 if there is none."""
+    return Transition.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+
+
+def changed_since(found: Present, *, creates: bool) -> bool:
+    """Return whether one of these definitions has changed, or was deleted, since it was read.
+
+    The other queries of their applications belong to them: they share its cores. A plan that
+    creates objects also depends on all others created since, which may take its names and
+    locations.
+    """
+    if found.as_of is None:
+        return False
+    applications = [row.pk for row in found.applications.values()]
+    touched = Q(application__in=applications)
+    if creates:
+        touched |= Q(before="")
+    later = Transition.objects.filter(touched, pk__gt=found.as_of, subject="definition")
+    gone = Q(archived_at__isnull=False)
+    queries = Query.objects.filter(gone, pk__in=[row.pk for row in found.queries.values()])
+    hosts = Application.objects.filter(gone, pk__in=applications)
+    ids = [rows.order_by().values("pk") for rows in (later, queries, hosts)]
+    return ids[0].union(*ids[1:], all=True).exists()

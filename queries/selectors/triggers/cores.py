@@ -48,13 +48,13 @@ def cores_beside(application: Application, *, but: int | None) -> dict[str, int]
     """
     living = Query.objects.filter(application=application, archived_at=None).exclude(pk=but or 0)
     queries = dict(living.values_list("pk", "name"))
-    spec = newest_application_spec(application)
-    found = {}
+    spec, found = None, {}
     for pk, revision in newest_revisions(list(queries)).items():
         if revision.spec.get("trigger", {}).get("kind") not in HOLDING_TRIGGERS:
             continue
         parsed = parsed_or_none(revision.spec)
         if parsed is not None:
+            spec = spec or newest_application_spec(application)
             looked_up = known_partitions(pk, revision.spec)
             ground = ground_of(parsed, spec, host_cores=None, partitions=looked_up, beside={})
             found[queries[pk]] = held(parsed, ground)

@@ -80,7 +80,7 @@ def request_clone(
     }
     stays = application in ("", query.application.name)  # elsewhere, its driver must load it first
     insist_query(python, parsed(spec), query if stays else None)
-    catalog.check_query(**definition, checkpoint=location, python=True)
+    catalog.plan_query(**definition, checkpoint=location, python=True)
     copied = taken if isinstance(taken, Checkpoint) else taken.checkpoint
     arguments = {
         **definition,

@@ -11,11 +11,10 @@ from queries.domain.states import Desired, Phase
 from queries.domain.validation.joining import kind_problem
 from queries.models.access.teams import Team
 from queries.models.applications import Application
-from queries.roles import WRITE_PYTHON, may
 from queries.selectors.access.teams import team_for_new
 from queries.selectors.manifests import states
 from queries.selectors.manifests.present import Present
-from queries.services.definitions.code_rights import insist_application_form
+from queries.services.definitions.code_rights import insist_application
 from queries.services.definitions.drafts import application_form
 from queries.services.definitions.items import SetItem, below_spec
 
@@ -54,9 +53,16 @@ class Teams:
             item.team = self.known[name]
 
 
-def plan_applications(items: list[SetItem], present: Present, *, user: Any) -> dict[str, Host]:
-    """Compare and validate applications; return both those in the set and existing ones."""
-    python, teams = may(user, WRITE_PYTHON), Teams(user)
+def plan_applications(
+    items: list[SetItem], present: Present, *, python: bool, user: Any = None
+) -> dict[str, Host]:
+    """Compare and validate applications; return both those in the set and existing ones.
+
+    `python` says whether the author may write Python. Without a user, an application is saved
+    alone: the caller has checked the other rights and chosen the team, and everything that is wrong
+    with its definition is reported, even if it does not change.
+    """
+    teams = Teams(user)
     hosts = {
         name: Host(
             name,
@@ -67,22 +73,25 @@ def plan_applications(items: list[SetItem], present: Present, *, user: Any) -> d
         for name, row in present.applications.items()
     }
     for item in items:
-        _compare(item, present)
-        before = hosts[item.name].form if item.name in hosts else None
-        form = _validated(item, before)
+        row = item.application
+        spec = _compare(item, row, present)
+        before = hosts[item.name].form if row is not None else None
+        form = before
+        if item.is_new or item.spec_differs or user is None:
+            form = _validated(item, spec, before)
         if form is not None:
-            insist_application_form(python, before, form)
-        if item.is_new:
+            insist_application(python, before, form)
+        if item.is_new and user is not None:
             teams.of(item)
-        row = present.applications.get(item.name)
         pools = states.pools_of_state(item.after)
         known = form or before or ApplicationSpec()
         hosts[item.name] = Host(item.name, known, pools, row, bool(item.problems))
     return hosts
 
 
-def _compare(item: SetItem, present: Present) -> None:
-    manifest, row = item.manifest, present.applications.get(item.name)
+def _compare(item: SetItem, row: Application | None, present: Present) -> dict[str, Any]:
+    """Compare an application with the existing one; return its definition without pools."""
+    manifest = item.manifest
     assert manifest is not None
     spec = manifest.spec
     if row is not None:
@@ -104,13 +113,13 @@ def _compare(item: SetItem, present: Present) -> None:
     if manifest.desired != (script.desired if script is not None else Desired.STOPPED):
         item.desired = manifest.desired
     item.compare()
+    return spec
 
 
-def _validated(item: SetItem, before: ApplicationSpec | None) -> ApplicationSpec | None:
-    """Return the form of a new or changed definition, and record its problems."""
-    if not item.is_new and not item.spec_differs:
-        return before
-    spec = {name: held for name, held in item.after["spec"].items() if name != "pools"}
+def _validated(
+    item: SetItem, spec: dict[str, Any], before: ApplicationSpec | None
+) -> ApplicationSpec | None:
+    """Return the form of a definition, and record its problems."""
     form, problems = application_form(spec, item.name)
     item.problems += below_spec(problems)
     item.application_form = form

@@ -1,121 +1,123 @@
-"""Validate definitions and store them as immutable revisions, completely or not at all."""
+"""Save single definitions: each save is a set of one, planned and written like a set.
 
-from collections.abc import Iterable
-from dataclasses import replace
+A definition is planned outside the transaction, which then only checks that none of the objects
+that it touches has changed, and writes. Otherwise, it is planned again under the lock, with the
+answers of Spark's parser and the brokers that are there already.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from django.db import transaction
 
 from controlplane.nudge import changed
 from headgate_ground.masking import unmask
 from queries.domain.definitions import parsing
-from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Conflict, Invalid, NotAllowed, Problem, StaleRevision
+from queries.domain.manifests.forms import Kind, Manifest
 from queries.domain.reasons import Because, Detail
-from queries.domain.validation import query_rules
-from queries.domain.validation.joining import kind_problem
-from queries.domain.validation.skipped import Skip, unchecked_sql
+from queries.domain.validation.query_rules import name_problems
 from queries.models.access.teams import Team
-from queries.models.applications import (
-    Application,
-    ApplicationRevision,
-    SchedulerPool,
-)
+from queries.models.applications import Application, ApplicationRevision, SchedulerPool
 from queries.models.definitions import Query, QueryRevision
-from queries.models.installation import Installation
+from queries.selectors.manifests import states
+from queries.selectors.manifests.present import Present, look_up, newest_transition
 from queries.services.code.git_refs import resolved
-from queries.services.definitions.code_rights import insist_application, insist_query
-from queries.services.definitions.definition_rows import (
-    DefinitionRows,
-    checked_columns,
-    pool_text,
-    record_definition,
+from queries.services.definitions.application_plans import plan_applications
+from queries.services.definitions.definition_rows import pool_text, record_definition
+from queries.services.definitions.items import SetItem
+from queries.services.definitions.query_plans import (
+    look_for_orphans,
+    plan_queries,
+    refuse_unchecked,
 )
-from queries.services.definitions.drafts import (
-    Checked,
-    QueryDraft,
-    application_form,
-    conf_around,
-    kind_of,
-    orphaned_queries,
-    stranded_queries,
+from queries.services.definitions.writing import (
+    DefinitionWriter,
+    StalePlan,
+    one_at_a_time,
+    writing,
 )
-from queries.services.definitions.sql_check import ask_spark
 from queries.services.scripts.discovered import refuse_discovered
 
+R = TypeVar("R", Query, Application)
+V = TypeVar("V", QueryRevision, ApplicationRevision)
 
-def create_application(
+#: The part of a manifest that contains a field; a definition's own fields have none.
+_MANIFEST_PART = re.compile(r"^(?:spec|metadata)\.")
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """A definition that can be saved, and the existing objects that it touches."""
+
+    item: SetItem
+    present: Present
+
+
+def plan_application(
     *,
-    name: str,
     spec: dict[str, Any],
-    actor: str,
-    now: datetime,
-    own: bool = False,
+    name: str = "",
+    application: Application | None = None,
     team: Team | None = None,
+    expected_revision: int | None = None,
     python: bool = False,
-) -> Application:
-    """Create an application with revision 1; without a team, it belongs to everyone.
+    earlier: SetItem | None = None,
+) -> Save:
+    """Plan a new application, or a change to `application`, without writing.
 
-    `python` says whether the actor may write Python, here and below; without it, a definition that
-    contains code raises `Forbidden`. Raises `Invalid` with every problem found.
+    A new one without a team belongs to everyone. `python` says whether the actor may write Python,
+    here and below; without it, a definition that contains code raises `Forbidden`. `earlier` is the
+    result of an earlier plan, whose slow look-ups are used again. Raises `Invalid` with every
+    problem found, and `StaleRevision` if `expected_revision` is not the newest.
     """
-    spec = _at_commit(spec, python)
-    with transaction.atomic():
-        one_at_a_time()
-        form = _new_application(name, spec, python)
-        rows = DefinitionRows(actor=actor, now=now)
-        made = rows.application(name, form, own=own, team=team)
-        rows.insert()
-        changed(f"application:{made.pk}")
-        return made
+    row = newest = None
+    sent = _at_commit(spec, python, earlier)
+    manifest = Manifest(Kind.APPLICATION, application.name if application else name, sent, {})
+    present = look_up([manifest])
+    if application is not None:
+        row = _living(application, present.applications)
+        newest = _newest(present.application_revisions[row.pk], expected_revision)
+        manifest = replace(
+            manifest,
+            spec=unmask(sent, before=newest.spec),
+            labels=row.labels,
+            pools=tuple(states.pools_of_state(present.application_state(row)).values()),
+        )
+    manifest = replace(manifest, spec=states.normal_application(manifest.spec))
+    item = SetItem("", Kind.APPLICATION, manifest.name, manifest, row, is_new=row is None)
+    item.application_spec, item.team, item.newest = sent, team, newest
+    if row is None:
+        taken = name in present.applications
+        item.problems += name_problems(name, taken=taken, what="application")
+    hosts = plan_applications([item], present, python=python)
+    look_for_orphans([item], [], present, hosts, alone=True)
+    _refuse(item.problems)
+    return Save(item, present)
 
 
-def revise_application(
-    *,
-    application: Application,
-    spec: dict[str, Any],
-    expected_revision: int | None,
-    actor: str,
-    now: datetime,
-    python: bool = False,
-) -> ApplicationRevision:
-    """Add a revision; raise `StaleRevision` if `expected_revision` is not the newest.
+def create_application(*, actor: str, now: datetime, **definition: Any) -> Application:
+    """Create an application with revision 1; see `plan_application`."""
+    # Nothing else can make it stale: a unique name is all that it takes.
+    made = _write(partial(plan_application, **definition), actor, now, None).row
+    assert isinstance(made, Application)
+    return made
+
+
+def revise_application(*, actor: str, now: datetime, **definition: Any) -> ApplicationRevision:
+    """Add a revision; see `plan_application`.
 
     The running driver keeps the revision it was launched with; the next launch uses the newest. If
     the spec equals the newest revision, that revision is returned and none is added.
     """
-    spec = _at_commit(spec, python)
-    with transaction.atomic():
-        one_at_a_time()
-        _refuse_archived(Application.objects.get(pk=application.pk))
-        newest = application.revisions.order_by("-number")[0]
-        _refuse_stale(newest.number, expected_revision)
-        form = _revised_application(application, unmask(spec, before=newest.spec), python)
-        after = parsing.as_json(form)
-        if after == newest.spec:
-            return newest
-        rows, number = DefinitionRows(actor=actor, now=now), newest.number + 1
-        revision = rows.application_revision(application, number, after)
-        rows.moved(application, None, f"revision {newest.number}", f"revision {number}")
-        rows.insert()
-        changed(f"application:{application.pk}")
-        return revision
-
-
-def check_new_application(*, name: str, spec: dict[str, Any], python: bool = False) -> None:
-    """Validate a new application without writing; raises `Invalid`."""
-    _new_application(name, _at_commit(spec, python), python)
-
-
-def check_application(
-    *, application: Application, spec: dict[str, Any], python: bool = False
-) -> None:
-    """Validate a change to an application without writing; raises `Invalid`."""
-    newest = application.revisions.order_by("-number")[0]
-    spec = _at_commit(spec, python)
-    _revised_application(application, unmask(spec, before=newest.spec), python)
+    plan = partial(plan_application, **definition)
+    made = _write(plan, actor, now, newest_transition()).newest
+    assert isinstance(made, ApplicationRevision)
+    return made
 
 
 def save_pool(
@@ -124,7 +126,8 @@ def save_pool(
     """Create or change a pool by name; this takes effect with the application's next driver."""
     pool = parsing.parse_pool(spec)
     with transaction.atomic():
-        _refuse_archived(application)
+        if application.archived_at is not None:
+            raise NotAllowed(f"{application} has been deleted.", way_out="Create it again.")
         before = application.pools.filter(name=pool.name).first()
         row, _ = SchedulerPool.objects.update_or_create(
             application=application,
@@ -159,211 +162,135 @@ def delete_pool(*, pool: SchedulerPool, actor: str, now: datetime) -> None:
         pool.delete()
 
 
-def create_query(
+def plan_query(
     *,
-    name: str,
     spec: dict[str, Any],
-    actor: str,
-    now: datetime,
+    name: str = "",
+    query: Query | None = None,
     application: str = "",
     application_spec: dict[str, Any] | None = None,
     checkpoint: str = "",
     team: Team | None = None,
-    python: bool = False,
-    require_checked: bool = False,
-) -> Query:
-    """Create a query with revision 1, its checkpoint row and, if needed, its own application.
-
-    All rows are written in one transaction. Unless `application` is given, the query gets its own
-    application, created with `application_spec` or the defaults, for `team`. An empty `checkpoint`
-    means `file://CHECKPOINTS_DIR/NAME`, with a number appended if an archived query left files
-    there. Raises `Invalid` with every problem found (name taken, checkpoint held or nested, naming
-    the holder, …), and with `require_checked` if its SQL could not be checked.
-    """
-    application_spec = _own_at_commit(application_spec, python)
-    parsed = ask_spark(spec, *conf_around(None, application, application_spec))
-    drafted = partial(
-        QueryDraft, name, spec, application, application_spec, checkpoint, parsed=parsed
-    )
-    seen = drafted().seen  # by the brokers, asked before the transaction
-    with transaction.atomic():
-        one_at_a_time()
-        draft = drafted(seen=seen)
-        _insist(python, draft)
-        _refuse(draft.problems)
-        _refuse_unchecked(require_checked, draft.checked.skipped)
-        assert draft.form is not None, "a draft without problems has a form"
-        rows, own = DefinitionRows(actor=actor, now=now), draft.application_form
-        host = draft.host or rows.application(draft.host_name, own, own=True, team=team)
-        columns = checked_columns(draft.checked)
-        place: dict[str, Any] = {"location": draft.location, "by_default": not checkpoint}
-        query = rows.query(name, host, draft.form, columns, **place)
-        rows.insert()
-        changed(f"query:{query.pk}", f"application:{host.pk}")
-        return query
-
-
-def revise_query(
-    *,
-    query: Query,
-    spec: dict[str, Any],
-    expected_revision: int | None,
-    actor: str,
-    now: datetime,
+    expected_revision: int | None = None,
     gap_accepted: bool = False,
     python: bool = False,
     require_checked: bool = False,
-) -> QueryRevision:
-    """Add a revision, used from the next start or restart; see `revise_application`.
+    earlier: SetItem | None = None,
+) -> Save:
+    """Plan a new query, or a change to `query`, without writing; see `plan_application`.
 
+    Unless `application` is given, a new query gets its own application, created with
+    `application_spec` or the defaults, for `team`. An empty `checkpoint` means
+    `file://CHECKPOINTS_DIR/NAME`, with a number appended if an archived query left files there.
     Switching async progress tracking off while the offset log has a gap raises `Invalid`, unless
     `gap_accepted` is set: the operation that switches it off safely sets this to restore a
     definition. `require_checked` raises `Invalid` if the SQL could not be checked.
     """
-    refuse_discovered(query)
-    before = query.revisions.order_by("-number")[0]
-    known = unmask(spec, before=before.spec)
-    parsed = None if known == before.spec else ask_spark(known, *conf_around(query, "", None))
-    drafted = partial(QueryDraft, query.name, query=query, parsed=parsed)
-    seen = drafted(known).seen  # by the brokers, asked before the transaction
-    with transaction.atomic():
-        one_at_a_time()
-        _refuse_archived(Query.objects.get(pk=query.pk))
-        newest = query.revisions.order_by("-number")[0]
-        _refuse_stale(newest.number, expected_revision)
-        spec = unmask(spec, before=newest.spec)
-        draft = drafted(spec, newest=None if gap_accepted else newest, seen=seen)
-        insist_query(python, draft.form, query)
-        _refuse(draft.problems)
-        if draft.form is None or (after := parsing.as_json(draft.form)) == newest.spec:
-            _refuse_unchecked(require_checked, newest.skipped)
-            return newest
-        _refuse_unchecked(require_checked, draft.checked.skipped)
-        rows, number = DefinitionRows(actor=actor, now=now), newest.number + 1
-        checked = checked_columns(draft.checked)
-        revision = rows.query_revision(query, number, draft.form.kind, after, checked)
-        rows.moved(query.application, query, f"revision {newest.number}", f"revision {number}")
-        rows.insert()
-        changed(f"query:{query.pk}")
-        return revision
-
-
-def check_query(
-    *,
-    name: str,
-    spec: dict[str, Any],
-    application: str = "",
-    application_spec: dict[str, Any] | None = None,
-    checkpoint: str = "",
-    query: Query | None = None,
-    python: bool = False,
-    require_checked: bool = False,
-) -> Checked:
-    """Validate a query without writing; raises `Invalid`. `query` is the row being edited, if any.
-
-    Returns the results of the checks, and the skipped checks.
-    """
+    row = newest = None
     if query is not None:
         refuse_discovered(query)
-    newest = query.revisions.order_by("-number")[0] if query else None
-    spec = unmask(spec, before=newest.spec) if newest else spec
-    application_spec = _own_at_commit(application_spec, python)
-    draft = QueryDraft(
-        name,
-        spec,
-        application,
-        application_spec,
-        checkpoint,
-        query=query,
-        newest=newest,
-        parsed=ask_spark(spec, *conf_around(query, application, application_spec)),
-    )
-    _insist(python, draft, query)
-    _refuse(draft.problems)
-    _refuse_unchecked(require_checked, draft.checked.skipped)
-    return draft.checked
+        name, application, checkpoint = query.name, "", ""
+    if application_spec is not None:
+        application_spec = _at_commit(application_spec, python, earlier, field="application_spec.")
+    manifest = Manifest(Kind.QUERY, name, spec, {}, application=application, checkpoint=checkpoint)
+    present = look_up([manifest])
+    if query is not None:
+        row = _living(query, present.queries)
+        newest = _newest(present.query_revisions[row.pk], expected_revision)
+        manifest = replace(manifest, spec=unmask(spec, before=newest.spec), labels=row.labels)
+    manifest = replace(manifest, spec=states.normal_query(manifest.spec))
+    item = SetItem("", Kind.QUERY, name, manifest, row, is_new=row is None)
+    item.application_spec, item.team, item.newest = application_spec, team, newest
+    item.answers = earlier.answers if earlier is not None else None
+    item.gap_accepted = gap_accepted
+    plan_queries([item], present, plan_applications([], present, python=python), python=python)
+    _refuse(item.problems)
+    if require_checked:
+        refuse_unchecked([item], present)
+        _refuse(item.problems)
+    return Save(item, present)
 
 
-def refuse_unchecked(query: Query) -> None:
-    """Raise `Invalid` if the SQL of a query's newest revision has not been checked."""
-    _refuse_unchecked(True, query.revisions.order_by("-number")[0].skipped)
+def create_query(*, actor: str, now: datetime, **definition: Any) -> Query:
+    """Create a query with revision 1, its checkpoint and, if needed, its own application.
+
+    See `plan_query`.
+    """
+    made = _write(partial(plan_query, **definition), actor, now, newest_transition()).row
+    assert isinstance(made, Query)
+    return made
 
 
-def one_at_a_time() -> None:
-    """Serialize definition writes, so that no two writes take overlapping checkpoints."""
-    Installation.lock()
+def revise_query(*, actor: str, now: datetime, **definition: Any) -> QueryRevision:
+    """Add a revision, used from the next start or restart; see `revise_application`."""
+    made = _write(partial(plan_query, **definition), actor, now, newest_transition()).newest
+    assert isinstance(made, QueryRevision)
+    return made
 
 
-def _insist(python: bool, draft: QueryDraft, query: Query | None = None) -> None:
-    """Raise `Forbidden` if a draft brings in code and its author may not write Python."""
-    insist_query(python, draft.form, query)
-    if draft.host is None:
-        insist_application(python, draft.application_form, None)
+def _write(plan: Callable[..., Save], actor: str, now: datetime, as_of: int | None) -> SetItem:
+    """Plan a definition and write it; return it with its row or revision.
+
+    `as_of` is the newest Transition before the plan; None if none can make the plan stale.
+    """
+    save = plan()
+    save.present.as_of = as_of
+    if not save.item.is_new and not save.item.spec_differs:
+        return save.item
+    try:
+        with writing(save.present, [save.item]):
+            DefinitionWriter([save.item], save.present, actor=actor, now=now).write()
+    except StalePlan:  # by another save, which has ended; the next one waits for this
+        with transaction.atomic():
+            one_at_a_time()
+            save = plan(earlier=save.item)
+            if save.item.is_new or save.item.spec_differs:
+                DefinitionWriter([save.item], save.present, actor=actor, now=now).write()
+    return save.item
 
 
-def _at_commit(spec: dict[str, Any], python: bool) -> dict[str, Any]:
+def _living(given: R, present: Mapping[str, R]) -> R:
+    """Return a row as it is now; raise `NotAllowed` if it has been deleted."""
+    row = present.get(given.name)
+    if row is None or row.pk != given.pk:
+        raise NotAllowed(f"{given} has been deleted.", way_out="Create it again.")
+    return row
+
+
+def _at_commit(
+    spec: dict[str, Any], python: bool, earlier: SetItem | None, *, field: str = ""
+) -> dict[str, Any]:
     """Return an application's definition with the commit of its branch or tag.
 
-    Users who may not write Python are rejected later, so no host is contacted for them.
+    It is resolved once. Users who may not write Python are rejected later, so no host is contacted
+    for them. Problems are those of the definition in `field`.
     """
-    return resolved(spec)[0] if python else spec
-
-
-def _own_at_commit(spec: dict[str, Any] | None, python: bool) -> dict[str, Any] | None:
-    """Do the same for a query's own application; return None if it has the defaults."""
+    if earlier is not None:
+        return earlier.application_spec or spec
+    if not python:
+        return spec
     try:
-        return spec and _at_commit(spec, python)
+        return resolved(spec)[0]
     except Invalid as error:
-        below = (replace(one, field=f"application_spec.{one.field}") for one in error.problems)
-        raise Invalid(list(below)) from error
+        below = [replace(one, field=f"{field}{one.field}") for one in error.problems]
+        raise Invalid(below) from error
 
 
-def _refuse(problems: list[Problem]) -> None:
-    if problems:
-        raise Invalid(problems)
+def _refuse(problems: Iterable[Problem]) -> None:
+    """Raise `Invalid` with the fields of a definition instead of those of its manifest."""
+    found = [replace(one, field=_MANIFEST_PART.sub("", one.field, count=1)) for one in problems]
+    if found:
+        raise Invalid(found)
 
 
-def _refuse_unchecked(required: bool, skips: Iterable[Skip]) -> None:
-    if required:
-        _refuse(unchecked_sql(skips))
-
-
-def _refuse_stale(newest: int, expected: int | None) -> None:
-    if expected is not None and expected != newest:
+def _newest(newest: V, expected: int | None) -> V:
+    """Return the newest revision; raise `StaleRevision` if another one is expected."""
+    if expected is not None and expected != newest.number:
         raise StaleRevision(
-            f"You changed revision {expected}, but revision {newest} is the newest.",
+            f"You changed revision {expected}, but revision {newest.number} is the newest.",
             way_out="Load it and make your change again.",
         )
-
-
-def _refuse_archived(row: Application | Query) -> None:
-    if row.archived_at is not None:
-        raise NotAllowed(f"{row} has been deleted.", way_out="Create it again.")
-
-
-def _new_application(name: str, spec: dict[str, Any], python: bool) -> ApplicationSpec:
-    taken = Application.objects.filter(name=name, archived_at=None).exists()
-    problems = query_rules.name_problems(name, taken=taken, what="application")
-    form, found = application_form(spec, name)
-    insist_application(python, form, None)
-    _refuse(problems + found)
-    return form or ApplicationSpec()
-
-
-def _revised_application(
-    application: Application, raw: dict[str, Any], python: bool
-) -> ApplicationSpec:
-    form, problems = application_form(raw, application.name)
-    insist_application(python, form, application)
-    other = kind_problem(kind_of(application), form.kind) if form else None
-    if other:
-        problems = [*problems, other]
-    elif form is not None and form.kind == "queries":
-        problems = problems + orphaned_queries(application, form)
-    elif form is not None:
-        problems = problems + stranded_queries(application, form)
-    _refuse(problems)
-    return form or ApplicationSpec()
+    return newest
 
 
 def _pools_named_by(query: Query) -> set[str]:

@@ -3,10 +3,9 @@
 from typing import Any
 
 from queries.domain.definitions.code import application_brings_code, brings_code
-from queries.domain.definitions.parsing import parse_application, parse_query
+from queries.domain.definitions.parsing import parse_query
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
 from queries.domain.errors import Forbidden, Invalid
-from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.selectors.access.insisting import who_can_help
 
@@ -37,23 +36,7 @@ def insist_query_form(
     _insist(fields)
 
 
-def insist_application(
-    python: bool, form: ApplicationSpec | None, application: Application | None
-) -> None:
-    """Raise `Forbidden` if a definition adds code; `application` is None for a new one."""
-    if python or form is None:
-        return
-    newest = application.revisions.order_by("-number")[0] if application else None
-    try:
-        before = parse_application(newest.spec) if newest else None
-    except Invalid:  # today's models can no longer read it
-        before = None
-    insist_application_form(python, before, form)
-
-
-def insist_application_form(
-    python: bool, before: ApplicationSpec | None, form: ApplicationSpec
-) -> None:
+def insist_application(python: bool, before: ApplicationSpec | None, form: ApplicationSpec) -> None:
     """Raise `Forbidden` if an application's form adds or changes code; `before` may be None."""
     if not python:
         _insist(application_brings_code(before, form))

@@ -21,14 +21,13 @@ from queries.domain.definitions.spec import (
 from queries.domain.definitions.sql_verdict import SqlVerdict, has_own_grammar, refused
 from queries.domain.errors import Invalid, Problem
 from queries.domain.secrets.bindings import application as holder_named
-from queries.domain.sparks import OURS, Spark, is_older
+from queries.domain.sparks import Spark, is_older
 from queries.domain.sparks.pinned import SINK_NAMES, SOURCE_NAMES
 from queries.domain.sparks.upgrade import WAY_OUT, cannot_go_back
 from queries.domain.validation import application_rules, query_rules
-from queries.domain.validation.joining import joining_problems
 from queries.domain.validation.skipped import Check, Skip
 from queries.domain.validation.stores import connector_of, store_problems, yarn_problems
-from queries.models.applications import Application, Script
+from queries.models.applications import Application
 from queries.models.definitions import Query, QueryRevision
 from queries.selectors.code import root_of
 from queries.selectors.definitions.connectors import conf_of_connectors, recipes
@@ -36,9 +35,7 @@ from queries.selectors.definitions.locations import held_checkpoints, retired_lo
 from queries.selectors.definitions.written_by import written_of
 from queries.selectors.kafka.sources import kafka_sources
 from queries.selectors.triggers.cores import (
-    cores_beside,
     known_partitions,
-    newest_application_spec,
     parsed_or_none,
 )
 from queries.services import local_roots
@@ -216,106 +213,6 @@ def no_location(checkpoint: str, error: NotALocation) -> Problem:
     return Problem("checkpoint", checkpoint[:200], str(error), error.way_out)
 
 
-class QueryDraft:
-    """A query as a user enters it, with all its problems.
-
-    `form`, `application_form` and `location` are valid if `problems` is empty. The brokers are
-    queried unless `seen` contains the result of an earlier query. If `newest` is given, the form is
-    also compared with that revision.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        spec: dict[str, Any],
-        application: str = "",
-        application_spec: dict[str, Any] | None = None,
-        checkpoint: str = "",
-        *,
-        query: Query | None = None,
-        newest: QueryRevision | None = None,
-        parsed: SqlVerdict | None = None,  # Spark's verdict on its SQL, if it was asked
-        seen: partitions.Looked | None = None,
-    ) -> None:
-        self.problems: list[Problem] = []
-        self.form: SqlQuery | PythonQuery | None = None
-        self.host = query.application if query else self._named(application)
-        #: The application's name, also for the query's own one that does not exist yet.
-        self.host_name = self.host.name if self.host else free_application_name(name)
-        self.application_form = self._application(application_spec)
-        self.location = ""
-        self.checked, self.seen = Checked(), seen or partitions.Looked()
-        if query is None:
-            taken = Query.objects.filter(name=name, archived_at=None).exists()
-            misnamed = query_rules.name_problems(name, taken=taken)
-            self.problems += misnamed
-            if checkpoint or not misnamed:
-                own = self.host is None or self.host.own
-                self.location, found = Places().of(
-                    name,
-                    checkpoint,
-                    host_name=self.host_name,
-                    host=self.host,
-                    own=own,
-                    master=self.application_form.master,
-                )
-                self.problems += found
-        try:
-            self.form = parsing.parse_query(spec)
-        except Invalid as error:
-            self.problems += error.problems
-            return
-        around = Around(
-            self.host_name,
-            self.application_form,
-            self.host.pools.values_list("name", flat=True) if self.host else [],
-            cores_beside(self.host, but=query.pk if query else None) if self.host else {},
-            query,
-            newest,
-            partitions.begins(query, checkpoint),
-        )
-        self.problems += checkpoint_store(self.location, self.application_form)
-        judged = judge(self.form, around, parsed=parsed, ask=not self.problems, seen=seen)
-        self.problems += judged.problems
-        self.checked, self.seen = judged.checked, judged.seen
-
-    def _named(self, name: str) -> Application | None:
-        if not name:
-            return None
-        host = Application.objects.filter(name=name, archived_at=None).first()
-        if host is None:
-            way_out = (
-                "Create the application first, or leave the field empty to give the query its own."
-            )
-            self.problems.append(
-                Problem("application", name, "is not an existing application.", way_out)
-            )
-        else:
-            kind, holder = kind_of(host), holder_of(host)
-            self.problems += joining_problems(name, kind=kind, holder=holder)
-        return host
-
-    def _application(self, raw: dict[str, Any] | None) -> ApplicationSpec:
-        if self.host is not None:
-            if raw is not None:
-                self.problems.append(
-                    Problem(
-                        "application_spec",
-                        "",
-                        "applies only to the query's own application.",
-                        f"Change application {self.host.name} itself, or leave the "
-                        "application empty.",
-                    )
-                )
-            return newest_application_spec(self.host)
-        form, problems = application_form(raw or {}, self.host_name)
-        self.problems += [
-            Problem(f"application_spec.{each.field}", each.value, each.message, each.way_out)
-            for each in problems
-        ]
-        return form or ApplicationSpec()
-
-
 #: Inside the isolation (walls), a driver sees only folders that existed when it started.
 MISSING_ROOT = "the data root {root} does not exist. Create it, then restart the application."
 
@@ -344,34 +241,9 @@ def skips(
     return found
 
 
-def conf_around(
-    query: Query | None, application: str, raw: Mapping[str, Any] | None
-) -> tuple[dict[str, str], Spark]:
-    """Return the configuration and Spark of a definition's application, as far as it is known.
-
-    `raw` is the definition of the query's own application and may have any structure.
-    """
-    row = query.application if query else None
-    if row is None and application:
-        row = Application.objects.filter(name=application, archived_at=None).first()
-    try:
-        if row is not None:
-            form = newest_application_spec(row)
-        else:
-            form = parsing.parse_application(dict(raw or {}))
-    except Invalid:
-        return {}, OURS
-    return conf_of(form), form.spark
-
-
 def conf_of(application: ApplicationSpec) -> dict[str, str]:
     """Return an application's configuration, including its connectors' additions."""
     return {**conf_of_connectors(application.connectors, application.spark), **application.conf}
-
-
-def kind_of(application: Application) -> str:
-    """Return the kind of an application, which never changes."""
-    return "script" if Script.objects.filter(application=application).exists() else "queries"
 
 
 def holder_of(application: Application) -> str:
@@ -380,13 +252,6 @@ def holder_of(application: Application) -> str:
         return ""
     living = application.queries.filter(archived_at=None).order_by("pk")
     return living.values_list("name", flat=True).first() or ""
-
-
-def free_application_name(name: str) -> str:
-    """Return the query's name, with a number appended if an existing application has that name."""
-    living = Application.objects.filter(name__startswith=name, archived_at=None)
-    taken = set(living.values_list("name", flat=True))
-    return next(free for free in local_roots.numbered(name) if free not in taken)
 
 
 def application_form(
@@ -405,19 +270,6 @@ def application_form(
     return form, problems + surroundings.script_problems(form)
 
 
-def orphaned_queries(application: Application, form: ApplicationSpec) -> list[Problem]:
-    """Return why existing queries of an application could not run with its new form."""
-    problems = []
-    pools = list(application.pools.values_list("name", flat=True))
-    before = newest_application_spec(application)
-    for query in application.queries.filter(archived_at=None):
-        raw = query.revisions.order_by("-number")[0].spec
-        beside = cores_beside(application, but=query.pk)
-        around = Around(application.name, before, pools, beside, query)
-        problems += breaks(raw, around, replace(around, application=form))
-    return problems
-
-
 def breaks(raw: Mapping[str, Any], before: Around, after: Around) -> list[Problem]:
     """Return why a query, with its stored definition, could not run in its changed application.
 
@@ -425,9 +277,9 @@ def breaks(raw: Mapping[str, Any], before: Around, after: Around) -> list[Proble
     """
     query, form = before.query, parsed_or_none(raw)
     assert query is not None, "a query that is stored"
-    stranded = _stranded(query, before.application.spark, after.application.spark)
+    problems = stranded(query, before.application.spark, after.application.spark)
     if form is None:
-        return stranded
+        return problems
     counts = known_partitions(query.pk, raw)
     known = Counter((one.field, one.value) for one in _faults(form, before, counts))
     blamed = {"pool": "scheduler_mode", "trigger.kind": "master"}
@@ -445,7 +297,7 @@ def breaks(raw: Mapping[str, Any], before: Around, after: Around) -> list[Proble
     known.update((one.field, one.value) for one in checkpoint_store(query, before.application))
     faults = [*_faults(form, after, counts), *checkpoint_store(query, after.application)]
     counted = Counter((one.field, one.value) for one in faults)
-    return stranded + [
+    return problems + [
         Problem(
             blamed.get(one.field, other),
             one.value,
@@ -457,14 +309,7 @@ def breaks(raw: Mapping[str, Any], before: Around, after: Around) -> list[Proble
     ]
 
 
-def stranded_queries(application: Application, form: ApplicationSpec) -> list[Problem]:
-    """Return why queries of an application could not continue with its new form's Spark."""
-    before = newest_application_spec(application).spark
-    living = application.queries.filter(archived_at=None)
-    return [problem for query in living for problem in _stranded(query, before, form.spark)]
-
-
-def _stranded(query: Query, before: Spark, after: Spark) -> list[Problem]:
+def stranded(query: Query, before: Spark, after: Spark) -> list[Problem]:
     """Return why a query could not continue its checkpoint with an older Spark."""
     if not is_older(after, before):
         return []

@@ -7,6 +7,7 @@ from typing import Any
 from queries.domain.definitions.effects import Effect, strongest
 from queries.domain.definitions.parsing import application_changes, query_changes
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
+from queries.domain.definitions.sql_verdict import SqlVerdict
 from queries.domain.errors import Problem
 from queries.domain.manifests.forms import Kind, Manifest
 from queries.domain.manifests.plans import (
@@ -22,20 +23,29 @@ from queries.domain.states import Desired
 from queries.domain.validation.skipped import as_json
 from queries.models.access.teams import Team
 from queries.models.alerts import AlertRule
-from queries.models.applications import Application
-from queries.models.definitions import Query
+from queries.models.applications import Application, ApplicationRevision
+from queries.models.definitions import Query, QueryRevision
 from queries.models.manifests.managed import Managed
 from queries.selectors.manifests import states
 from queries.selectors.manifests.states import State, comparable
 from queries.selectors.state_changes import sentences
 from queries.services.definitions.drafts import Checked
+from queries.services.kafka import partitions
 
 Row = Application | Query | AlertRule
 
 
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What services outside Headgate answered about a query's definition."""
+
+    verdict: SqlVerdict | None  # None: it has no SQL, or the parser did not respond
+    seen: partitions.Looked
+
+
 @dataclass(slots=True)
 class SetItem:
-    """An object in the set."""
+    """An object in the set; a save of one definition is a set of one."""
 
     path: str
     kind: str
@@ -49,14 +59,18 @@ class SetItem:
     changes: list[Change] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
     revision: int | None = None
+    newest: QueryRevision | ApplicationRevision | None = None  # of an existing definition
     drift: Drift | None = None
     # Needed to write an application or a query.
     application_form: ApplicationSpec | None = None
     query_form: SqlQuery | PythonQuery | None = None
     state_change: StateChange | None = None  # of a changed query
     checked: Checked = field(default_factory=Checked)  # of a new or changed query
+    answers: Answers | None = None  # of Spark's parser and the brokers, once they were asked
+    gap_accepted: bool = False  # async progress tracking may be switched off despite a gap
     host: str = ""  # the application's name
     own: ApplicationSpec | None = None  # of a new query's application
+    application_spec: dict[str, Any] | None = None  # as sent, of it or of its own; None: defaults
     location: str = ""  # of a new query's checkpoint
     team: Team | None = None  # of a new application
     desired: Desired | None = None  # if it changes

@@ -2,7 +2,7 @@
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,10 +15,10 @@ from queries.domain.manifests.forms import Manifest
 from queries.domain.states import Desired, Phase
 from queries.domain.triggers.cores import ground_of, held
 from queries.domain.validation.joining import joining_problems, team_problem
+from queries.domain.validation.query_rules import name_problems
 from queries.domain.validation.skipped import unchecked_sql
 from queries.models.applications import Application
 from queries.models.definitions import Query
-from queries.roles import WRITE_PYTHON, may
 from queries.selectors.access.insisting import insist
 from queries.selectors.manifests import states
 from queries.selectors.manifests.present import Present
@@ -27,7 +27,7 @@ from queries.selectors.state_changes import change_of
 from queries.selectors.triggers.cores import cores_beside, known_partitions, parsed_or_none
 from queries.services import local_roots
 from queries.services.definitions.application_plans import Host, Teams
-from queries.services.definitions.code_rights import insist_query_form
+from queries.services.definitions.code_rights import insist_application, insist_query_form
 from queries.services.definitions.definition_rows import checked_columns
 from queries.services.definitions.drafts import (
     Around,
@@ -39,8 +39,9 @@ from queries.services.definitions.drafts import (
     holder_of,
     judge,
     no_location,
+    stranded,
 )
-from queries.services.definitions.items import SetItem, below_metadata, below_spec
+from queries.services.definitions.items import Answers, SetItem, below_metadata, below_spec
 from queries.services.definitions.sql_check import ask_spark_of_many
 from queries.services.kafka import partitions
 
@@ -50,27 +51,41 @@ ASK_LIMIT_S = 10.0
 
 
 def plan_queries(
-    items: list[SetItem], present: Present, hosts: dict[str, Host], *, user: Any
+    items: list[SetItem],
+    present: Present,
+    hosts: dict[str, Host],
+    *,
+    python: bool,
+    user: Any = None,
 ) -> None:
-    """Compare and validate queries in their applications, as these will be after the apply."""
-    python, teams, places = may(user, WRITE_PYTHON), Teams(user), Places()
+    """Compare and validate queries in their applications, as these will be after the apply.
+
+    `python` and `user` are as for `plan_applications`.
+    """
+    teams, places, alone = Teams(user), Places(), user is None
     taken = _taken_names(items, hosts)
     for item in items:
         if item.query is not None:
             _compare(item, item.query, present)
         else:
-            _place(item, hosts, places, teams, taken, user)
-    fresh = [item for item in items if (item.is_new or item.spec_differs) and not item.problems]
+            _place(item, present, hosts, places, teams, taken, user)
+    fresh = [
+        item
+        for item in items
+        if alone or ((item.is_new or item.spec_differs) and not item.problems)
+    ]
     for item in fresh:
+        row = present.query_revisions.get(item.query.pk) if item.query is not None else None
         try:
             item.query_form = parsing.parse_query(item.after["spec"])
-        except Invalid as error:  # a masked text, once restored, no longer fits
+        except Invalid as error:  # of a set: a masked text, once restored, no longer fits
             item.problems += below_spec(error.problems)
-            continue
-        row = present.query_revisions.get(item.query.pk) if item.query is not None else None
-        insist_query_form(python, row.spec if row else None, item.query_form)
-    sound = [item for item in fresh if not item.problems]
-    _validate(sound, Beside(items), present, hosts)
+        else:
+            insist_query_form(python, row.spec if row else None, item.query_form)
+        if item.own is not None:
+            insist_application(python, None, item.own)
+    sound = [item for item in fresh if item.query_form is not None and (alone or not item.problems)]
+    _validate(sound, Beside(items), present, hosts, alone=alone)
 
 
 def _compare(item: SetItem, row: Query, present: Present) -> None:
@@ -117,6 +132,7 @@ def _same_place(item: SetItem, manifest: Manifest, locations: list[str]) -> None
 
 def _place(
     item: SetItem,
+    present: Present,
     hosts: dict[str, Host],
     places: Places,
     teams: Teams,
@@ -129,15 +145,29 @@ def _place(
     item.after = states.with_desired(states.of_manifest(manifest, manifest.spec), manifest.desired)
     if manifest.desired is Desired.RUNNING:
         item.desired = manifest.desired
-    if manifest.application:
+    if manifest.application and (manifest.application in hosts or user is not None):
         _join(item, manifest, hosts, user)
     else:
+        if manifest.application:
+            item.refuse(
+                "metadata.application",
+                manifest.application,
+                "is not an existing application.",
+                "Create the application first, or leave the field empty to give the query its own.",
+            )
         item.host = next(name for name in local_roots.numbered(item.name) if name not in taken)
         taken.add(item.host)
-        form, _ = application_form({}, item.host)
+        form, found = application_form(item.application_spec or {}, item.host)
+        item.problems += [replace(one, field=f"application_spec.{one.field}") for one in found]
         item.own = form or ApplicationSpec()
         hosts[item.host] = Host(item.host, item.own, {})
-        teams.of(item)
+        if user is not None:
+            teams.of(item)
+    if user is None:
+        misnamed = name_problems(item.name, taken=item.name in present.queries)
+        item.problems += below_metadata(misnamed)
+        if misnamed and not manifest.checkpoint:
+            return
     host, checkpoint = hosts.get(item.host), manifest.checkpoint
     row = host.row if host else None
     own = item.own is not None or (row is not None and row.own)
@@ -166,51 +196,67 @@ def _join(item: SetItem, manifest: Manifest, hosts: Mapping[str, Host], user: An
         message = "has a manifest with errors."
         way_out = "Correct that manifest first."
         item.refuse("metadata.application", manifest.application, message, way_out)
-    if host.row is not None:
+    if host.row is not None and user is not None:
         insist(user, [host.row])
     holder = holder_of(host.row) if host.row is not None else ""
     found = joining_problems(item.host, kind=host.form.kind, holder=holder)
     if problem := team_problem(item.host, manifest.team):
         found.append(problem)
     item.problems += below_metadata(found)
+    if item.application_spec is not None:
+        message = "applies only to the query's own application."
+        way_out = f"Change application {item.host} itself, or leave the application empty."
+        item.refuse("application_spec", "", message, way_out)
 
 
-def _taken_names(items: Iterable[SetItem], hosts: Mapping[str, Host]) -> set[str]:
+def _taken_names(items: Sequence[SetItem], hosts: Mapping[str, Host]) -> set[str]:
     """Return the names that a new query's own application cannot have because they are taken."""
     if not any(item.is_new and item.manifest and not item.manifest.application for item in items):
         return set()
     living = Application.objects.filter(archived_at=None).order_by()
+    if len(items) == 1:
+        living = living.filter(name__startswith=items[0].name)
     return {*living.values_list("name", flat=True), *hosts}
 
 
 def _validate(
-    fresh: list[SetItem], beside: "Beside", present: Present, hosts: Mapping[str, Host]
+    fresh: list[SetItem],
+    beside: "Beside",
+    present: Present,
+    hosts: Mapping[str, Host],
+    *,
+    alone: bool,
 ) -> None:
-    """Record the problems of new and changed queries, as if each were being saved individually."""
+    """Record the problems of new and changed queries."""
     deadline = time.monotonic() + ASK_LIMIT_S
     forms = [hosts[item.host].form for item in fresh]
     asked = [
         (item.after["spec"], conf_of(form), form.spark)
         for item, form in zip(fresh, forms, strict=True)
+        if item.answers is None
     ]
-    verdicts = ask_spark_of_many(asked, limit_s=ASK_LIMIT_S)
-    for item, verdict in zip(fresh, verdicts, strict=True):
+    verdicts = iter(ask_spark_of_many(asked, limit_s=ASK_LIMIT_S))
+    for item in fresh:
         assert item.query_form is not None
-        host, row = hosts[item.host], item.query
+        host, row, seen = hosts[item.host], item.query, None
+        if item.answers is None:
+            verdict = next(verdicts)
+        else:
+            verdict, seen = item.answers.verdict, item.answers.seen
         around = Around(
             host.name,
             host.form,
             host.pools,
             beside.of(host, but=item.name),
             row,
-            present.query_revisions[row.pk] if row is not None else None,
-            partitions.begins(row, item.after.get("checkpoint", "")),
+            None if row is None or item.gap_accepted else present.query_revisions[row.pk],
+            partitions.begins(row, item.manifest.checkpoint if item.manifest else ""),
         )
-        ask = time.monotonic() < deadline
-        judged = judge(item.query_form, around, parsed=verdict, ask=ask)
+        ask = time.monotonic() < deadline and not item.problems
+        judged = judge(item.query_form, around, parsed=verdict, ask=ask, seen=seen)
         item.problems += below_spec(judged.problems)
-        item.checked = judged.checked
-        if row is not None and not judged.problems:
+        item.checked, item.answers = judged.checked, Answers(verdict, judged.seen)
+        if row is not None and not judged.problems and not alone:
             columns = checked_columns(item.checked)
             spec, by = item.after["spec"], columns["state_by"]
             item.state_change = change_of(row, spec, columns["state"], by)
@@ -231,31 +277,40 @@ def look_for_orphans(
     present: Present,
     hosts: Mapping[str, Host],
     *,
-    leaving: set[int],
+    leaving: Collection[int] = (),
+    alone: bool = False,
 ) -> None:
     """Record existing queries that could not run with the set's version of their application.
 
     Queries that the set itself changes have already been validated in their new application;
-    `leaving` are the ids of those that it deletes.
+    `leaving` are the ids of those that it deletes. `alone` says that one application is saved.
     """
     validated = {item.query.pk for item in queries if item.query is not None and item.spec_differs}
     beside = Beside(queries)
     for item in items:
-        row = present.applications.get(item.name)
-        if row is None or not item.changes or item.problems:
+        row = item.application
+        if row is None or not item.changes or (item.problems and not alone):
             continue
-        rows = Query.objects.filter(application=row, archived_at=None, identity="")
-        left = {one.pk: one for one in rows.exclude(pk__in=leaving | validated)}
-        pools = states.pools_of_state(item.before), states.pools_of_state(item.after)
         old = present.application_spec(row)
+        form = item.application_form or old
+        if form.kind != old.kind:
+            continue
+        rows = Query.objects.filter(application=row, archived_at=None)
+        left = {one.pk: one for one in rows.exclude(pk__in={*leaving, *validated})}
+        if form.kind == "script":  # it defines its queries itself when it runs
+            for query in left.values():
+                item.problems += below_spec(stranded(query, old.spark, form.spark))
+            continue
+        pools = states.pools_of_state(item.before), states.pools_of_state(item.after)
         for pk, revision in sorted(newest_revisions(list(left)).items()):
             cores = beside.of(hosts[item.name], but=left[pk].name)
             before = Around(item.name, old, pools[0], cores, left[pk])
-            after = replace(before, application=item.application_form or old, pools=pools[1])
-            item.problems += below_spec(
-                replace(one, way_out=f"Change query {left[pk].name} first, or in the same set.")
-                for one in breaks(revision.spec, before, after)
-            )
+            after = replace(before, application=form, pools=pools[1])
+            found = breaks(revision.spec, before, after)
+            if not alone:
+                way_out = f"Change query {left[pk].name} first, or in the same set."
+                found = [replace(one, way_out=way_out) for one in found]
+            item.problems += below_spec(found)
 
 
 class Beside:

@@ -8,6 +8,7 @@ from queries.domain.code.git_references import asked_ref, with_commit
 from queries.domain.definitions import parsing
 from queries.domain.definitions.locations import NotALocation
 from queries.domain.errors import Invalid
+from queries.domain.validation.skipped import unchecked_sql
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.selectors.access.insisting import insist
@@ -41,6 +42,12 @@ def same_query(user: User, sent: dict[str, Any]) -> Query | None:
         return None
     insist(user, [host])
     return query
+
+
+def refuse_unchecked(query: Query) -> None:
+    """Raise `Invalid` if the SQL of a query's newest revision has not been checked."""
+    if problems := unchecked_sql(query.revisions.order_by("-number")[0].skipped):
+        raise Invalid(problems)
 
 
 def same_application(user: User, sent: dict[str, Any]) -> Application | None:

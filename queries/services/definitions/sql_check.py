@@ -66,19 +66,6 @@ def _questions() -> str:
     return parser_life.questions()
 
 
-def ask_spark(
-    spec: Mapping[str, Any], conf: Mapping[str, str] | None = None, spark: Spark = OURS
-) -> SqlVerdict | None:
-    """Return Spark's verdict on a definition's SQL; None if it has no SQL, or no verdict arrived.
-
-    `conf` and `spark` are its application's.
-    """
-    asked = question_of(spec, conf or {}, spark)
-    if asked is None or not _is_answered():
-        return None
-    return _ask([asked], limit_s=ASK_LIMIT_S)[0]
-
-
 def question_of(
     spec: Mapping[str, Any], conf: Mapping[str, str], spark: Spark = OURS
 ) -> Question | None:

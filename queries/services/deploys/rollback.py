@@ -14,6 +14,7 @@ from queries.models.history import Operation
 from queries.services.definitions import catalog
 from queries.services.definitions.code_rights import insist_query, parsed
 from queries.services.definitions.revisions import former_revision, restore_query
+from queries.services.definitions.writing import one_at_a_time
 from queries.services.supervision import operations
 
 
@@ -35,15 +36,9 @@ def rollback_query(
     or, unless `accept_state_change`, if it changes the meaning of the state.
     """
     former = _former(query, revision, python=python)
-    catalog.check_query(
-        name=query.name,
-        spec=former.spec,
-        application=query.application.name,
-        query=query,
-        python=python,
-    )
+    catalog.plan_query(query=query, spec=former.spec, python=python)
     with transaction.atomic():
-        catalog.one_at_a_time()
+        one_at_a_time()
         _refuse_beside_a_deploy(query)
         _former(query, revision, python=python)  # a new one may have been saved since
         restore_query(query, revision, actor=actor, now=now)

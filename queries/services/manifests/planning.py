@@ -79,11 +79,12 @@ def plan(asked: ApplySet, *, user: Any, now: datetime) -> Plan:
     if asked.prune:
         found.leaving = leaving(asked, present, {(one.kind, one.name) for one in items})
     _insist(user, of_kind, found.leaving)
-    hosts = plan_applications(of_kind[Kind.APPLICATION], present, user=user)
+    rights: dict[str, Any] = {"python": may(user, WRITE_PYTHON), "user": user}
+    hosts = plan_applications(of_kind[Kind.APPLICATION], present, **rights)
     for one in found.leaving:
         if one.kind is Kind.APPLICATION:
             hosts.pop(one.name, None)  # no query of the set can belong to it
-    plan_queries(of_kind[Kind.QUERY], present, hosts, user=user)
+    plan_queries(of_kind[Kind.QUERY], present, hosts, **rights)
     if asked.require_checked:
         refuse_unchecked(of_kind[Kind.QUERY], present)
     look_for_orphans(

@@ -76,17 +76,11 @@ def begin_preflight(
     wanted = query.revisions.order_by("-number")[0].spec
     if spec is not None:
         wanted = unmask(spec, before=wanted)
-        catalog.check_query(
-            name=query.name,
-            spec=wanted,
-            application=query.application.name,
-            query=query,
-            python=python,
-        )
+        catalog.plan_query(query=query, spec=wanted, python=python)
     if spark is None:
         return begin_trial(query=query, spec=wanted, actor=actor, now=now)
     application = with_spark(query.application, spark)
-    catalog.check_application(application=query.application, spec=application, python=python)
+    catalog.plan_application(application=query.application, spec=application, python=python)
     return begin_trial(query=query, spec=wanted, application_spec=application, actor=actor, now=now)
 
 

@@ -6,7 +6,7 @@ from queries.domain.errors import NotAllowed
 from queries.domain.sparks import Spark
 from queries.models.applications import Application
 from queries.models.history import Operation
-from queries.services.definitions.catalog import check_application
+from queries.services.definitions.catalog import plan_application
 from queries.services.probes.preflight import begin_trial, with_spark
 
 
@@ -19,7 +19,7 @@ def begin_spark_trials(
     application has no query that a preflight can try: a script starts its own.
     """
     spec = with_spark(application, spark)
-    check_application(application=application, spec=spec, python=python)
+    plan_application(application=application, spec=spec, python=python)
     living = application.queries.filter(archived_at=None).order_by("name")
     asked = [
         begin_trial(

@@ -91,9 +91,7 @@ def turn_off(*, query: Query, actor: str, now: datetime, python: bool = False) -
             way_out="No action is needed.",
         )
     if not _rests_without_gap(query, missing):
-        catalog.check_query(
-            name=query.name, spec=switched(newest.spec, 0), query=query, python=True
-        )
+        catalog.plan_query(query=query, spec=switched(newest.spec, 0), python=True)
     arguments = {
         "revision": newest.number,
         "was": str(query.desired),

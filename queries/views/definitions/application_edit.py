@@ -83,7 +83,7 @@ def edit_application(request: HttpRequest, name: str) -> HttpResponseBase:
             code, posted = spec.get("code") or {}, request.POST.copy()
             posted["code_commit"], posted["code_ref"] = code.get("commit", ""), code.get("ref", "")
             form.data = posted
-        catalog.check_application(application=found.application, spec=spec, python=python)
+        catalog.plan_application(application=found.application, spec=spec, python=python)
         return _review_or_save(request, found, form, spec)
     except (Invalid, Forbidden) as error:
         _show(form, error)

@@ -161,14 +161,8 @@ def _review_or_save(
 ) -> HttpResponse:
     spec = unmask(given.body().get("spec") or {}, before=found.newest.spec)
     query = found.query
-    checked = catalog.check_query(
-        name=query.name,
-        spec=spec,
-        application=query.application.name,
-        query=query,
-        checkpoint=found.checkpoint,
-        python=writes_python(request),
-    )
+    save = catalog.plan_query(query=query, spec=spec, python=writes_python(request))
+    checked = save.item.checked
     shown = review(request.POST, found.revisions, spec, again=act == "rebase")
     doubts, change = preflight_doubts(query, spec), _state_change(found, spec, checked)
     may_apply = act == "apply" and _may_apply(shown, [*doubts, *change])

@@ -7,6 +7,7 @@ from rest_framework.test import APIClient
 
 from queries.domain.definitions.sql_verdict import SqlVerdict
 from queries.models.definitions import Query
+from queries.services.definitions import query_plans
 from tests.api.conftest import SPEC
 from tests.scenarios.stage import Stage
 from tests.services.secrets.binding import bind
@@ -169,7 +170,7 @@ def test_refused_sql_has_its_place(
 ) -> None:
     said = "[PARSE_SYNTAX_ERROR] Syntax error at or near 'FORM'. SQLSTATE: 42601 (line 2, pos 0)"
     verdict = SqlVerdict(ok=False, message=said, line=2, column=1)
-    monkeypatch.setattr("queries.services.definitions.catalog.ask_spark", lambda *_, **__: verdict)
+    monkeypatch.setattr(query_plans, "ask_spark_of_many", lambda *_, **__: [verdict])
     change = {"spec": {"sql": "SELECT value\nFORM rows"}}
     answer = as_author.patch(URL, change, format="json")
     (problem,) = answer.json()["problems"]

@@ -7,6 +7,7 @@ from django.contrib.auth.models import User
 from playwright.sync_api import BrowserContext, Page, expect
 
 from queries.domain.definitions.sql_verdict import SqlVerdict
+from queries.services.definitions import query_plans
 from tests.browser.conftest import Complaints, Open
 from tests.scenarios.stage import Stage
 
@@ -99,7 +100,7 @@ def test_the_line_that_spark_refuses_is_marked(
 ) -> None:
     said = "[PARSE_SYNTAX_ERROR] Syntax error at or near 'FORM'. SQLSTATE: 42601 (line 2, pos 0)"
     verdict = SqlVerdict(ok=False, message=said, line=2, column=1)
-    monkeypatch.setattr("queries.services.definitions.catalog.ask_spark", lambda *_, **__: verdict)
+    monkeypatch.setattr(query_plans, "ask_spark_of_many", lambda *_, **__: [verdict])
     page = edit()
     text = page.get_by_role("textbox", name="SQL", exact=True)
     text.fill("\nSELECT value\nFORM flights")  # the server counts from the first word

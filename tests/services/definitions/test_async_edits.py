@@ -45,7 +45,7 @@ def test_it_is_refused_on_a_log_with_a_gap_naming_it_and_the_safe_way(
     assert "contains batch 112 and, before it, batch 98, but not batch 111" in problem.message
     assert "/api/v1/queries/flights/async-off/" in problem.way_out
     with pytest.raises(Invalid):  # looking at the change says so too
-        catalog.check_query(
+        catalog.plan_query(
             name="flights", spec={**flights.spec(), "sink": sink}, query=flights.query
         )
 

@@ -174,7 +174,7 @@ def test_an_application_does_not_move_to_yarn_under_a_path_that_would_move(tmp_p
     shared = application()
     create(application="shared", spec={**rate(), "sink": sink})
     with pytest.raises(Invalid) as error:
-        catalog.check_application(application=shared, spec={"master": "yarn"}, python=True)
+        catalog.plan_application(application=shared, spec={"master": "yarn"}, python=True)
     assert "sink.options.path names no file system" in problems(error)["master"]
 
 
@@ -380,15 +380,15 @@ def test_kafka_waits_for_its_connector(tmp_path: Path) -> None:
 
 
 def test_checking_writes_nothing() -> None:
-    catalog.check_query(name="ticks", spec=rate())
+    catalog.plan_query(name="ticks", spec=rate())
     with pytest.raises(Invalid):
-        catalog.check_query(name="ticks", spec=rate(sql=""))
+        catalog.plan_query(name="ticks", spec=rate(sql=""))
     assert not Query.objects.exists()
 
 
 def test_a_query_being_edited_does_not_clash_with_itself() -> None:
     query = create()
-    catalog.check_query(name="ticks", spec=rate(description="b"), query=query)
+    catalog.plan_query(name="ticks", spec=rate(description="b"), query=query)
 
 
 def test_the_queries_of_a_shared_application_keep_their_checkpoints_in_its_folder() -> None:

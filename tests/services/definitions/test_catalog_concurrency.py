@@ -1,5 +1,6 @@
 """Definitions that are made at the same moment cannot take the same place."""
 
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,14 +11,15 @@ import pytest
 from django.db import connection
 from pytest_django.fixtures import Settings
 
-from queries.domain.errors import Invalid, StaleRevision
+from queries.domain.errors import Invalid, NotAllowed, StaleRevision
 from queries.models.definitions import Checkpoint, Query
-from queries.services.definitions import catalog
+from queries.services.definitions import catalog, query_plans
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 LIMIT_S = 60
+CONF = {"spark.sql.shuffle.partitions": "2"}
 SPEC: dict[str, Any] = {
     "kind": "sql",
     "sources": [{"name": "ticks", "format": "rate"}],
@@ -88,3 +90,58 @@ def test_of_changes_to_one_revision_made_at_once_one_is_taken() -> None:
     said = at_once(4, revise)
     assert said.count("") == 1
     assert sorted(query.revisions.values_list("number", flat=True)) == [1, 2]
+
+
+def test_changes_to_different_queries_made_at_once_are_all_taken() -> None:
+    shared = catalog.create_application(name="shared", spec={}, actor="ana", now=NOW)
+    hosts = ["", "", shared.name, shared.name]
+    queries = [
+        catalog.create_query(name=f"q{number}", spec=SPEC, application=host, actor="ana", now=NOW)
+        for number, host in enumerate(hosts)
+    ]
+
+    def revise(number: int) -> None:
+        catalog.revise_query(
+            query=queries[number], spec={**SPEC, "description": "x"}, actor="ana", now=NOW
+        )
+
+    assert at_once(4, revise) == [""] * 4
+    assert [query.revisions.count() for query in queries] == [2] * 4
+
+
+def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
+    """Run `act` once between a save's plan and its write."""
+    writing, acts = catalog.writing, [act]
+
+    def late(*plan: Any) -> Any:
+        if acts:
+            acts.pop()()
+        return writing(*plan)
+
+    monkeypatch.setattr(catalog, "writing", late)
+
+
+def test_a_plan_that_is_stale_is_made_again_but_nobody_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    one = catalog.create_query(name="one", spec=SPEC, actor="ana", now=NOW)
+    asked: list[int] = []
+
+    def ask(questions: Sequence[Any], **_: Any) -> list[None]:
+        asked.append(len(questions))
+        return [None] * len(questions)
+
+    monkeypatch.setattr(query_plans, "ask_spark_of_many", ask)
+    changed = {"query": one, "actor": "bo", "now": NOW}
+    meanwhile(monkeypatch, lambda: catalog.revise_query(spec={**SPEC, "conf": CONF}, **changed))
+    revision = catalog.revise_query(spec={**SPEC, "description": "x"}, **changed)
+    assert (revision.number, revision.spec["conf"]) == (3, {})
+    assert asked == [1, 1, 0]
+
+
+def test_a_query_that_is_deleted_meanwhile_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = catalog.create_query(name="one", spec=SPEC, actor="ana", now=NOW)
+    meanwhile(monkeypatch, lambda: Query.objects.filter(pk=one.pk).update(archived_at=NOW))
+    with pytest.raises(NotAllowed, match="deleted"):
+        catalog.revise_query(query=one, spec={**SPEC, "description": "x"}, actor="ana", now=NOW)
+    assert one.revisions.count() == 1

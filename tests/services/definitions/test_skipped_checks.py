@@ -47,7 +47,7 @@ def test_a_save_says_that_sql_was_not_checked(
     stage: Stage, given: Callable[[Stage], dict[str, Any]]
 ) -> None:
     asked = given(stage)
-    tried = catalog.check_query(name="one", **asked)
+    tried = catalog.plan_query(name="one", **asked).item.checked
     query = catalog.create_query(name="one", actor="ada", now=stage.now, **asked)
     (kept,) = query.revisions.get().skipped
     assert kept == tried.skipped[0]
@@ -111,7 +111,7 @@ def test_a_data_root_that_is_not_there_is_said_on_save(
     asked: dict[str, Any] = {"name": "one", "spec": SQL | {"sink": sink}}
 
     def said() -> list[str]:
-        skipped = catalog.check_query(**asked).skipped
+        skipped = catalog.plan_query(**asked).item.checked.skipped
         return [one.text for one in skipped if one.check is Check.PLACE]
 
     assert said() == []  # no worker starts drivers here

@@ -21,12 +21,12 @@ from queries.domain.definitions.sql_reads import SqlReads
 from queries.domain.definitions.sql_verdict import Question, SqlVerdict, View, columns_of
 from queries.domain.errors import Invalid
 from queries.domain.lineage.datasets import uses_of
-from queries.domain.sparks import Spark
+from queries.domain.sparks import OURS, Spark
 from queries.domain.sparks.pinned import PINS, pinned_by
 from queries.services.definitions import catalog, sql_check
 from queries.services.definitions.sql_check import (
     Answering,
-    ask_spark,
+    ask_spark_of_many,
     question_of,
     sql_skips,
     start_parser,
@@ -37,6 +37,11 @@ from tests import pieces
 from tests.scenarios.stage import Stage
 
 CASES = Path(__file__).parents[2] / "cases"
+
+
+def ask_spark(raw: dict[str, Any]) -> SqlVerdict | None:
+    """Return the verdict on one definition."""
+    return ask_spark_of_many([(raw, {}, OURS)], limit_s=10)[0]
 
 
 class Parser:

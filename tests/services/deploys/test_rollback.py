@@ -7,6 +7,7 @@ import pytest
 from queries.domain.errors import Conflict, Forbidden, Invalid, Missing, NotAllowed
 from queries.domain.states import Desired, Verb
 from queries.services.definitions import catalog
+from queries.services.deploys import rollback
 from queries.services.deploys.rollback import rollback_query
 from tests.scenarios.deploys.way import NOTE, Way
 from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
@@ -69,7 +70,7 @@ def test_a_revision_that_could_not_be_saved_today_is_refused(stage: Stage) -> No
 
 def _saved_meanwhile(stage: Stage, monkeypatch: pytest.MonkeyPatch, **spec: Any) -> None:
     """Have somebody save a revision after the request was judged, before it takes the lock."""
-    lock = catalog.one_at_a_time
+    lock = rollback.one_at_a_time
 
     def late() -> None:
         stage.row("delays").revisions.create(
@@ -77,7 +78,7 @@ def _saved_meanwhile(stage: Stage, monkeypatch: pytest.MonkeyPatch, **spec: Any)
         )
         lock()
 
-    monkeypatch.setattr(catalog, "one_at_a_time", late)
+    monkeypatch.setattr(rollback, "one_at_a_time", late)
 
 
 def test_code_that_was_taken_out_meanwhile_does_not_come_back(
@@ -91,7 +92,7 @@ def test_code_that_was_taken_out_meanwhile_does_not_come_back(
     stage.row("delays").revisions.create(
         number=2, kind="sql", spec=runs_a_program, author="ada", created_at=stage.now
     )
-    monkeypatch.setattr(catalog, "check_query", lambda **_: None)  # its draft is another test's
+    monkeypatch.setattr(catalog, "plan_query", lambda **_: None)  # its draft is another test's
     _saved_meanwhile(stage, monkeypatch, **sql)
     with pytest.raises(Forbidden, match="the right to write Python"):
         back(stage, 1, python=False)
@@ -103,13 +104,13 @@ def test_what_has_become_the_newest_meanwhile_is_refused(
 ) -> None:
     stage.query("delays")
     stage.revise("delays", conf={NOTE: "newer"})
-    lock = catalog.one_at_a_time
+    lock = rollback.one_at_a_time
 
     def late() -> None:
         stage.row("delays").revisions.filter(number=2).delete()
         lock()
 
-    monkeypatch.setattr(catalog, "one_at_a_time", late)
+    monkeypatch.setattr(rollback, "one_at_a_time", late)
     with pytest.raises(NotAllowed, match="Revision 1 is already the newest"):
         back(stage, 1)
 

@@ -11,7 +11,6 @@ from django.conf import settings
 from django.utils import timezone
 
 from queries import host_pressure
-from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Invalid, Missing, NotAllowed
 from queries.domain.pressure import Pressure
 from queries.domain.probes.questions import (
@@ -31,8 +30,7 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
 from queries.models.installation import Installation
-from queries.services.definitions.catalog import check_application, revise_application
-from queries.services.definitions.drafts import stranded_queries
+from queries.services.definitions.catalog import plan_application, revise_application
 from queries.services.probes import probe_steps
 from queries.services.probes.preflight import begin_preflight, begin_trial
 from queries.services.probes.xray import begin_xray, rows_of
@@ -419,15 +417,21 @@ def test_an_application_is_not_saved_with_a_spark_that_would_strand_a_query(
     application = ground.query.application
     spec = application.revisions.get().spec
     with pytest.raises(Invalid) as raised:
-        check_application(application=application, spec={**spec, "spark": "4.1"})
+        plan_application(application=application, spec={**spec, "spark": "4.1"})
     (problem,) = raised.value.problems
     assert (problem.field, problem.value) == ("spark", "4.1")
     assert f"would strand query {ground.query.name}: Spark 4.1 cannot" in problem.message
     assert "rewind the query to a snapshot" in problem.way_out
-    check_application(application=application, spec={**spec, "spark": "4.2"})
+    plan_application(application=application, spec={**spec, "spark": "4.2"})
     # A script's queries are asked about too, although it starts them itself.
-    assert stranded_queries(application, ApplicationSpec(spark="4.1")) == [problem]
-    assert stranded_queries(application, ApplicationSpec(spark="4.2")) == []
+    script = {**spec, "kind": "script", "script": "flights.py"}
+    application.revisions.update(spec=script)
+    with pytest.raises(Invalid) as raised:
+        plan_application(application=application, spec={**script, "spark": "4.1"}, python=True)
+    assert problem in raised.value.problems
+    with pytest.raises(Invalid) as raised:
+        plan_application(application=application, spec={**script, "spark": "4.2"}, python=True)
+    assert not [one for one in raised.value.problems if one.field == "spark"]
 
 
 def test_old_code_that_is_gone_leaves_the_plans_uncompared(ground: Ground) -> None:

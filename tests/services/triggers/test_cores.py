@@ -88,7 +88,7 @@ def test_what_was_seen_of_a_topic_counts_when_its_broker_is_silent(
         with pytest.raises(Invalid, match="5 for source records"):
             revise(query, {**spec(kind), "description": kind})
         with pytest.raises(Invalid, match="5 for source records"):
-            catalog.check_query(name="flights", spec=spec(kind), query=query)
+            catalog.plan_query(name="flights", spec=spec(kind), query=query)
 
 
 def test_queries_of_one_application_share_its_cores() -> None:
