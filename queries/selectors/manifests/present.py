@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from django.db.models import Q
+from django.db.models import Q, Subquery
 
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.manifests.forms import Kind, Manifest
@@ -18,14 +18,14 @@ from queries.selectors.newest import newest_revisions
 from queries.selectors.supervision.drift import newest_application_revisions, pools_of
 
 Key = tuple[Kind, str]
+Moment = tuple[int, int]  # the ids of the newest Transition and Checkpoint
 
 
 @dataclass(slots=True)
 class Present:
     """Existing rows by name, and their related rows by id."""
 
-    #: The newest Transition: later ones show definitions changed since. None: that does not matter.
-    as_of: int | None = None
+    as_of: Moment | None = None  # later rows show what has changed since; None: do not look
     applications: dict[str, Application] = field(default_factory=dict)
     application_revisions: dict[int, ApplicationRevision] = field(default_factory=dict)
     pools: dict[int, list[SchedulerPool]] = field(default_factory=dict)
@@ -57,7 +57,7 @@ def look_up(manifests: Iterable[Manifest], *, owner: str | None = None) -> Prese
     Without an owner, only what defines applications and queries is read.
     """
     # Read first: a later Transition shows changes made while we read.
-    found = Present(as_of=None if owner is None else newest_transition())
+    found = Present(as_of=None if owner is None else as_of_now())
     named: dict[Kind, set[str]] = {kind: set() for kind in Kind}
     for one in manifests:
         named[one.kind].add(one.name)
@@ -124,27 +124,29 @@ def _managed(which: Q) -> Iterable[Managed]:
     return rows.select_related(*related)
 
 
-def newest_transition() -> int:
-    """Return the id of the newest Transition; 0 if there is none."""
-    return Transition.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+def as_of_now() -> Moment:
+    """Return the moment as of which definitions are read from here on."""
+    place = Subquery(Checkpoint.objects.order_by("-pk").values("pk")[:1])
+    newest = Transition.objects.order_by("-pk").values_list("pk", place).first()
+    return newest or (0, 0)
 
 
 def changed_since(found: Present, *, creates: bool) -> bool:
     """Return whether one of these definitions has changed, or was deleted, since it was read.
 
     The other queries of their applications belong to them: they share its cores. A plan that
-    creates objects also depends on all others created since, which may take its names and
-    locations.
+    creates objects also depends on all locations taken since, which may contain its own.
     """
     if found.as_of is None:
         return False
     applications = [row.pk for row in found.applications.values()]
-    touched = Q(application__in=applications)
-    if creates:
-        touched |= Q(before="")
-    later = Transition.objects.filter(touched, pk__gt=found.as_of, subject="definition")
+    later = Transition.objects.filter(
+        application__in=applications, pk__gt=found.as_of[0], subject="definition"
+    )
+    taken = Checkpoint.objects.filter(pk__gt=found.as_of[1] or 0)
     gone = Q(archived_at__isnull=False)
     queries = Query.objects.filter(gone, pk__in=[row.pk for row in found.queries.values()])
     hosts = Application.objects.filter(gone, pk__in=applications)
-    ids = [rows.order_by().values("pk") for rows in (later, queries, hosts)]
-    return ids[0].union(*ids[1:], all=True).exists()
+    rows: list[Any] = [queries, hosts, *([taken] if creates else [])]
+    others = [each.order_by().values("pk") for each in rows]
+    return later.order_by().values("pk").union(*others, all=True).exists()

@@ -25,7 +25,7 @@ from queries.models.access.teams import Team
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool
 from queries.models.definitions import Query, QueryRevision
 from queries.selectors.manifests import states
-from queries.selectors.manifests.present import Present, look_up, newest_transition
+from queries.selectors.manifests.present import Moment, Present, as_of_now, look_up
 from queries.services.code.git_refs import resolved
 from queries.services.definitions.application_plans import plan_applications
 from queries.services.definitions.definition_rows import pool_text, record_definition
@@ -115,7 +115,7 @@ def revise_application(*, actor: str, now: datetime, **definition: Any) -> Appli
     the spec equals the newest revision, that revision is returned and none is added.
     """
     plan = partial(plan_application, **definition)
-    made = _write(plan, actor, now, newest_transition()).newest
+    made = _write(plan, actor, now, as_of_now()).newest
     assert isinstance(made, ApplicationRevision)
     return made
 
@@ -216,22 +216,22 @@ def create_query(*, actor: str, now: datetime, **definition: Any) -> Query:
 
     See `plan_query`.
     """
-    made = _write(partial(plan_query, **definition), actor, now, newest_transition()).row
+    made = _write(partial(plan_query, **definition), actor, now, as_of_now()).row
     assert isinstance(made, Query)
     return made
 
 
 def revise_query(*, actor: str, now: datetime, **definition: Any) -> QueryRevision:
     """Add a revision, used from the next start or restart; see `revise_application`."""
-    made = _write(partial(plan_query, **definition), actor, now, newest_transition()).newest
+    made = _write(partial(plan_query, **definition), actor, now, as_of_now()).newest
     assert isinstance(made, QueryRevision)
     return made
 
 
-def _write(plan: Callable[..., Save], actor: str, now: datetime, as_of: int | None) -> SetItem:
+def _write(plan: Callable[..., Save], actor: str, now: datetime, as_of: Moment | None) -> SetItem:
     """Plan a definition and write it; return it with its row or revision.
 
-    `as_of` is the newest Transition before the plan; None if none can make the plan stale.
+    `as_of` is from before the plan; see `Present`.
     """
     save = plan()
     save.present.as_of = as_of

@@ -14,6 +14,7 @@ from pytest_django.fixtures import Settings
 from queries.domain.errors import Invalid, NotAllowed, StaleRevision
 from queries.models.definitions import Checkpoint, Query
 from queries.services.definitions import catalog, query_plans
+from queries.services.definitions.writing import writing
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -111,14 +112,14 @@ def test_changes_to_different_queries_made_at_once_are_all_taken() -> None:
 
 def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
     """Run `act` once between a save's plan and its write."""
-    writing, acts = catalog.writing, [act]
+    acts = [act]
 
     def late(*plan: Any) -> Any:
         if acts:
             acts.pop()()
         return writing(*plan)
 
-    monkeypatch.setattr(catalog, "writing", late)
+    monkeypatch.setattr("queries.services.definitions.catalog.writing", late)
 
 
 def test_a_plan_that_is_stale_is_made_again_but_nobody_is_asked_again(
@@ -132,7 +133,7 @@ def test_a_plan_that_is_stale_is_made_again_but_nobody_is_asked_again(
         return [None] * len(questions)
 
     monkeypatch.setattr(query_plans, "ask_spark_of_many", ask)
-    changed = {"query": one, "actor": "bo", "now": NOW}
+    changed: dict[str, Any] = {"query": one, "actor": "bo", "now": NOW}
     meanwhile(monkeypatch, lambda: catalog.revise_query(spec={**SPEC, "conf": CONF}, **changed))
     revision = catalog.revise_query(spec={**SPEC, "description": "x"}, **changed)
     assert (revision.number, revision.spec["conf"]) == (3, {})

@@ -7,7 +7,7 @@ import pytest
 from queries.domain.errors import Conflict, Forbidden, Invalid, Missing, NotAllowed
 from queries.domain.states import Desired, Verb
 from queries.services.definitions import catalog
-from queries.services.deploys import rollback
+from queries.services.definitions.writing import one_at_a_time
 from queries.services.deploys.rollback import rollback_query
 from tests.scenarios.deploys.way import NOTE, Way
 from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
@@ -70,15 +70,14 @@ def test_a_revision_that_could_not_be_saved_today_is_refused(stage: Stage) -> No
 
 def _saved_meanwhile(stage: Stage, monkeypatch: pytest.MonkeyPatch, **spec: Any) -> None:
     """Have somebody save a revision after the request was judged, before it takes the lock."""
-    lock = rollback.one_at_a_time
 
     def late() -> None:
         stage.row("delays").revisions.create(
             number=3, kind=spec["kind"], spec=spec, author="ada", created_at=stage.now
         )
-        lock()
+        one_at_a_time()
 
-    monkeypatch.setattr(rollback, "one_at_a_time", late)
+    monkeypatch.setattr("queries.services.deploys.rollback.one_at_a_time", late)
 
 
 def test_code_that_was_taken_out_meanwhile_does_not_come_back(
@@ -104,13 +103,12 @@ def test_what_has_become_the_newest_meanwhile_is_refused(
 ) -> None:
     stage.query("delays")
     stage.revise("delays", conf={NOTE: "newer"})
-    lock = rollback.one_at_a_time
 
     def late() -> None:
         stage.row("delays").revisions.filter(number=2).delete()
-        lock()
+        one_at_a_time()
 
-    monkeypatch.setattr(rollback, "one_at_a_time", late)
+    monkeypatch.setattr("queries.services.deploys.rollback.one_at_a_time", late)
     with pytest.raises(NotAllowed, match="Revision 1 is already the newest"):
         back(stage, 1)
 
