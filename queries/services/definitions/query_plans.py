@@ -85,7 +85,8 @@ def plan_queries(
         if item.own is not None:
             insist_application(python, None, item.own)
     sound = [item for item in fresh if item.query_form is not None and (alone or not item.problems)]
-    _validate(sound, Beside(items), present, hosts, alone=alone)
+    # A definition that is saved alone may have any structure, unless it is sound.
+    _validate(sound, Beside(sound if alone else items), present, hosts, alone=alone)
 
 
 def _compare(item: SetItem, row: Query, present: Present) -> None:
