@@ -146,3 +146,13 @@ def test_a_query_that_is_deleted_meanwhile_is_not_written(monkeypatch: pytest.Mo
     with pytest.raises(NotAllowed, match="deleted"):
         catalog.revise_query(query=one, spec={**SPEC, "description": "x"}, actor="ana", now=NOW)
     assert one.revisions.count() == 1
+
+
+def test_a_location_that_is_taken_meanwhile_is_not_taken_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    by: dict[str, Any] = {"spec": SPEC, "actor": "ana", "now": NOW}
+    meanwhile(monkeypatch, lambda: catalog.create_query(name="inner", checkpoint="/c/a/b", **by))
+    with pytest.raises(Invalid, match="contains .*, the checkpoint of query inner"):
+        catalog.create_query(name="outer", checkpoint="/c/a", **by)
+    assert Query.objects.get().name == "inner"
