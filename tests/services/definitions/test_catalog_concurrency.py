@@ -153,6 +153,6 @@ def test_a_location_that_is_taken_meanwhile_is_not_taken_again(
 ) -> None:
     by: dict[str, Any] = {"spec": SPEC, "actor": "ana", "now": NOW}
     meanwhile(monkeypatch, lambda: catalog.create_query(name="inner", checkpoint="/c/a/b", **by))
-    with pytest.raises(Invalid, match="contains .*, the checkpoint of query inner"):
+    with pytest.raises(Invalid, match="the checkpoint of query inner"):
         catalog.create_query(name="outer", checkpoint="/c/a", **by)
     assert Query.objects.get().name == "inner"
