@@ -6,11 +6,11 @@ per line: "epoch: The number of this start." Other lines describe the body.
 """
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import date, datetime
 from enum import StrEnum
 from types import UnionType
-from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
 
 from django.core.exceptions import FieldDoesNotExist
@@ -101,25 +101,52 @@ def shows(row: Any, names: str, **more: type[StrEnum] | Callable[[Any], Any]) ->
 _LIMITS = {"ge": "min_value", "le": "max_value", "max_length": "max_length"}
 
 
+#: The serializer for each form that has one.
+_FORMS: dict[type[BaseModel], type[Body]] = {}
+
+
 def takes(model: type[BaseModel]) -> Callable[[S], S]:
     """Give a serializer the fields of a definition's model, with their defaults and limits."""
 
     def fill(form: S) -> S:
         fields: dict[str, Any] = {}
         for name, info in model.model_fields.items():
-            options: dict[str, Any] = {
-                _LIMITS[short]: getattr(rule, short)
-                for rule in info.metadata
-                for short in _LIMITS
-                if hasattr(rule, short)
-            }
+            options = _limits(info.annotation, info.metadata)
             if not info.is_required():
-                options |= {"required": False, "default": info.default}
+                default = info.default_factory or info.default
+                is_form = isinstance(default, type) and issubclass(default, BaseModel)
+                options |= {"required": False, "default": dict if is_form else default}
+                if default == "":
+                    options["allow_blank"] = True
             fields[name] = form._declared_fields.get(name) or _field(model, name, None, options)
         form._declared_fields = fields
+        _FORMS[model] = form
         return form
 
     return fill
+
+
+def _limits(kind: Any, rules: Iterable[Any] = ()) -> dict[str, Any]:
+    """Return a field's limits, and those of the entries of a list as "child"."""
+    found = {_LIMITS[s]: getattr(rule, s) for rule in rules for s in _LIMITS if hasattr(rule, s)}
+    for inner in get_args(kind):
+        if get_origin(inner) is Annotated:
+            more = [
+                part for rule in inner.__metadata__ for part in getattr(rule, "metadata", [rule])
+            ]
+            if get_origin(kind) is list:
+                found["child"] = _PLAIN[get_args(inner)[0]](**_limits(None, more))
+            else:
+                found |= _limits(None, more)
+    return found
+
+
+def form_of(model: type[BaseModel]) -> type[Body]:
+    """Return the serializer of a form; unless one was declared, with the form's own docstring."""
+    if model not in _FORMS:
+        named = {"__doc__": model.__doc__, "ignored": getattr(model, "ignored", ())}
+        described(takes(model)(type(model.__name__, (Body,), named)))
+    return _FORMS[model]
 
 
 def _field(row: Any, source: str, words: Any, options: dict[str, Any]) -> Any:
@@ -140,10 +167,15 @@ def _field(row: Any, source: str, words: Any, options: dict[str, Any]) -> Any:
         inner = get_args(kind)[0]
         if inner in _BODIES:
             return _BODIES[inner](many=True, **options)
-        return serializers.ListField(child=_PLAIN[inner](), **options)
+        return serializers.ListField(**{"child": _plain(inner)(), **options})
     if kind in _BODIES:
         return _BODIES[kind](**options)
-    return _PLAIN[get_origin(kind) or kind](**options)
+    return _plain(kind)(**options)
+
+
+def _plain(kind: Any) -> Any:
+    is_form = isinstance(kind, type) and issubclass(kind, BaseModel)
+    return ObjectField if is_form else _PLAIN[get_origin(kind) or kind]
 
 
 def _step(owner: Any, name: str) -> tuple[Any, bool]:

@@ -7,7 +7,7 @@ from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path, re_path
 
 from queries.api import async_calls, docs, lag, probes
-from queries.api.access import audit_trail, group_roles, teams, tokens
+from queries.api.access import audit_trail, rights
 from queries.api.alerts import thresholds
 from queries.api.alerts import views as alerts
 from queries.api.checkpoints import checkpoint as checkpoints
@@ -19,7 +19,7 @@ from queries.api.downloads import views as downloads
 from queries.api.lineage import views as lineage
 from queries.api.manifests import views as manifests
 from queries.api.schedules import views as schedules
-from queries.api.secrets import views as secrets
+from queries.api.secrets import grants
 from queries.api.supervision import applications, bulk, history, operations, queries, system
 from queries.api.triggers import advice, thread_dumps, waiting
 from queries.api.triggers import async_progress as tracking
@@ -105,18 +105,13 @@ urlpatterns = [
     _at(f"{_INCIDENT}assign/", alerts.IncidentAssignView, "incident-assign"),
     _at(f"{_INCIDENT}notes/", alerts.IncidentNoteView, "incident-notes"),
     _at(f"{_INCIDENT}close/", alerts.IncidentCloseView, "incident-close"),
-    _at("alert-channels/", alerts.ChannelsView, "alert-channels"),
-    _at("alert-channels/<str:name>/", alerts.ChannelView, "alert-channel"),
-    _at("alert-channels/<str:name>/test/", alerts.ChannelTestView, "alert-channel-test"),
-    _at("alert-rules/", alerts.RulesView, "alert-rules"),
-    _at("alert-rules/<str:name>/", alerts.RuleView, "alert-rule"),
-    _at("maintenance/", alerts.MaintenancesView, "maintenances"),
-    _at("maintenance/<int:window_id>/", alerts.MaintenanceView, "maintenance"),
     _at("checkpoints/", history.CheckpointsView, "checkpoints"),
     _at("code/", uploads.UploadsView, "code"),
     _at("code/<str:digest>/", uploads.UploadView, "upload"),
-    _at("code-hosts/", code_hosts.CodeHostsView, "code-hosts"),
-    _at("code-hosts/<int:host_id>/", code_hosts.CodeHostView, "code-host"),
+    *alerts.urlpatterns,
+    *code_hosts.urlpatterns,
+    *grants.urlpatterns,
+    *rights.urlpatterns,
     _at("connectors/", downloads.ConnectorsView, "connectors"),
     _at("connectors/<str:spark>/<str:name>/", downloads.ConnectorView, "connector"),
     _at("sparks/", downloads.SparksView, "sparks"),
@@ -154,22 +149,8 @@ urlpatterns = [
     _at(f"{_APPLICATION}waits/", waiting.ApplicationWaitsView, "application-waits"),
     _at(f"{_APPLICATION}pools/", applications.PoolsView, "pools"),
     _at(f"{_APPLICATION}pools/<str:pool>/", applications.PoolView, "pool"),
-    _at(f"{_APPLICATION}team/", teams.ApplicationTeamView, "application-team"),
-    _at("teams/", teams.TeamsView, "teams"),
-    _at("teams/<str:name>/", teams.TeamView, "team"),
-    _at("secrets/", secrets.SecretsView, "secrets"),
-    _at("secret-bindings/", secrets.BindingsView, "secret-bindings"),
-    _at("secret-bindings/<int:binding_id>/", secrets.BindingView, "secret-binding"),
-    _at("data-roots/", secrets.RootsView, "data-roots"),
-    _at("data-roots/proposals/", secrets.ProposalsView, "data-root-proposals"),
-    _at("data-roots/<int:root_id>/", secrets.RootView, "data-root"),
-    _at("tokens/", tokens.TokensView, "tokens"),
-    _at("tokens/<uuid:uuid>/", tokens.TokenView, "token"),
-    _at("group-roles/", group_roles.GroupRolesView, "group-roles"),
-    _at("group-roles/<int:row_id>/", group_roles.GroupRoleView, "group-role"),
     _at("audit/", audit_trail.AuditView, "audit"),
     _at("audit/export/", audit_trail.AuditExportView, "audit-export"),
-    _at("me/", tokens.MeView, "me"),
     _at("system/", system.SystemView, "system"),
     _at(f"{_QUERY}rollback/", deploys.QueryRollbackView, "query-rollback"),
     _at("deploys/", deploys.DeploysView, "deploys"),

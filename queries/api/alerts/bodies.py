@@ -1,14 +1,13 @@
 """Request and response bodies for incidents, channels, rules and maintenance windows."""
 
-from typing import Any, ClassVar
+from typing import Any
 
 from rest_framework import serializers
 
-from queries.api.derived import Body, described, shows
-from queries.api.schema import ObjectField
+from queries.api.derived import Body, described, shows, takes
 from queries.channels.kinds import ChannelKind
+from queries.domain.alerts import forms
 from queries.domain.alerts.kinds import EntryKind, IncidentKind, IncidentState, Severity
-from queries.domain.definitions.spec import MOST_THRESHOLDS
 from queries.models.alerts import AlertRule, Channel, Incident, IncidentEntry, Maintenance
 from queries.selectors.alerts.incidents import explain_incident
 
@@ -119,63 +118,15 @@ class MaintenanceBody(Body):
 
 
 @described
+@takes(forms.ChannelForm)
 class ChannelForm(Form):
     """A complete channel; if the name differs from the one in the URL, the channel is renamed.
 
     settings: The settings of its kind; secrets are written as file:NAME or env:NAME.
     """
 
-    ignored: ClassVar[tuple[str, ...]] = (
-        *("created_at", "created_by", "last_sent_at", "failing_since", "last_error"),
-    )
-
-    name = serializers.CharField(max_length=80)
+    ignored = forms.ChannelForm.ignored
     kind = serializers.ChoiceField(CHANNEL_KINDS)
-    settings = ObjectField()
-    enabled = serializers.BooleanField(default=True)
-
-
-@described
-class RuleForm(Form):
-    """A complete rule.
-
-    selector: labels, kinds, severities, applications; stopped, stopped_within_hours. Empty: all.
-    thresholds: figure, value or factor, window_minutes; for queries that the selector matches.
-    channels: Names of the channels to notify.
-    quiet_hours: zone, from, until, days (Monday is 0); warnings are held until they end.
-    """
-
-    ignored: ClassVar[tuple[str, ...]] = ("created_at", "created_by")
-
-    name = serializers.CharField(max_length=80)
-    enabled = serializers.BooleanField(default=True)
-    position = serializers.IntegerField(default=0, min_value=0, max_value=10_000)
-    selector = ObjectField(default=dict)
-    channels = serializers.ListField(child=serializers.CharField())
-    quiet_hours = ObjectField(default=None, allow_null=True)
-    escalate_after_minutes = serializers.IntegerField(
-        default=None, allow_null=True, min_value=1, max_value=10_080
-    )
-    escalate_to = serializers.ListField(child=serializers.CharField(), default=list)
-    remind_every_hours = serializers.IntegerField(
-        default=None, allow_null=True, min_value=1, max_value=720
-    )
-    thresholds = serializers.ListField(
-        child=ObjectField(), default=list, max_length=MOST_THRESHOLDS
-    )
-
-
-@described
-class MaintenanceForm(Form):
-    """A maintenance window.
-
-    selector: The same as for a rule.
-    """
-
-    name = serializers.CharField(max_length=80)
-    selector = ObjectField(default=dict)
-    starts_at = serializers.DateTimeField()
-    ends_at = serializers.DateTimeField()
 
 
 class AcknowledgeForm(Form):

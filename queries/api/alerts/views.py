@@ -1,29 +1,22 @@
 """Incidents and their verbs; channels, rules and maintenance windows."""
 
-from typing import Any
 from uuid import UUID
 
 from django.db.models import QuerySet
-from django.urls import reverse
-from rest_framework.response import Response
+from django.urls import path
 
+from queries.api.admin_objects import endpoints
 from queries.api.alerts import bodies
 from queries.api.base import ApiView
-from queries.api.definitions import trials
-from queries.api.methods import Nothing, Sent, answers, creates, lists
+from queries.api.methods import Nothing, Sent, answers, lists
 from queries.api.paging import word
 from queries.domain.alerts.kinds import IncidentState, Severity
-from queries.models.alerts import AlertRule, Channel, Incident, IncidentEntry, Maintenance
+from queries.models.alerts import Channel, Incident, IncidentEntry
 from queries.roles import ADMINISTER, OPERATE
-from queries.selectors.access.insisting import insist
-from queries.selectors.access.targets import of_selector
 from queries.selectors.alerts import incidents
-from queries.selectors.alerts.rules import rule_named
-from queries.selectors.first_or_missing import found
-from queries.selectors.manifests.states import as_rule, of_rule
 from queries.services.alerts import incidents as verbs
-from queries.services.alerts import setup
 from queries.services.alerts.deliveries import try_channel
+from queries.services.alerts.setup import CHANNELS, MAINTENANCE, RULES
 
 
 class IncidentsView(ApiView):
@@ -115,144 +108,20 @@ class IncidentCloseView(ApiView):
         return incidents.incident(uuid)
 
 
-# --- configuration ------------------------------------------------------------------------
-
-
-def _channel(name: str) -> Channel:
-    return found(Channel.objects.filter(name=name), f"Channel {name[:80]} does not exist.")
-
-
-class ChannelsView(ApiView):
-    """All channels."""
-
-    @lists("list_alert_channels", bodies.ChannelBody, role=ADMINISTER)
-    def get(self) -> QuerySet[Channel]:
-        """List channels, newest first; admins only."""
-        return Channel.objects.all()
-
-    @creates(
-        "create_alert_channel",
-        bodies.ChannelBody,
-        bodies.ChannelForm,
-        role=ADMINISTER,
-        again=bodies.ChannelBody,
-    )
-    def post(self, sent: Sent) -> Response:
-        """Create a channel; an identical existing one is returned unchanged."""
-        there = Channel.objects.filter(name=sent["name"]).first()
-        if there is not None and setup.is_same(there, sent):
-            return Response(bodies.ChannelBody(there).data)
-        return _made("alert-channel", bodies.ChannelBody, setup.save_channel(sent, **self.by))
-
-
-class ChannelView(ApiView):
-    """One channel."""
-
-    @answers("get_alert_channel", bodies.ChannelBody, role=ADMINISTER)
-    def get(self, name: str) -> Channel:
-        """Return a channel; admins only."""
-        return _channel(name)
-
-    @answers("replace_alert_channel", bodies.ChannelBody, role=ADMINISTER, form=bodies.ChannelForm)
-    def put(self, name: str, sent: Sent) -> Channel:
-        """Replace a channel."""
-        return setup.save_channel(sent, channel=_channel(name), **self.by)
-
-    @answers("delete_alert_channel", None, role=ADMINISTER)
-    def delete(self, name: str) -> None:
-        """Delete a channel, unless it is the only channel of a rule."""
-        setup.delete_channel(_channel(name), **self.by)
-
-
 class ChannelTestView(ApiView):
     """The `test` verb."""
 
     @answers("test_alert_channel", bodies.ChannelBody, role=ADMINISTER, form=Nothing)
     def post(self, name: str) -> Channel:
         """Send a test message; the channel's last_sent_at or last_error shows the result."""
-        channel = _channel(name)
+        channel = CHANNELS.get(self.request.user, name)
         try_channel(channel, **self.by)
         return channel
 
 
-class RulesView(ApiView):
-    """All rules."""
-
-    @lists("list_alert_rules", bodies.RuleBody)
-    def get(self) -> QuerySet[AlertRule]:
-        """List rules, newest first."""
-        return AlertRule.objects.prefetch_related("channels", "escalate_to")
-
-    @creates(
-        "create_alert_rule",
-        bodies.RuleBody,
-        bodies.RuleForm,
-        role=ADMINISTER,
-        again=bodies.RuleBody,
-    )
-    def post(self, sent: Sent) -> Response:
-        """Create a rule; an identical existing one is returned unchanged."""
-        there = AlertRule.objects.filter(name=sent["name"]).first()
-        if there is not None and of_rule(there) == as_rule(sent):
-            return Response(bodies.RuleBody(there).data)
-        return _made("alert-rule", bodies.RuleBody, setup.save_rule(sent, **self.by))
-
-
-class RuleView(ApiView):
-    """One rule."""
-
-    @answers("get_alert_rule", bodies.RuleBody)
-    def get(self, name: str) -> AlertRule:
-        """Return a rule."""
-        return rule_named(name)
-
-    @answers("replace_alert_rule", bodies.RuleBody, role=ADMINISTER, form=bodies.RuleForm)
-    def put(self, name: str, sent: Sent) -> AlertRule:
-        """Replace a rule."""
-        return setup.save_rule(sent, rule=rule_named(name), **self.by)
-
-    @answers("delete_alert_rule", None, role=ADMINISTER, parameters=[trials.DRY_RUN])
-    def delete(self, name: str) -> None:
-        """Delete a rule; if no rules remain, every channel receives all notifications."""
-        with trials.undone(self):
-            setup.delete_rule(rule_named(name), **self.by)
-
-
-def _window(number: int) -> Maintenance:
-    return found(Maintenance.objects.filter(pk=number), f"Window {number} does not exist.")
-
-
-class MaintenancesView(ApiView):
-    """All maintenance windows."""
-
-    @lists("list_maintenance", bodies.MaintenanceBody)
-    def get(self) -> QuerySet[Maintenance]:
-        """List maintenance windows, newest first."""
-        return Maintenance.objects.all()
-
-    @creates("create_maintenance", bodies.MaintenanceBody, bodies.MaintenanceForm, role=OPERATE)
-    def post(self, sent: Sent) -> Response:
-        """Create a maintenance window, in which matching problems do not open incidents."""
-        insist(self.request.user, of_selector(sent.get("selector") or {}))
-        row = setup.save_maintenance(sent, **self.by)
-        location = reverse("api:maintenance", args=[row.pk])
-        return Response(bodies.MaintenanceBody(row).data, 201, headers={"Location": location})
-
-
-class MaintenanceView(ApiView):
-    """One maintenance window."""
-
-    @answers("get_maintenance", bodies.MaintenanceBody)
-    def get(self, window_id: int) -> Maintenance:
-        """Return a maintenance window."""
-        return _window(window_id)
-
-    @answers("end_maintenance", None, role=OPERATE)
-    def delete(self, window_id: int) -> None:
-        """End a maintenance window immediately."""
-        setup.end_maintenance(_window(window_id), **self.by)
-
-
-def _made(address: str, body: Any, row: Channel | AlertRule) -> Response:
-    location = reverse(f"api:{address}", args=[row.name])
-    return Response(body(row).data, status=201, headers={"Location": location})
+urlpatterns = [
+    *endpoints(CHANNELS, bodies.ChannelBody),
+    path("alert-channels/<str:name>/test/", ChannelTestView.as_view(), name="alert-channel-test"),
+    *endpoints(RULES, bodies.RuleBody),
+    *endpoints(MAINTENANCE, bodies.MaintenanceBody),
+]

@@ -11,7 +11,6 @@ from queries.api.schema import ApplicationSpecField, ObjectField, QuerySpecField
 from queries.domain.definitions.spec import PoolSpec
 from queries.domain.states import StopMode
 from queries.domain.validation.query_rules import LONGEST_NAME
-from queries.models.tokens import Scope
 
 Form = serializers.Serializer[Any]
 
@@ -137,23 +136,3 @@ class Answer(Form):
 
     identity = serializers.CharField(max_length=1200)
     same_as = serializers.CharField(max_length=160, allow_blank=True)
-
-
-@described
-class TokenCreate(Form):
-    """A new token: its user, its purpose, its limits, its lifetime.
-
-    name: What the token is for.
-    scope: The token's maximum rights; its user's role limits them further.
-    team: The token can act only on its applications; for the operate and author scopes.
-    applications: The token can act only on these; for the operate and author scopes.
-    """
-
-    user = serializers.CharField(max_length=150)
-    name = serializers.CharField(max_length=80)
-    days = serializers.IntegerField(default=90, min_value=1, max_value=366)
-    scope = serializers.ChoiceField([str(one) for one in Scope], default=str(Scope.AUTHOR))
-    team = serializers.CharField(allow_blank=True, default="", max_length=63)
-    applications = serializers.ListField(
-        child=serializers.CharField(max_length=80), default=list, max_length=100
-    )

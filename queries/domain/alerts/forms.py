@@ -6,7 +6,7 @@ The pages and the REST API read and show these forms; the database rows are crea
 import re
 from collections.abc import Mapping
 from datetime import datetime, time
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, ClassVar, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
@@ -16,7 +16,7 @@ from queries.domain.alerts.channel_settings import ChannelSettings
 from queries.domain.alerts.matching import Selector
 from queries.domain.definitions.labels import parse_labels
 from queries.domain.definitions.parsing import parsed
-from queries.domain.definitions.spec import MOST_THRESHOLDS, StrictForm, Threshold
+from queries.domain.definitions.spec import MOST_THRESHOLDS, Longest, StrictForm, Threshold
 from queries.domain.errors import Invalid, Problem
 from queries.domain.time_zones import zone_problem
 from queries.domain.validation.thresholds import threshold_problems
@@ -37,9 +37,18 @@ class QuietHoursForm(StrictForm):
 
 
 class RuleForm(StrictForm):
-    """Which incidents are sent to which channels, and when notifications are repeated."""
+    """A complete rule.
 
-    name: str
+    selector: labels, kinds, severities, applications; stopped, stopped_within_hours. Empty: all.
+    thresholds: figure, value or factor, window_minutes; for queries that the selector matches.
+    channels: Names of the channels to notify.
+    quiet_hours: zone, from, until, days (Monday is 0); warnings are held until they end.
+    """
+
+    #: Fields of REST's answer, which a changed answer that is sent back has too.
+    ignored: ClassVar[tuple[str, ...]] = ("created_at", "created_by")
+
+    name: Annotated[str, Longest(80)]
     enabled: bool = True
     position: Annotated[int, Field(ge=0, le=10_000)] = 0
     selector: Selector = Field(default_factory=Selector)
@@ -53,9 +62,12 @@ class RuleForm(StrictForm):
 
 
 class MaintenanceForm(StrictForm):
-    """A window in which problems do not open incidents."""
+    """A maintenance window.
 
-    name: str
+    selector: The same as for a rule.
+    """
+
+    name: Annotated[str, Longest(80)]
     selector: Selector = Field(default_factory=Selector)
     starts_at: datetime
     ends_at: datetime
@@ -74,7 +86,11 @@ def _known(kind: Any, info: ValidationInfo) -> Any:
 class ChannelForm(StrictForm):
     """A notification channel; `settings` depend on its kind."""
 
-    name: str
+    ignored: ClassVar[tuple[str, ...]] = (
+        *("created_at", "created_by", "last_sent_at", "failing_since", "last_error"),
+    )
+
+    name: Annotated[str, Longest(80)]
     kind: Annotated[str, BeforeValidator(_known)]
     settings: dict[str, str | int | list[str]]
     enabled: bool = True

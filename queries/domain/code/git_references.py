@@ -8,13 +8,13 @@ must be one that an admin has listed.
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from pydantic import ValidationError
 
 from headgate_ground.masking import MASK, mask_text
 from queries.domain.definitions.parsing import shape_problems
-from queries.domain.definitions.spec import StrictForm
+from queries.domain.definitions.spec import Longest, StrictForm
 from queries.domain.errors import Invalid, Problem
 
 _COMMIT = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
@@ -62,9 +62,12 @@ class Repository:
 
 
 class CodeHostForm(StrictForm):
-    """A host from which definitions may take code."""
+    """A host to add.
 
-    host: str
+    host: git.example.org, git.example.org:8443 or ssh://git.example.org.
+    """
+
+    host: Annotated[str, Longest(255)]
 
 
 def parse_host(raw: object) -> str:

@@ -45,17 +45,21 @@ _BUCKET = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]*)://([^/*?\[\]{}\\\s]+)/?")
 _SHOWN = 4  # roots listed in a sentence
 
 
-class GivenRootForm(StrictForm):
-    """The form in which an admin assigns a data root to one application."""
+class RootForm(StrictForm):
+    """A root for an application.
 
-    application: Annotated[str, Field(max_length=80)]  # its name
-    root: Annotated[str, Field(max_length=1000)]  # an absolute path, or a URL prefix
+    application: Its name.
+    root: An absolute path, or a URL such as s3a://bucket/orders.
+    """
+
+    application: Annotated[str, Field(max_length=80)]
+    root: Annotated[str, Field(max_length=1000)]
 
 
-def parse_given_root(raw: Mapping[str, Any]) -> GivenRootForm:
+def parse_given_root(raw: Mapping[str, Any]) -> RootForm:
     """Return an application's root as a path or canonical URL; raise `Invalid` otherwise."""
     try:
-        form = GivenRootForm.model_validate(raw)
+        form = RootForm.model_validate(raw)
     except ValidationError as error:
         raise Invalid(shape_problems(error)) from error
     problems = []

@@ -6,6 +6,7 @@ application declares what changing it requires (`effects`).
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
@@ -45,6 +46,13 @@ class StrictForm(BaseModel):
     """An immutable form that rejects unknown fields."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", str_strip_whitespace=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Longest:
+    """The maximum length that REST's schema states; the form's own check explains more."""
+
+    max_length: int
 
 
 class Watermark(StrictForm):

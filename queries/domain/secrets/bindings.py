@@ -54,12 +54,17 @@ def channel(name: str) -> Holder:
 
 
 class BindingForm(StrictForm):
-    """The form in which an admin binds a secret."""
+    """A complete binding.
 
-    secret: Annotated[str, Field(max_length=200)]  # env:NAME or file:NAME
+    secret: env:NAME or file:NAME.
+    holder: The name of the application or channel.
+    hosts: host:port, host, *.domain, a chat service by name, or * for any host.
+    """
+
+    secret: Annotated[str, Field(max_length=200)]
     holder_kind: HolderKind = HolderKind.APPLICATION
-    holder: Annotated[str, Field(max_length=80)]  # its name
-    hosts: list[str]  # patterns; "*" means anywhere
+    holder: Annotated[str, Field(max_length=80)]
+    hosts: list[str]
 
 
 def parse_binding(raw: Mapping[str, Any]) -> BindingForm:

@@ -2,17 +2,37 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Annotated, Any
 
 from django.contrib.auth.models import User
 from django.db import transaction
+from django.db.models import QuerySet
+from pydantic import Field
 
 from queries.domain.access.acts import Act
+from queries.domain.definitions.spec import Longest, StrictForm
 from queries.domain.errors import Conflict, Invalid, Problem
 from queries.domain.validation.query_rules import name_problems
 from queries.models.access.teams import Grant, Team
-from queries.roles import grant_of
+from queries.roles import VIEW, grant_of
+from queries.services.access.admin_objects import AdminObject, Verb, unpacked
 from queries.services.access.audit_trail import record_act
 from queries.services.access.root_worker import refuse_python, refuse_second_team
+
+Members = Annotated[list[Annotated[str, Longest(150)]], Longest(1000)]
+
+
+class TeamChange(StrictForm):
+    """The complete list of a team's members."""
+
+    members: Members
+
+
+class TeamCreate(StrictForm):
+    """A new team."""
+
+    name: Annotated[str, Longest(63)]
+    members: Members = Field(default_factory=list)
 
 
 def create_team(*, name: str, members: Sequence[str] = (), actor: str, now: datetime) -> Team:
@@ -31,8 +51,11 @@ def create_team(*, name: str, members: Sequence[str] = (), actor: str, now: date
     return team
 
 
-def set_members(*, team: Team, members: Sequence[str], actor: str, now: datetime) -> None:
-    """Replace a team's members; raise `Invalid` for unknown users."""
+def set_members(team: Team, *, members: Sequence[str], actor: str, now: datetime) -> None:
+    """Replace the team's members; admins only.
+
+    Raises `Invalid` for unknown users.
+    """
     users = list(User.objects.filter(username__in=list(members)))
     known = {user.username for user in users}
     unknown = [
@@ -48,10 +71,10 @@ def set_members(*, team: Team, members: Sequence[str], actor: str, now: datetime
         record_act(Act.TEAM, actor=actor, now=now, subject=team.name, **about)
 
 
-def delete_team(*, team: Team, actor: str, now: datetime) -> None:
-    """Delete a team and its tokens; raise `Conflict` while it has applications.
+def delete_team(team: Team, *, actor: str, now: datetime) -> None:
+    """Delete a team without applications, and the tokens limited to it; admins only.
 
-    Without the team, everyone could act on them.
+    Raises `Conflict` while it has applications: without the team, everyone could act on them.
     """
     with transaction.atomic():
         living = team.applications.filter(archived_at=None).order_by("name")
@@ -75,3 +98,32 @@ def set_grants(
             refuse_python(user)
         Grant.objects.update_or_create(user=user, defaults=grants)
         record_act(Act.RIGHTS_GIVEN, actor=actor, now=now, subject=user.get_username(), **grants)
+
+
+def create_team_once(*, name: str, members: Sequence[str], actor: str, now: datetime) -> Team:
+    """Create a team; admins only.
+
+    If the team already exists with these members, the response is 200.
+    """
+    same = Team.objects.filter(name=name).first()
+    if same and {user.username for user in same.members.all()} == set(members):
+        return same
+    return create_team(name=name, members=members, actor=actor, now=now)
+
+
+def all_teams(user: Any) -> QuerySet[Team]:
+    """List teams, newest first."""
+    return Team.objects.prefetch_related("members")
+
+
+TEAMS = AdminObject(
+    "teams/<str:name>/",
+    "Team",
+    all_teams,
+    "Return a team with its members.",
+    create=Verb("create_team", unpacked(create_team_once), TeamCreate),
+    replace=Verb("replace_team", unpacked(set_members), TeamChange),
+    remove=Verb("delete_team", delete_team),
+    permission=VIEW,
+    created_at="created_at",
+)

@@ -5,12 +5,14 @@ from datetime import datetime
 from typing import Any
 
 from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 
 from controlplane.nudge import changed
 from queries.channels.kinds import KINDS
 from queries.domain.access.acts import Act
 from queries.domain.alerts.forms import (
     ChannelForm,
+    MaintenanceForm,
     RuleForm,
     parse_channel,
     parse_maintenance,
@@ -20,7 +22,12 @@ from queries.domain.errors import Conflict, Invalid, Problem
 from queries.domain.secrets.bindings import channel as holder_named
 from queries.domain.secrets.bindings import unbound
 from queries.models.alerts import AlertRule, Channel, Maintenance
+from queries.roles import OPERATE, VIEW
+from queries.selectors.access.insisting import insist
+from queries.selectors.access.targets import of_selector
+from queries.selectors.manifests.states import as_rule, of_rule
 from queries.selectors.secrets import bound_to, uses_of_channel
+from queries.services.access.admin_objects import AdminObject, Verb
 from queries.services.access.audit_trail import record_act
 from queries.services.secrets.bindings import rename, unbind_all
 
@@ -30,7 +37,10 @@ _SETTINGS = {str(kind): one.form for kind, one in KINDS.items()}
 def save_channel(
     raw: Mapping[str, Any], *, actor: str, now: datetime, channel: Channel | None = None
 ) -> Channel:
-    """Create or change a channel; raise `Invalid` if it is not valid."""
+    """Create or replace a channel.
+
+    Raises `Invalid` if it is not valid.
+    """
     form = parse_channel(raw, _SETTINGS)
     row = channel or Channel(created_at=now, created_by=actor)
     before = row.name
@@ -51,11 +61,19 @@ def save_channel(
     return row
 
 
-def is_same(channel: Channel, raw: Mapping[str, Any]) -> bool:
-    """Return whether a channel matches this description; raise `Invalid` if it is not valid."""
-    form = parse_channel(raw, _SETTINGS)
-    said = (form.name, form.kind, form.enabled, _filled(form))
-    return said == (channel.name, channel.kind, channel.enabled, channel.settings)
+def create_channel(raw: Mapping[str, Any], **by: Any) -> Channel:
+    """Create a channel; an identical existing one is returned unchanged."""
+    same = Channel.objects.filter(name=raw["name"]).first()
+    if same is not None:
+        form = parse_channel(raw, _SETTINGS)
+        if (form.kind, form.enabled, _filled(form)) == (same.kind, same.enabled, same.settings):
+            return same
+    return save_channel(raw, **by)
+
+
+def replace_channel(channel: Channel, raw: Mapping[str, Any], **by: Any) -> Channel:
+    """Replace a channel."""
+    return save_channel(raw, channel=channel, **by)
 
 
 def _record(
@@ -70,9 +88,9 @@ def _filled(form: ChannelForm) -> dict[str, Any]:
 
 
 def delete_channel(channel: Channel, *, actor: str, now: datetime) -> None:
-    """Delete a channel with its deliveries and secret bindings.
+    """Delete a channel, unless it is the only channel of a rule.
 
-    Raises `Conflict` if it is a rule's only channel.
+    Raises `Conflict` if it is. Its deliveries and secret bindings are deleted too.
     """
     for rule in AlertRule.objects.filter(channels=channel):
         if rule.channels.count() == 1:
@@ -90,7 +108,10 @@ def delete_channel(channel: Channel, *, actor: str, now: datetime) -> None:
 def save_rule(
     raw: Mapping[str, Any], *, actor: str, now: datetime, rule: AlertRule | None = None
 ) -> AlertRule:
-    """Create or change a rule; raise `Invalid` if it is not valid."""
+    """Create or replace a rule.
+
+    Raises `Invalid` if it is not valid.
+    """
     form = parse_rule(raw)
     row = rule or AlertRule(created_at=now, created_by=actor)
     told = _channels(form, "channels")
@@ -111,6 +132,19 @@ def save_rule(
     return row
 
 
+def create_rule(raw: Mapping[str, Any], **by: Any) -> AlertRule:
+    """Create a rule; an identical existing one is returned unchanged."""
+    same = AlertRule.objects.filter(name=raw["name"]).first()
+    if same is not None and of_rule(same) == as_rule(raw):
+        return same
+    return save_rule(raw, **by)
+
+
+def replace_rule(rule: AlertRule, raw: Mapping[str, Any], **by: Any) -> AlertRule:
+    """Replace a rule."""
+    return save_rule(raw, rule=rule, **by)
+
+
 def _channels(form: RuleForm, field: str) -> list[Channel]:
     names: list[str] = getattr(form, field)
     found = {one.name: one for one in Channel.objects.filter(name__in=names)}
@@ -127,7 +161,7 @@ def _channels(form: RuleForm, field: str) -> list[Channel]:
 
 
 def delete_rule(rule: AlertRule, *, actor: str, now: datetime) -> None:
-    """Delete a rule; if no rules are left, every channel gets everything."""
+    """Delete a rule; if no rules remain, every channel receives all notifications."""
     with transaction.atomic():
         rule.delete()
         _record(rule, "deleted", actor, now)
@@ -135,7 +169,10 @@ def delete_rule(rule: AlertRule, *, actor: str, now: datetime) -> None:
 
 
 def save_maintenance(raw: Mapping[str, Any], *, actor: str, now: datetime) -> Maintenance:
-    """Create a maintenance window; raise `Invalid` if it is not valid."""
+    """Create a maintenance window, in which matching problems do not open incidents.
+
+    Raises `Invalid` if it is not valid.
+    """
     form = parse_maintenance(raw, now=now)
     row = Maintenance(
         name=form.name,
@@ -152,9 +189,9 @@ def save_maintenance(raw: Mapping[str, Any], *, actor: str, now: datetime) -> Ma
 
 
 def end_maintenance(window: Maintenance, *, actor: str, now: datetime) -> None:
-    """End a window now; one that has not started is deleted."""
+    """End a maintenance window immediately."""
     with transaction.atomic():
-        if window.starts_at >= now:
+        if window.starts_at >= now:  # nothing of it is left to show
             window.delete()
         else:
             Maintenance.objects.filter(pk=window.pk, ends_at__gt=now).update(ends_at=now)
@@ -170,3 +207,51 @@ def _save(row: Channel | AlertRule | Maintenance) -> None:
         way_out = "Choose another name."
         raise Invalid([Problem("name", row.name, "is already in use.", way_out)]) from None
     changed("alerts")
+
+
+def all_channels(user: Any) -> QuerySet[Channel]:
+    """List channels, newest first; admins only."""
+    return Channel.objects.all()
+
+
+def all_rules(user: Any) -> QuerySet[AlertRule]:
+    """List rules, newest first."""
+    return AlertRule.objects.prefetch_related("channels", "escalate_to")
+
+
+def all_windows(user: Any) -> QuerySet[Maintenance]:
+    """List maintenance windows, newest first."""
+    return Maintenance.objects.all()
+
+
+CHANNELS = AdminObject(
+    "alert-channels/<str:name>/",
+    "Channel",
+    all_channels,
+    "Return a channel; admins only.",
+    create=Verb("create_alert_channel", create_channel, ChannelForm),
+    replace=Verb("replace_alert_channel", replace_channel, ChannelForm),
+    remove=Verb("delete_alert_channel", delete_channel),
+    created_at="created_at",
+)
+RULES = AdminObject(
+    "alert-rules/<str:name>/",
+    "Rule",
+    all_rules,
+    "Return a rule.",
+    create=Verb("create_alert_rule", create_rule, RuleForm),
+    replace=Verb("replace_alert_rule", replace_rule, RuleForm),
+    remove=Verb("delete_alert_rule", delete_rule, has_dry_run=True),
+    permission=VIEW,
+    created_at="created_at",
+)
+MAINTENANCE = AdminObject(
+    "maintenance/<int:window_id>/",
+    "Window",
+    all_windows,
+    "Return a maintenance window.",
+    create=Verb("create_maintenance", save_maintenance, MaintenanceForm, OPERATE),
+    remove=Verb("end_maintenance", end_maintenance, permission=OPERATE),
+    permission=VIEW,
+    authorize=lambda user, form: insist(user, of_selector(form["selector"])),
+)

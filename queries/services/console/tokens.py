@@ -4,18 +4,25 @@ Admins create tokens in the console, over REST or from the command line. A token
 can revoke it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import Annotated, Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
+from django.db.models import QuerySet
+from pydantic import Field
 
 from queries.domain.access.acts import Act
+from queries.domain.definitions.spec import Longest, StrictForm
 from queries.domain.errors import Invalid, Problem
 from queries.models.access.teams import Team
 from queries.models.applications import Application
 from queries.models.tokens import AccessToken, Scope
+from queries.roles import VIEW
 from queries.selectors.access.teams import team_named
+from queries.selectors.console.accounts import owner_named, tokens_seen_by
+from queries.services.access.admin_objects import AdminObject, Verb
 from queries.services.access.audit_trail import record_act
 
 #: How many days a token is valid by default, and at most.
@@ -28,6 +35,25 @@ _UNLIMITED = {
     Scope.READ: "cannot be limited to applications: everyone who can read can read all of them.",
     Scope.ADMIN: "cannot be limited to applications: an admin assigns rights on all of them.",
 }
+
+
+class TokenCreate(StrictForm):
+    """A new token: its user, its purpose, its limits, its lifetime.
+
+    name: What the token is for.
+    scope: The token's maximum rights; its user's role limits them further.
+    team: The token can act only on its applications; for the operate and author scopes.
+    applications: The token can act only on these; for the operate and author scopes.
+    """
+
+    user: Annotated[str, Longest(150)]
+    name: Annotated[str, Longest(80)]
+    days: Annotated[int, Field(ge=1, le=LONGEST_DAYS)] = DEFAULT_DAYS
+    scope: Scope = DEFAULT_SCOPE
+    team: Annotated[str, Longest(63)] = ""
+    applications: Annotated[list[Annotated[str, Longest(80)]], Longest(100)] = Field(
+        default_factory=list
+    )
 
 
 def create_token(
@@ -113,8 +139,8 @@ def _limits(
     return chosen, listed
 
 
-def revoke_token(*, token: AccessToken, actor: str, now: datetime) -> None:
-    """Revoke a token immediately."""
+def revoke_token(token: AccessToken, *, actor: str, now: datetime) -> None:
+    """Revoke your own token; admins can revoke any token."""
     with transaction.atomic():
         about = _about(token)
         token.delete()
@@ -123,6 +149,30 @@ def revoke_token(*, token: AccessToken, actor: str, now: datetime) -> None:
 
 def _about(token: AccessToken) -> dict[str, str]:
     return {"user": token.user.get_username(), "token_uuid": str(token.uuid)}
+
+
+def create_token_for(form: Mapping[str, Any], **by: Any) -> tuple[AccessToken, str]:
+    """Create a token for a user; its text is returned only once."""
+    return create_token(**{**form, "user": owner_named(form["user"])}, **by)
+
+
+def listed_tokens(user: Any) -> QuerySet[AccessToken]:
+    """List your tokens; an admin sees all tokens, or those of `user`."""
+    return tokens_seen_by(user)
+
+
+TOKENS = AdminObject(
+    "tokens/<uuid:uuid>/",
+    "Token",
+    listed_tokens,
+    "Return a token, without its text.",
+    create=Verb("create_token", create_token_for, TokenCreate),
+    remove=Verb("revoke_token", revoke_token, permission=VIEW),
+    permission=VIEW,
+    shown_once="token",
+    missing="The token does not exist, or it is not yours.",
+    filters=(("user", "user__username", "Only this user's tokens; admins only."),),
+)
 
 
 def forget_expired_tokens(*, now: datetime) -> int:

@@ -12,19 +12,21 @@ from controlplane.nudge import changed
 from queries.domain.access.acts import Act
 from queries.domain.errors import Invalid
 from queries.domain.reasons import Because, Detail
-from queries.domain.secrets.bindings import Holder, HolderKind, parse_binding
+from queries.domain.secrets.bindings import BindingForm, Holder, HolderKind, parse_binding
 from queries.domain.validation.query_rules import name_problems
 from queries.models.grants import SecretBinding
+from queries.services.access.admin_objects import AdminObject, Verb
 from queries.services.access.audit_trail import record_act
 from queries.services.changes import record_grant
 from queries.services.local_references import length_problem
 
 
 def bind(raw: Mapping[str, Any], *, actor: str, now: datetime) -> SecretBinding:
-    """Bind a secret to an application or a channel, replacing its existing binding to it.
+    """Bind a secret, replacing its previous binding to the same holder.
 
-    Raises `Invalid` with every problem, or if the secret is visible here and too short. An
-    identical binding is returned unchanged.
+    An identical binding is returned unchanged, with 200.
+
+    Raises `Invalid` with every problem, or if the secret is visible here and too short.
     """
     form = parse_binding(raw)
     holder = Holder(form.holder_kind, form.holder)
@@ -57,7 +59,7 @@ def require_name(field: str, name: str) -> None:
 
 
 def unbind(binding: SecretBinding, *, actor: str, now: datetime) -> None:
-    """Remove a binding; anything that uses the secret is refused at its next start."""
+    """Remove a binding: running queries continue, but their next start is rejected."""
     with transaction.atomic():
         if _take(binding, actor, now):
             _record(binding, "BOUND", "UNBOUND", actor, now)
@@ -98,3 +100,19 @@ def _record(row: SecretBinding, before: str, after: str, actor: str, now: dateti
     act = Act.SECRET_BOUND if after == "BOUND" else Act.SECRET_UNBOUND
     record_act(act, actor=actor, now=now, subject=row.secret, **about)
     changed("secrets")
+
+
+def living_bindings(user: Any) -> QuerySet[SecretBinding]:
+    """List secret bindings, newest first; admins only."""
+    return SecretBinding.objects.filter(taken_at=None)
+
+
+BINDINGS = AdminObject(
+    "secret-bindings/<int:binding_id>/",
+    "Binding",
+    living_bindings,
+    "Return a binding; admins only.",
+    create=Verb("bind_secret", bind, BindingForm),
+    remove=Verb("unbind_secret", unbind),
+    created_at="given_at",
+)

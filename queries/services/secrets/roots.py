@@ -5,14 +5,16 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from controlplane.nudge import changed
 from queries.domain.access.acts import Act
-from queries.domain.definitions.data_roots import parse_given_root
+from queries.domain.definitions.data_roots import RootForm, parse_given_root
 from queries.domain.errors import Invalid, Problem
 from queries.domain.reasons import Because, Detail
 from queries.domain.secrets.bindings import application as holder
 from queries.models.grants import GivenRoot
+from queries.services.access.admin_objects import AdminObject, Verb
 from queries.services.access.audit_trail import record_act
 from queries.services.changes import record_grant
 from queries.services.local_roots import is_own
@@ -20,7 +22,7 @@ from queries.services.secrets.bindings import require_name, unbind_all
 
 
 def give_root(raw: Mapping[str, Any], *, actor: str, now: datetime) -> GivenRoot:
-    """Assign a folder or URL prefix to an application; an existing root is returned unchanged.
+    """Assign a folder or URL prefix to an application; an existing assignment returns 200.
 
     Raises `Invalid` with every problem: the control plane's own folders are never assigned.
     """
@@ -45,7 +47,7 @@ def give_root(raw: Mapping[str, Any], *, actor: str, now: datetime) -> GivenRoot
 
 
 def take_root(row: GivenRoot, *, actor: str, now: datetime) -> None:
-    """Revoke a root; queries and drivers that use a place in it are refused at the next start."""
+    """Remove a root: running queries continue, but their next start is rejected."""
     with transaction.atomic():
         taken = GivenRoot.objects.filter(pk=row.pk, taken_at=None)
         if taken.update(taken_at=now, taken_by=actor):
@@ -68,3 +70,19 @@ def _record(row: GivenRoot, before: str, after: str, actor: str, now: datetime) 
     about = {"root": row.root, "did": after.lower()}
     record_act(Act.DATA_ROOT, actor=actor, now=now, subject=row.application, **about)
     changed("data-roots")
+
+
+def living_roots(user: Any) -> QuerySet[GivenRoot]:
+    """List the roots assigned to applications, newest first; admins only."""
+    return GivenRoot.objects.filter(taken_at=None)
+
+
+DATA_ROOTS = AdminObject(
+    "data-roots/<int:root_id>/",
+    "Root",
+    living_roots,
+    "Return a root; admins only.",
+    create=Verb("give_data_root", give_root, RootForm),
+    remove=Verb("take_data_root", take_root),
+    created_at="given_at",
+)

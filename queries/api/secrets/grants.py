@@ -1,18 +1,24 @@
-"""Request and response bodies for secret bindings and data roots."""
+"""Secrets, their bindings, and data roots: what admins grant to applications and channels."""
 
 from typing import Any
 
+from django.urls import path
 from rest_framework import serializers
+from rest_framework.response import Response
 
-from queries.api.derived import Body, described, shows, takes
+from queries.api.admin_objects import endpoints
+from queries.api.base import ApiView
+from queries.api.derived import Body, shows
+from queries.api.methods import answers
+from queries.api.paging import shown
 from queries.api.schema import NotShown
-from queries.domain.definitions.data_roots import GivenRootForm
 from queries.domain.secrets import bindings
 from queries.models.grants import GivenRoot, SecretBinding
-from queries.selectors.secrets import Naming, Secret
-from queries.services.definitions.places_in_use import Outside, Proposal
-
-Form = serializers.Serializer[Any]
+from queries.roles import ADMINISTER
+from queries.selectors.secrets import Naming, Secret, secrets
+from queries.services.definitions.places_in_use import Outside, Proposal, proposals
+from queries.services.secrets.bindings import BINDINGS
+from queries.services.secrets.roots import DATA_ROOTS
 
 
 @shows(
@@ -74,27 +80,32 @@ class ProposalsBody(Body):
     results = ProposalBody(many=True)
 
 
-@described
-@takes(bindings.BindingForm)
-class BindingForm(Form):
-    """A complete binding.
-
-    secret: env:NAME or file:NAME.
-    holder: The name of the application or channel.
-    hosts: host:port, host, *.domain, a chat service by name, or * for any host.
-    """
-
-
 @shows(GivenRoot, "id=pk application root given_at given_by")
 class RootBody(Body):
     """A folder or URL prefix in which one application is allowed to store data."""
 
 
-@described
-@takes(GivenRootForm)
-class RootForm(Form):
-    """A root for an application.
+class SecretsView(ApiView):
+    """All secrets, sorted by name."""
 
-    application: Its name.
-    root: An absolute path, or a URL such as s3a://bucket/orders.
-    """
+    @answers("list_secrets", SecretsBody, role=ADMINISTER)
+    def get(self) -> Response:
+        """List secrets, sorted by name, with their uses and bindings; admins only."""
+        return Response(shown(secrets(), SecretBody))
+
+
+class ProposalsView(ApiView):
+    """Proposed roots."""
+
+    @answers("list_data_root_proposals", ProposalsBody, role=ADMINISTER)
+    def get(self) -> dict[str, Any]:
+        """List the roots that would allow locations now outside all roots; admins only."""
+        return {"results": proposals()}
+
+
+urlpatterns = [
+    path("secrets/", SecretsView.as_view(), name="secrets"),
+    *endpoints(BINDINGS, BindingBody),
+    path("data-roots/proposals/", ProposalsView.as_view(), name="data-root-proposals"),
+    *endpoints(DATA_ROOTS, RootBody),
+]
