@@ -13,17 +13,17 @@ from queries.views import (
     scripts,
     system,
 )
-from queries.views.access import activity, audit, group_roles, sign_in, single_sign_on, teams
+from queries.views.access import activity, audit, rights, sign_in, single_sign_on
 from queries.views.alerts import incident_page, setup_pages, thresholds
 from queries.views.checkpoints import checkpoint, checkpoint_actions, checkpoint_list
-from queries.views.console import access, account, find, live, shell
+from queries.views.console import account, find, live, shell
 from queries.views.definitions import query_edit, spark_change
 from queries.views.deploys import deploy_pages
 from queries.views.failures import failure_page, logs
 from queries.views.kafka import lag
 from queries.views.schedules import planned
 from queries.views.schedules import preview as schedule_preview
-from queries.views.secrets import data_roots, secret_list
+from queries.views.secrets import grants
 from queries.views.supervision import (
     actions,
     applications,
@@ -66,14 +66,11 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *operations.urlpatterns,
     *deploy_pages.urlpatterns,
     *manifests.urlpatterns,
-    *access.urlpatterns,
     *sign_in.urlpatterns,
     *single_sign_on.urlpatterns,
-    *group_roles.urlpatterns,
-    *teams.urlpatterns,
+    *rights.urlpatterns,
     *account.urlpatterns,
-    *secret_list.urlpatterns,
-    *data_roots.urlpatterns,
+    *grants.urlpatterns,
     *system.urlpatterns,
     *downloads.urlpatterns,
     *code.urlpatterns,

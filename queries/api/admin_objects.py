@@ -11,27 +11,29 @@ from queries.api.definitions import trials
 from queries.api.derived import Body, form_of
 from queries.api.methods import Method, Sent, answers, creates, lists
 from queries.api.paging import word
-from queries.services.access.admin_objects import AdminObject, Service, Verb, description
+from queries.services.access.admin_objects import AdminObject, Verb, description
 
 
 def endpoints(
     kind: AdminObject, body: type[Body], created: type[Body] | None = None
 ) -> list[URLPattern]:
-    """Return the URLs of a kind of object; `created` is the body of a new one, if it has more.
+    """Return the URLs of a kind of object; `created` is the body of a new one, if it has more."""
+    collection: Any = type("CollectionView", (ApiView,), _of_collection(kind, body, created))
+    detail: Any = type("DetailView", (ApiView,), _of_object(kind, body))
+    return [
+        path(f"{kind.root}/", collection.as_view(), name=f"{kind.name}s"),
+        path(kind.route, detail.as_view(), name=kind.name),
+    ]
 
-    The beginning of the route names them: "code-hosts" for all objects, "code-host" for one.
-    """
-    column, key = kind.key
-    root = kind.route.partition("/")[0]
-    name = root.removesuffix("s")
 
-    def list_all(view: ApiView) -> Any:
+def _of_collection(kind: AdminObject, body: type[Body], created: Any) -> dict[str, Method]:
+    """Return the methods that list the objects and create one."""
+    column = kind.key[0]
+
+    def get(view: ApiView) -> Any:
         rows = kind.rows(view.request.user)
         values = {lookup: view.asked(parameter) for parameter, lookup, _ in kind.filters}
         return rows.filter(**{lookup: value for lookup, value in values.items() if value})
-
-    def get(view: ApiView, **keys: Any) -> Any:
-        return kind.get(view.request.user, keys[key])
 
     def post(view: ApiView, sent: Sent) -> Response:
         kind.authorize(view.request.user, sent)
@@ -39,53 +41,54 @@ def endpoints(
         if kind.shown_once:
             row, text = row
         is_new = not kind.created_at or getattr(row, kind.created_at) == view.now
-        headers = {"Location": reverse(f"api:{name}", args=[getattr(row, column)])}
-        answer = body(row).data
+        headers = {"Location": reverse(f"api:{kind.name}", args=[getattr(row, column)])}
+        answer: Any = body(row).data
         if kind.shown_once:
             answer, headers["Cache-Control"] = {**answer, kind.shown_once: text}, "no-store"
         return Response(answer, 201 if is_new else 200, headers=headers)
 
+    get.__doc__ = description(kind.rows)
+    listing = lists(
+        f"list_{kind.root}".replace("-", "_"),
+        body,
+        by="uuid" if column == "uuid" else "pk",
+        role=kind.permission,
+        parameters=[word(parameter, about=about) for parameter, _, about in kind.filters],
+    )
+    again = body if kind.created_at else None
+    return {
+        "get": listing(get),
+        "post": _act(kind.create, post, created or body, creates, again=again),
+    }
+
+
+def _of_object(kind: AdminObject, body: type[Body]) -> dict[str, Method]:
+    """Return the methods that return, replace and remove an object."""
+    key, replace, remove = kind.key[1], kind.replace, kind.remove
+
+    def get(view: ApiView, **keys: Any) -> Any:
+        return kind.get(view.request.user, keys[key])
+
     def put(view: ApiView, sent: Sent, **keys: Any) -> Any:
         row = get(view, **keys)
-        return (kind.replace and kind.replace.service(row, sent, **view.by)) or row
+        return (replace and replace.service(row, sent, **view.by)) or row
 
     def delete(view: ApiView, **keys: Any) -> None:
-        with trials.undone(view) if kind.remove.has_dry_run else nullcontext():
-            kind.remove.service(get(view, **keys), **view.by)
+        with trials.undone(view) if remove.has_dry_run else nullcontext():
+            remove.service(get(view, **keys), **view.by)
 
-    def answer(verb: Verb, method: Method, shown: Any, respond: Any = answers, **more: Any) -> Any:
-        form = form_of(verb.form) if verb.form else None
-        decorate = respond(verb.operation, shown, form=form, role=verb.permission, **more)
-        return decorate(_described(method, verb.service))
-
-    by = "uuid" if column == "uuid" else "pk"
-    parameters = [word(parameter, about=about) for parameter, _, about in kind.filters]
-    operation = f"list_{root}".replace("-", "_")
-    listing = lists(operation, body, by=by, role=kind.permission, parameters=parameters)
-    again = body if kind.created_at else None
     get.__doc__ = kind.get_about
-    of_one = {
-        "get": answers(f"get_{name}".replace("-", "_"), body, role=kind.permission)(get),
-        "delete": answer(
-            kind.remove,
-            delete,
-            None,
-            **({"parameters": [trials.DRY_RUN]} if kind.remove.has_dry_run else {}),
-        ),
+    more = {"parameters": [trials.DRY_RUN]} if remove.has_dry_run else {}
+    methods = {
+        "get": answers(f"get_{kind.name}".replace("-", "_"), body, role=kind.permission)(get),
+        "delete": _act(remove, delete, None, **more),
     }
-    if kind.replace is not None:
-        of_one["put"] = answer(kind.replace, put, body)
-    of_all = {
-        "get": listing(_described(list_all, kind.rows)),
-        "post": answer(kind.create, post, created or body, creates, again=again),
-    }
-    views: list[Any] = [type("AdminView", (ApiView,), methods) for methods in (of_all, of_one)]
-    return [
-        path(f"{root}/", views[0].as_view(), name=f"{name}s"),
-        path(kind.route, views[1].as_view(), name=name),
-    ]
+    return methods | ({"put": _act(replace, put, body)} if replace else {})
 
 
-def _described(method: Method, service: Service) -> Method:
-    method.__doc__ = description(service)
-    return method
+def _act(verb: Verb, method: Method, body: Any, respond: Any = answers, **more: Any) -> Method:
+    method.__doc__ = description(verb.service)
+    form = form_of(verb.form) if verb.form else None
+    decorate = respond(verb.operation, body, form=form, role=verb.permission, **more)
+    decorated: Method = decorate(method)
+    return decorated

@@ -9,6 +9,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from datetime import date, datetime
 from enum import StrEnum
+from itertools import chain
 from types import UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 from uuid import UUID
@@ -127,18 +128,15 @@ def takes(model: type[BaseModel]) -> Callable[[S], S]:
 
 
 def _limits(kind: Any, rules: Iterable[Any] = ()) -> dict[str, Any]:
-    """Return a field's limits, and those of the entries of a list as "child"."""
-    found = {_LIMITS[s]: getattr(rule, s) for rule in rules for s in _LIMITS if hasattr(rule, s)}
-    for inner in get_args(kind):
-        if get_origin(inner) is Annotated:
-            more = [
-                part for rule in inner.__metadata__ for part in getattr(rule, "metadata", [rule])
-            ]
-            if get_origin(kind) is list:
-                found["child"] = _PLAIN[get_args(inner)[0]](**_limits(None, more))
-            else:
-                found |= _limits(None, more)
-    return found
+    """Return a field's limits, and the field of a list's entries, if they have any, as "child"."""
+    limits = {_LIMITS[s]: getattr(rule, s) for rule in rules for s in _LIMITS if hasattr(rule, s)}
+    for part in get_args(kind):
+        if get_origin(part) is Annotated:
+            nested = [getattr(rule, "metadata", [rule]) for rule in part.__metadata__]
+            inner = _limits(None, chain.from_iterable(nested))
+            is_list = get_origin(kind) is list
+            limits |= {"child": _PLAIN[get_args(part)[0]](**inner)} if is_list else inner
+    return limits
 
 
 def form_of(model: type[BaseModel]) -> type[Body]:

@@ -114,7 +114,7 @@ class ChannelTestView(ApiView):
     @answers("test_alert_channel", bodies.ChannelBody, role=ADMINISTER, form=Nothing)
     def post(self, name: str) -> Channel:
         """Send a test message; the channel's last_sent_at or last_error shows the result."""
-        channel = CHANNELS.get(self.request.user, name)
+        channel: Channel = CHANNELS.get(self.request.user, name)
         try_channel(channel, **self.by)
         return channel
 

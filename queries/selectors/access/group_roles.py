@@ -7,12 +7,6 @@ from django.contrib.auth.models import User
 
 from queries.models.access.group_roles import GroupRole
 from queries.roles import ORDER, Role
-from queries.selectors.first_or_missing import found
-
-
-def group_role(row_id: int) -> GroupRole:
-    """Return the row with this id; raise `Missing` if it does not exist."""
-    return found(GroupRole.objects.filter(pk=row_id), f"Group role {row_id} does not exist.")
 
 
 def role_by_groups(groups: Iterable[str]) -> Role | None:

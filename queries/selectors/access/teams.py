@@ -11,19 +11,12 @@ from queries.models.applications import Application
 from queries.models.tokens import AccessToken
 from queries.roles import Reach, reach_of
 from queries.selectors.access.insisting import insist, who_can_help
-from queries.selectors.first_or_missing import found
 
 
 def teams() -> QuerySet[Team]:
     """Return the teams by name, each with the number of its existing applications."""
     living = Count("applications", filter=Q(applications__archived_at=None), distinct=True)
     return Team.objects.annotate(living=living).prefetch_related("members").order_by("name")
-
-
-def team(name: str) -> Team:
-    """Return a team; raise `Missing` if there is no team with this name."""
-    rows = teams().filter(name=name.replace("\x00", ""))
-    return found(rows, f"Team {name[:80]} does not exist.")
 
 
 def tokens_of_team(team: Team) -> QuerySet[AccessToken]:

@@ -58,12 +58,6 @@ def tokens_seen_by(user: User | AnonymousUser) -> QuerySet[AccessToken]:
     return rows if rules.has_perm(ADMINISTER, user) else rows.filter(user=user.pk)
 
 
-def token_seen_by(user: User | AnonymousUser, uuid: object) -> AccessToken:
-    """Return one of these tokens; raise `Missing` if it does not exist or is another user's."""
-    rows = tokens_seen_by(user).filter(uuid=uuid)
-    return found(rows, "The token does not exist, or it is not yours.")
-
-
 def owner_named(username: str) -> User:
     """Return the active account with this name, for a new token; raise `Invalid` without one."""
     user = User.objects.filter(username=username.replace("\x00", ""), is_active=True).first()

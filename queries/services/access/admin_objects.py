@@ -60,6 +60,16 @@ class AdminObject:
     filters: tuple[tuple[str, str, str], ...] = ()  # parameter, lookup, description
 
     @property
+    def root(self) -> str:
+        """Return the name of all objects in REST: "code-hosts"."""
+        return self.route.partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        """Return the name of one object in REST: "code-host"."""
+        return self.root.removesuffix("s")
+
+    @property
     def key(self) -> tuple[str, str]:
         """Return the key's column, and its name in the route."""
         converter, _, name = self.route.partition("<")[2].rstrip(">/").partition(":")
@@ -84,7 +94,7 @@ def unpacked(service: Service) -> Service:
     """Return a service that takes a form's fields by name as one that takes the form."""
 
     @wraps(service)
-    def call(*given: Any, actor: str, now: Any) -> Any:
-        return service(*given[:-1], **given[-1], actor=actor, now=now)
+    def call(*arguments: Any, actor: str, now: Any) -> Any:
+        return service(*arguments[:-1], **arguments[-1], actor=actor, now=now)
 
     return call

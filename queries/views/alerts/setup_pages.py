@@ -5,7 +5,7 @@ from typing import Any
 
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.shortcuts import get_object_or_404, redirect, render
+from django.shortcuts import redirect, render
 from django.urls import path, reverse
 from django.utils import timezone
 
@@ -14,15 +14,17 @@ from queries.domain.alerts.kinds import IncidentKind, Severity
 from queries.domain.definitions.labels import labels_text, searched_labels
 from queries.domain.errors import HeadgateError, Invalid
 from queries.domain.validation.thresholds import read_threshold_lines, threshold_lines
-from queries.models.alerts import AlertRule, Channel, Maintenance
-from queries.roles import ADMINISTER, OPERATE, VIEW
-from queries.selectors.access.insisting import insist, reached
-from queries.selectors.access.targets import of_selector, of_selectors
+from queries.models.alerts import AlertRule, Channel
+from queries.roles import ADMINISTER, VIEW
+from queries.selectors.access.insisting import reached
+from queries.selectors.access.targets import of_selectors
 from queries.selectors.alerts.dry_view import last_week
 from queries.selectors.alerts.incidents import delivery_line
 from queries.selectors.manifests.owners import owned
 from queries.services.alerts import setup
 from queries.services.alerts.deliveries import try_channel
+from queries.services.alerts.setup import CHANNELS, MAINTENANCE, RULES
+from queries.views.console.admin_objects import AdminPage, Typed, problems_by_field
 from queries.views.console.errors import refused
 from queries.views.console.guard import by, needs
 from queries.views.console.numbers import whole
@@ -48,7 +50,7 @@ def channels(request: HttpRequest) -> HttpResponseBase:
 @needs(ADMINISTER, "GET", "POST")
 def channel(request: HttpRequest, name: str = "") -> HttpResponseBase:
     """Create a channel of the chosen kind, or change one; if its kind was removed, to another."""
-    row = get_object_or_404(Channel, name=name) if name else None
+    row = CHANNELS.get(request.user, name) if name else None
     removed = row is not None and not is_supported(row.kind)
     chosen = request.GET.get("kind", request.POST.get("kind", ""))
     chosen = row.kind if row and not removed else chosen
@@ -120,7 +122,7 @@ def _fields(
 @needs(ADMINISTER, "POST")
 def channel_act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
     """Send a test message, or delete the channel."""
-    row = get_object_or_404(Channel, name=name)
+    row = CHANNELS.get(request.user, name)
     if verb == "delete":
         try:
             setup.delete_channel(row, **by(request))
@@ -151,14 +153,14 @@ def rules(request: HttpRequest) -> HttpResponseBase:
 @needs(ADMINISTER, "GET", "POST")
 def rule(request: HttpRequest, name: str = "") -> HttpResponseBase:
     """Create a rule, or change one."""
-    row = get_object_or_404(AlertRule, name=name) if name else None
+    row = RULES.get(request.user, name) if name else None
     typed = _typed_rule(request) if request.method == "POST" else _of_rule(row)
     problems: dict[str, Any] = {}
     if request.method == "POST":
         try:
             saved = setup.save_rule(_rule_form(typed), rule=row, **by(request))
         except Invalid as error:
-            problems = {one.field.split(".")[0]: one for one in error.problems}
+            problems = problems_by_field(error)
         else:
             messages.success(request, f"Rule {saved.name} was saved.")
             return redirect("alert-rules")
@@ -250,7 +252,7 @@ def _selector(typed: dict[str, Any]) -> dict[str, Any]:
 @needs(ADMINISTER, "POST")
 def rule_delete(request: HttpRequest, name: str) -> HttpResponse:
     """Delete a rule."""
-    setup.delete_rule(get_object_or_404(AlertRule, name=name), **by(request))
+    setup.delete_rule(RULES.get(request.user, name), **by(request))
     messages.success(request, f"Rule {name} was deleted.")
     return redirect("alert-rules")
 
@@ -258,36 +260,15 @@ def rule_delete(request: HttpRequest, name: str) -> HttpResponse:
 # --- maintenance --------------------------------------------------------------------------
 
 
-@needs(VIEW)
-def maintenance(request: HttpRequest) -> HttpResponse:
-    """List the maintenance windows."""
-    return _windows(request, {}, {})
-
-
-@needs(OPERATE, "POST")
-def maintenance_new(request: HttpRequest) -> HttpResponse:
-    """Create a maintenance window that begins immediately or at a given time, in UTC."""
-    typed = {
-        name: request.POST.get(name, "").strip()
-        for name in ("name", "labels", "applications", "starts_at", "hours")
-    }
-    now = timezone.now()
-    starts = _moment(typed["starts_at"]) or now
-    hours = whole(typed["hours"]) or 0
-    form = {
+def _window(typed: Typed) -> dict[str, Any]:
+    """Return the form of a window that begins now, or at a given time in UTC."""
+    starts = _moment(typed["starts_at"]) or timezone.now()
+    return {
         "name": typed["name"],
         "selector": _selector(typed),
         "starts_at": starts,
-        "ends_at": starts + timedelta(hours=hours),
+        "ends_at": starts + timedelta(hours=whole(typed["hours"]) or 0),
     }
-    insist(request.user, of_selector(form["selector"]))
-    try:
-        window = setup.save_maintenance(form, **by(request))
-    except Invalid as error:
-        problems = {one.field.split(".")[0]: one for one in error.problems}
-        return _windows(request, typed, problems)
-    messages.success(request, f"Maintenance until {window.ends_at:%Y-%m-%d %H:%M} UTC.")
-    return redirect("alert-maintenance")
 
 
 def _moment(text: str) -> datetime | None:
@@ -298,25 +279,25 @@ def _moment(text: str) -> datetime | None:
     return at.replace(tzinfo=UTC) if at.tzinfo is None else at
 
 
-def _windows(request: HttpRequest, typed: dict[str, str], problems: dict[str, Any]) -> HttpResponse:
-    windows = list(Maintenance.objects.all()[:50])
+def _windows(request: HttpRequest) -> dict[str, Any]:
+    windows = list(MAINTENANCE.rows(request.user)[:50])
     ours = reached(request.user, of_selectors([window.selector for window in windows]))
-    context = {
-        "windows": list(zip(windows, ours, strict=True)),
-        "typed": typed,
-        "problems": problems,
-        "now": timezone.now(),
-        "here": "maintenance",
-    }
-    return render(request, "alerts/maintenance.html", context, status=422 if problems else 200)
+    return {"windows": list(zip(windows, ours, strict=True)), "here": "maintenance"}
 
 
-@needs(OPERATE, "POST")
-def maintenance_end(request: HttpRequest, window_id: int) -> HttpResponse:
-    """End a maintenance window immediately."""
-    setup.end_maintenance(get_object_or_404(Maintenance, pk=window_id), **by(request))
-    messages.success(request, "Ended.")
-    return redirect("alert-maintenance")
+WINDOWS = AdminPage(
+    MAINTENANCE,
+    "alert-maintenance",
+    "alerts/maintenance/",
+    "alerts/maintenance.html",
+    added="Maintenance until {row.ends_at:%Y-%m-%d %H:%M} UTC.",
+    removed="Ended.",
+    remove=("end", "alert-maintenance-end"),
+    new="alert-maintenance-new",
+    fields=("name", "labels", "applications", "starts_at", "hours"),
+    form=_window,
+    context=_windows,
+)
 
 
 urlpatterns = [
@@ -328,7 +309,5 @@ urlpatterns = [
     path("alerts/rules/new/", rule, name="alert-rule-new"),
     path("alerts/rules/<str:name>/", rule, name="alert-rule"),
     path("alerts/rules/<str:name>/delete/", rule_delete, name="alert-rule-delete"),
-    path("alerts/maintenance/", maintenance, name="alert-maintenance"),
-    path("alerts/maintenance/new/", maintenance_new, name="alert-maintenance-new"),
-    path("alerts/maintenance/<int:window_id>/end/", maintenance_end, name="alert-maintenance-end"),
+    *WINDOWS.urlpatterns,
 ]

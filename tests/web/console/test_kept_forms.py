@@ -90,10 +90,10 @@ def test_after_a_busy_database_the_same_form_is_sent_again(browser: Client) -> N
 
 
 def _fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(**_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("queries.views.access.teams.service.create_team", fail)
+    monkeypatch.setattr("queries.services.access.teams.name_problems", fail)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -136,8 +136,8 @@ def test_a_conflict_and_a_wrong_character_keep_the_form_too(browser: Client) -> 
 @pytest.mark.parametrize(
     ("address", "sent", "service"),
     [
-        ("/settings/teams/data/members/", {"member": "root"}, "access.teams.service.set_members"),
-        ("/applications/ticks/team/", {"team": "data"}, "access.teams.ownership.give_application"),
+        ("/settings/teams/data/members/", {"member": "root"}, "access.rights.set_members"),
+        ("/applications/ticks/team/", {"team": "data"}, "access.rights.ownership.give_application"),
         ("/alerts/{uuid}/note/", {"text": "It is n5"}, "alerts.incident_page.service.note"),
         ("/saved-views/", {"view": "mine"}, "supervision.query_list.save_view"),
     ],
