@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+from django.urls import resolve
 
 from queries.channels.declaration import Kind
 from queries.channels.kinds import KINDS as CHANNELS
@@ -29,6 +30,7 @@ from queries.domain.tables.places import TABLES
 from queries.domain.triggers.kinds import KINDS as TRIGGER_ROWS
 from queries.domain.validation.tables import SPARKS as SPARKS_OF_TABLES
 from queries.selectors.definitions.connectors import recipes
+from queries.services.access.admin_objects import AdminObject
 from queries.views.definitions.spec_form import leaves
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -41,6 +43,7 @@ TITLES = (
     "A field of a definition",
     "A field of a driver",
     "A table format",
+    "An admin object",
 )
 #: Recipes for more than three files: most steps.
 LONG = {"A table format": 9}
@@ -214,3 +217,20 @@ def test_every_table_format_has_its_versions_of_spark_and_errors() -> None:
     assert "TABLES = " in text_of(places)
     assert "SPARKS: " in text_of(options)
     assert all(name in text_of(errors).lower() for name in TABLES)
+
+
+# --- an admin object ----------------------------------------------------------------------
+
+
+def test_every_declared_admin_object_has_its_endpoints() -> None:
+    declaring = [
+        ".".join(file.relative_to(REPOSITORY).with_suffix("").parts)
+        for file in (REPOSITORY / "queries" / "services").rglob("*.py")
+        if "= AdminObject(" in file.read_text()
+    ]
+    members = [value for name in declaring for value in vars(import_module(name)).values()]
+    kinds = [value for value in members if isinstance(value, AdminObject)]
+    assert kinds
+    for kind in kinds:
+        assert resolve(f"/api/v1/{kind.root}/").url_name == f"{kind.name}s"
+        assert resolve(f"/api/v1/{kind.root}/1/").url_name in (kind.name, "nothing")  # by UUID
