@@ -10,10 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import ValidationError
-
 from headgate_ground.masking import MASK, mask_text
-from queries.domain.definitions.parsing import shape_problems
+from queries.domain.definitions.parsing import parsed
 from queries.domain.definitions.spec import Longest, StrictForm
 from queries.domain.errors import Invalid, Problem
 
@@ -70,15 +68,12 @@ class CodeHostForm(StrictForm):
     host: Annotated[str, Longest(255)]
 
 
-def parse_host(raw: object) -> str:
+def parse_host(raw: Mapping[str, Any]) -> str:
     """Return a host in the form it is listed in; raise `Invalid` if it is not a host.
 
     The https scheme and the default ports of https and ssh are left out.
     """
-    try:
-        form = CodeHostForm.model_validate(raw)
-    except ValidationError as error:
-        raise Invalid(shape_problems(error)) from error
+    form = parsed(CodeHostForm.model_validate, raw)
     found = _HOST.fullmatch(form.host)
     if found is None or len(form.host) > 255 or int(found[3] or 1) not in range(1, 65536):
         way_out = "Write git.example.org, git.example.org:8443 or ssh://git.example.org."

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from queries.domain.definitions.locations import NotALocation, canonical, local_path, place_of
-from queries.domain.definitions.parsing import shape_problems
+from queries.domain.definitions.parsing import parsed
 from queries.domain.definitions.spec import PythonQuery, SqlQuery, StrictForm
 from queries.domain.errors import Invalid, Problem
 
@@ -58,10 +58,7 @@ class RootForm(StrictForm):
 
 def parse_given_root(raw: Mapping[str, Any]) -> RootForm:
     """Return an application's root as a path or canonical URL; raise `Invalid` otherwise."""
-    try:
-        form = RootForm.model_validate(raw)
-    except ValidationError as error:
-        raise Invalid(shape_problems(error)) from error
+    form = parsed(RootForm.model_validate, raw)
     problems = []
     if not form.application:
         message = "is missing."

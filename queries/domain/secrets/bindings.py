@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated, Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from headgate_ground.masking import is_reference
-from queries.domain.definitions.parsing import shape_problems
+from queries.domain.definitions.parsing import parsed
 from queries.domain.definitions.spec import StrictForm
 from queries.domain.errors import Invalid, Problem
 from queries.domain.secrets.hosts import ANYWHERE, allows, is_pattern
@@ -69,10 +69,7 @@ class BindingForm(StrictForm):
 
 def parse_binding(raw: Mapping[str, Any]) -> BindingForm:
     """Return a binding with lower-case hosts; raise `Invalid` with every error by field."""
-    try:
-        form = BindingForm.model_validate(raw)
-    except ValidationError as error:
-        raise Invalid(shape_problems(error)) from error
+    form = parsed(BindingForm.model_validate, raw)
     hosts = list(dict.fromkeys(one.strip().lower() for one in form.hosts if one.strip()))
     problems = []
     if not is_reference(form.secret):
