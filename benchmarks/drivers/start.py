@@ -26,7 +26,7 @@ from typing import Any
 
 from benchmarks._measuring import ratios, report, spread, workplace
 from controlplane import jws
-from queries.domain.protocol import DRIVER_LOG, IDENT, SPEC, STATUS, DriverSpec, Ident, Status
+from queries.domain.protocol import DRIVER_LOG, IDENT, SPEC, STATUS, DriverSpec, DriverStatus, Ident
 from queries.driver_folder import DriverFolder
 from queries.launchers.process import class_archives, environment
 from tests import pieces
@@ -130,7 +130,7 @@ def _start(system: System, archive: Path, mapped: bool) -> dict[str, float]:
     )
     folder = DriverFolder.of(max((system.home / "drivers" / QUERY).glob("[0-9]*"), key=_number))
     ident = Ident.loads((folder.control / IDENT).read_text())
-    [status] = Status.loads((folder.own / STATUS).read_text()).runs
+    [status] = DriverStatus.loads((folder.own / STATUS).read_text()).runs
     maps = Path(f"/proc/{ident.jvm_pid}/maps").read_text()
     if (str(archive) in maps) is not mapped:
         raise SystemExit(f"{archive} is {'not ' if mapped else ''}mapped")

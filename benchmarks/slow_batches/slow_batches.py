@@ -24,7 +24,7 @@ from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPart
 
 from listeners.spark.slow_batches import SLOW_MS, SlowBatches
 from listeners.spark.task_times import TaskTimes
-from queries.domain.triggers.slow_batches import Cause, Diagnosis, diagnose, evidence_of
+from queries.domain.triggers.slow_batches import BatchCause, Diagnosis, diagnose, evidence_of
 
 TAKES = "3 minutes"
 #: How many of the ten must be right.
@@ -89,7 +89,7 @@ def _explained(
     spark: SparkSession,
     explain: SlowBatches,
     folder: Path,
-    cause: Cause,
+    cause: BatchCause,
     make: Callable[[SparkSession, Path], Any],
 ) -> tuple[int, Diagnosis]:
     """Return the duration of the query's slowest batch in ms, and its explanation."""
@@ -266,17 +266,17 @@ def _driver(spark: SparkSession, folder: Path) -> Any:
     return _noop(rows)
 
 
-QUERIES: dict[Cause, Callable[[SparkSession, Path], Any]] = {
-    Cause.SKEW: _skew,
-    Cause.SPILL: _spill,
-    Cause.PYTHON: _python,
-    Cause.SOURCE: _source,
-    Cause.SINK: _sink,
-    Cause.CORES: _cores,
-    Cause.CHECKPOINT: _checkpoint,
-    Cause.SHUFFLE: _shuffle,
-    Cause.DRIVER: _driver,
-    Cause.GC: _gc,  # last: the heap stays full
+QUERIES: dict[BatchCause, Callable[[SparkSession, Path], Any]] = {
+    BatchCause.SKEW: _skew,
+    BatchCause.SPILL: _spill,
+    BatchCause.PYTHON: _python,
+    BatchCause.SOURCE: _source,
+    BatchCause.SINK: _sink,
+    BatchCause.CORES: _cores,
+    BatchCause.CHECKPOINT: _checkpoint,
+    BatchCause.SHUFFLE: _shuffle,
+    BatchCause.DRIVER: _driver,
+    BatchCause.GC: _gc,  # last: the heap stays full
 }
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ from benchmarks.storage._streams import ROWS, TRIGGER, Found, Stamp, Streams, co
 from examples.flights import s3_definitions
 from installation.machine import s3 as gateways
 from installation.machine.hadoop import MiniHadoop
-from queries.domain.protocol import CUT_OFF, JVM_DIED, TAKEN_OVER, RunState
+from queries.domain.protocol import CUT_OFF, EXIT_CHECKPOINT_LOST, JVM_DIED, RunState
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker
 from tests.soak.__main__ import JAVA_OPTIONS
@@ -377,7 +377,7 @@ def _at_random(_: Streams) -> None:
 def _judge(figures: Figures, name: str, one: Round) -> None:
     found = one.found
     python = "SIGKILL" if one.kind == "python" else str(JVM_DIED)
-    if one.exit != (python, str(TAKEN_OVER)):
+    if one.exit != (python, str(EXIT_CHECKPOINT_LOST)):
         figures.refuse(f"{name}: the driver ended with {one.exit}")
     if found.twice:
         figures.refuse(f"{name}: written again: {found.twice}")

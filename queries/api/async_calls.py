@@ -8,7 +8,7 @@ from rest_framework import serializers
 from queries.api.base import ApiView
 from queries.api.derived import Body, shows
 from queries.api.methods import answers
-from queries.domain.async_calls import Advice, Bound, Operator
+from queries.domain.async_calls import AsyncOperator, Bound, OperatorAdvice
 from queries.selectors.definitions import definitions
 from queries.selectors.triggers.advice import async_operators
 
@@ -17,8 +17,8 @@ from queries.selectors.triggers.advice import async_operators
 class AdvisedOperator:
     """An operator and the advice for it."""
 
-    one: Operator
-    says: Advice
+    one: AsyncOperator
+    says: OperatorAdvice
 
     @property
     def bound_name(self) -> str:

@@ -11,7 +11,7 @@ from queries.api.derived import Body, described, shows
 from queries.api.methods import Sent, accepts, answers, lists
 from queries.api.operation_bodies import OperationBody
 from queries.domain.kafka.lag import SKEW_RULE, Behind
-from queries.domain.kafka.losses import Gap
+from queries.domain.kafka.losses import OffsetGap
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss
 from queries.models.history import Operation
@@ -114,7 +114,7 @@ class TableLineBody(Body):
     """
 
 
-@shows(Gap, "topic partition first until offsets")
+@shows(OffsetGap, "topic partition first until offsets")
 class GapBody(Body):
     """Offsets [first, until) of one partition that were deleted before a batch committed them."""
 

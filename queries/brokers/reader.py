@@ -35,7 +35,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 from headgate_ground.tolerant.values import at_ms as time_at_ms
 from queries.brokers.options import Wanted, require_quick
 from queries.domain.kafka.retention import RECORD_OVERHEAD_BYTES, Retention, read_retention
-from queries.domain.kafka.topic_ids import known_id
+from queries.domain.kafka.topic_ids import java_id
 
 logger = logging.getLogger(__name__)
 
@@ -285,7 +285,7 @@ class BrokerReader:
             return {}
         for name, answer in answers.items():
             try:
-                told = known_id(str(_result(answer, until).topic_id))
+                told = java_id(str(_result(answer, until).topic_id))
             except KafkaException as error:
                 logger.debug("could not get the ID of topic %s: %s", name, _words(error))
                 continue

@@ -15,8 +15,8 @@ from queries.checkpoints import source_logs
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.replayable import pinned_configuration
 from queries.checkpoints.source_files import exists
-from queries.domain.checkpoints.logs import Offsets, Unreadable, begun_at, is_upgrade
-from queries.domain.kafka.offset_ranges import Range, ranges, records
+from queries.domain.checkpoints.logs import Offsets, UnreadableLog, begun_at, is_upgrade
+from queries.domain.kafka.offset_ranges import OffsetRange, ranges, records
 
 #: "uncommitted": begun without a commit, although later batches have one (async progress tracking).
 State = Literal["committed", "in flight", "uncommitted", "unreadable"]
@@ -34,7 +34,7 @@ class Batch:
     committed_at: datetime | None
     watermark: datetime | None  # the watermark during the batch
     sources: dict[str, Any]  # place or name -> end offset as written by Spark
-    ranges: tuple[Range, ...]  # Kafka: what it read from each partition
+    ranges: tuple[OffsetRange, ...]  # Kafka: what it read from each partition
     records: int | None  # Kafka: their total, if every start is known
     left_out_before: int  # preceding batches missing from the log, newer than its oldest one
     problem: str = ""
@@ -66,7 +66,7 @@ class Difference:
 
     one: Batch
     other: Batch
-    ranges: tuple[Range, ...]  # what was read after `one`, up to and including `other`
+    ranges: tuple[OffsetRange, ...]  # what was read after `one`, up to and including `other`
     records: int | None
     conf: tuple[tuple[str, str, str], ...]  # (key, before, after) of differing pinned configuration
 
@@ -201,6 +201,6 @@ def _read(logs: CheckpointLogs, number: int, *, is_committed: bool) -> tuple[Off
         offsets = logs.offsets(number)
         if is_committed:
             logs.commit(number)
-    except Unreadable as error:
+    except UnreadableLog as error:
         problem = error.message
     return offsets, problem

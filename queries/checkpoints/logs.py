@@ -14,7 +14,13 @@ from headgate_ground import untrusted
 from headgate_ground.files import NotPlain, read_bytes
 from headgate_ground.tolerant.values import at_ms, at_s, whole
 from queries.domain.checkpoints.lock_files import local_path
-from queries.domain.checkpoints.logs import Commit, Offsets, Unreadable, read_commit, read_offsets
+from queries.domain.checkpoints.logs import (
+    CommittedBatch,
+    Offsets,
+    UnreadableLog,
+    read_commit,
+    read_offsets,
+)
 
 #: Bytes of a log entry: enough for several hundred thousand partitions.
 MOST_OF_ENTRY = 8 * 1024 * 1024
@@ -23,7 +29,7 @@ MOST_OF_ENTRY = 8 * 1024 * 1024
 def names_in(folder: Path) -> list[str]:
     """Return the names in a folder; [] if it does not exist.
 
-    Raises `Unreadable` if the folder exists but cannot be listed, because it must not count as
+    Raises `UnreadableLog` if the folder exists but cannot be listed, because it must not count as
     empty.
     """
     try:
@@ -31,7 +37,7 @@ def names_in(folder: Path) -> list[str]:
     except (FileNotFoundError, NotADirectoryError):
         return []
     except OSError as error:
-        raise Unreadable(
+        raise UnreadableLog(
             f"The folder {folder} cannot be listed: {error.strerror}.",
             way_out="Fix the folder or its permissions.",
         ) from error
@@ -104,7 +110,7 @@ class Logs(ABC):
     def offsets(self, batch: int) -> Offsets | None:
         """Return a batch's offsets; None if they are not in the log (any more).
 
-        Raises `Unreadable` if the file is not an offset log.
+        Raises `UnreadableLog` if the file is not an offset log.
         """
 
     @abstractmethod
@@ -139,7 +145,7 @@ class Logs(ABC):
         """Return a batch's offsets; None if they are missing or the file cannot be read."""
         try:
             return self.offsets(batch)
-        except Unreadable:
+        except UnreadableLog:
             return None
 
 
@@ -176,15 +182,15 @@ class CheckpointLogs(Logs):
     def offsets(self, batch: int) -> Offsets | None:
         """Return a batch's offsets; None if they are not in the log (any more).
 
-        Raises `Unreadable` if the file is not an offset log.
+        Raises `UnreadableLog` if the file is not an offset log.
         """
         text = self._text("offsets", batch)
         return read_offsets(batch, text) if text is not None else None
 
-    def commit(self, batch: int) -> Commit | None:
+    def commit(self, batch: int) -> CommittedBatch | None:
         """Return a batch's commit; None if the batch is not committed.
 
-        Raises `Unreadable` if the file is not a commit log.
+        Raises `UnreadableLog` if the file is not a commit log.
         """
         text = self._text("commits", batch)
         return read_commit(batch, text) if text is not None else None
@@ -192,7 +198,7 @@ class CheckpointLogs(Logs):
     def _text(self, folder: str, batch: int) -> str | None:
         """Return a file's contents; None if there is no file.
 
-        Raises `Unreadable` if the file is not text, or is a link that a driver created.
+        Raises `UnreadableLog` if the file is not text, or is a link that a driver created.
         """
         try:
             path = self.root / folder / str(batch)
@@ -201,7 +207,7 @@ class CheckpointLogs(Logs):
             return None
         except (OSError, UnicodeDecodeError) as error:
             said = "is not UTF-8 text" if isinstance(error, ValueError) else error.strerror
-            raise Unreadable(f"batch {batch}: {folder}/{batch} {said}") from error
+            raise UnreadableLog(f"batch {batch}: {folder}/{batch} {said}") from error
 
     def written_at(self, folder: str, batch: int) -> datetime | None:
         """Return the modification time of `offsets/BATCH` or `commits/BATCH`."""

@@ -1,7 +1,7 @@
 """Choose the batch in a checkpoint that gives the most information when executed again."""
 
 from queries.checkpoints.logs import CheckpointLogs
-from queries.domain.checkpoints.logs import Unreadable, begun_at
+from queries.domain.checkpoints.logs import UnreadableLog, begun_at
 
 #: Maximum number of batches without rows (watermark only) to skip.
 LOOKED_AT = 5
@@ -16,7 +16,7 @@ def batch_to_replay(logs: CheckpointLogs) -> int | None:
     for batch in reversed(committed[-LOOKED_AT:]):
         try:
             now, before = logs.offsets(batch), logs.offsets(batch - 1)
-        except Unreadable:
+        except UnreadableLog:
             break
         if now is not None and begun_at(before, now) != now.sources:
             return batch

@@ -9,12 +9,12 @@ from headgate_ground.tolerant.values import at_ms
 from queries.checkpoints.logs import Logs, LogsUnknown
 from queries.domain.checkpoints.log_report import (
     MOST_OF_REPORT,
-    Entry,
+    LogEntry,
     LogReport,
     parse,
     report_file,
 )
-from queries.domain.checkpoints.logs import Offsets, Unreadable, read_offsets
+from queries.domain.checkpoints.logs import Offsets, UnreadableLog, read_offsets
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,13 +40,13 @@ class ReportedLogs(Logs):
     def offsets(self, batch: int) -> Offsets | None:
         """Return a batch's offsets; None if they are older than the report.
 
-        Raises `Unreadable` if they are not an offset log, or too long for the report.
+        Raises `UnreadableLog` if they are not an offset log, or too long for the report.
         """
         entry = _of(self.report.offsets, batch)
         if entry is None:
             return None
         if entry.text is None:
-            raise Unreadable(f"batch {batch}: its offsets are not in the driver's report")
+            raise UnreadableLog(f"batch {batch}: its offsets are not in the driver's report")
         return read_offsets(batch, entry.text)
 
     def began_at(self, batch: int) -> datetime | None:
@@ -92,5 +92,5 @@ def reported_logs(own: Path, location: str, driver: int) -> ReportedLogs | None:
         ) from error
 
 
-def _of(entries: tuple[Entry, ...], batch: int) -> Entry | None:
+def _of(entries: tuple[LogEntry, ...], batch: int) -> LogEntry | None:
     return next((one for one in entries if one.batch == batch), None)

@@ -20,7 +20,7 @@ from headgate_ground.untrusted import make_folder, move, remove_tree, status_of,
 from queries.checkpoints import source_logs, state_files
 from queries.checkpoints.inside import Inside
 from queries.checkpoints.logs import CheckpointLogs, names_in, numbers_in
-from queries.domain.checkpoints.logs import Offsets, Unreadable
+from queries.domain.checkpoints.logs import Offsets, UnreadableLog
 from queries.domain.errors import NotAllowed
 
 #: A live query may purge files while they are being linked; the next attempt finds newer batches.
@@ -192,7 +192,7 @@ class _Copy:
             )
         try:
             offsets = self._logs.offsets(batch)
-        except Unreadable as error:
+        except UnreadableLog as error:
             raise CannotCopy(f"offsets/{batch} cannot be read: {error}") from error
         if offsets is None:
             raise CannotCopy(

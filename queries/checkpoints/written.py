@@ -2,7 +2,7 @@
 
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.operators import operator_names
-from queries.domain.checkpoints.logs import Unreadable
+from queries.domain.checkpoints.logs import UnreadableLog
 from queries.domain.sparks.upgrade import Written
 
 
@@ -18,7 +18,7 @@ def written(logs: CheckpointLogs) -> Written | None:
     committed = logs.last_commit()
     try:
         commit = logs.commit(committed) if committed is not None else None
-    except Unreadable:
+    except UnreadableLog:
         return None
     return Written(
         offsets.version,

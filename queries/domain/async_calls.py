@@ -44,7 +44,7 @@ class Bound(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class AsyncOperator:
     """One async operator over its recent batches. Times are in milliseconds."""
 
     name: str
@@ -63,7 +63,7 @@ class Operator:
     cap: int
     cpu: float  # share of a core used by a task's Python worker
     keys: float  # distinct keys held by a task, mean
-    held: Mapping[Bound, float]  # share of the calls, by what delayed the next one
+    delay_shares: Mapping[Bound, float]  # share of the calls, by what delayed the next one
     tasks: float  # per batch
     rate: float  # calls per second while calls are made, over all parallel tasks of a batch
     best_latency_ms: float  # lowest mean latency of any given batch
@@ -80,7 +80,7 @@ class Operator:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class OperatorAdvice:
     """What limits an operator, the evidence for that, and what would raise the limit."""
 
     bound: Bound
@@ -95,33 +95,33 @@ def named(progress: Mapping[str, Any] | None) -> list[str]:
     return sorted(name.removeprefix(PREFIX) for name in observed if name.startswith(PREFIX))
 
 
-def operators(progresses: Sequence[Mapping[str, Any]]) -> list[Operator]:
+def operators(progresses: Sequence[Mapping[str, Any]]) -> list[AsyncOperator]:
     """Return the operators found in progress events (newest first), by name.
 
     The figures cover the newest `RECENT` batches in which an operator made calls; the best latency
     covers all the batches passed in. Operators that made no calls are left out.
     """
-    found: dict[str, list[Mapping[str, Any]]] = {}
+    batches: dict[str, list[Mapping[str, Any]]] = {}
     for progress in progresses:
         observed = progress.get("observedMetrics") or {}
         for name, figures in observed.items():
             if name.startswith(PREFIX) and figures and (figures.get("calls") or 0) > 0:
                 at = {"at": progress.get("timestamp")}
-                found.setdefault(name.removeprefix(PREFIX), []).append({**figures, **at})
-    return [_operator(name, found[name]) for name in sorted(found)]
+                batches.setdefault(name.removeprefix(PREFIX), []).append({**figures, **at})
+    return [_operator(name, batches[name]) for name in sorted(batches)]
 
 
-def _operator(name: str, batches: Sequence[Mapping[str, Any]]) -> Operator:
+def _operator(name: str, batches: Sequence[Mapping[str, Any]]) -> AsyncOperator:
     recent, newest = batches[:RECENT], batches[0]
     calls, wall = _sum(recent, "calls"), max(_sum(recent, "wall_ms"), 1e-3)
     tasks = max(1.0, _sum(recent, "tasks") / len(recent))
-    held = {
+    delays = {
         Bound.LIMIT: "held_by_limit",
         Bound.KEYS: "held_by_keys",
         Bound.SOURCE: "held_by_source",
         Bound.PACE: "held_by_pace",
     }
-    return Operator(
+    return AsyncOperator(
         name=name,
         until=_moment(newest["at"]),
         batches=len(recent),
@@ -138,10 +138,10 @@ def _operator(name: str, batches: Sequence[Mapping[str, Any]]) -> Operator:
         cap=int(newest.get("cap") or 0),
         cpu=_sum(recent, "cpu_ms") / wall,
         keys=_sum(recent, "keys") / calls,
-        held={bound: _sum(recent, field) / calls for bound, field in held.items()},
+        delay_shares={bound: _sum(recent, field) / calls for bound, field in delays.items()},
         tasks=tasks,
         rate=tasks * calls * 1000.0 / wall,
-        best_latency_ms=min(_sum([one], "busy_ms") / _sum([one], "calls") for one in batches),
+        best_latency_ms=min(_sum([batch], "busy_ms") / _sum([batch], "calls") for batch in batches),
     )
 
 
@@ -154,7 +154,7 @@ def _moment(text: Any) -> datetime | None:
 
 
 def _sum(batches: Iterable[Mapping[str, Any]], field: str) -> float:
-    return sum(float(one.get(field) or 0.0) for one in batches)
+    return sum(float(batch.get(field) or 0.0) for batch in batches)
 
 
 def _three(values: Any) -> tuple[float, float, float]:
@@ -164,71 +164,71 @@ def _three(values: Any) -> tuple[float, float, float]:
     return (float(values[0]), float(values[1]), float(values[2]))
 
 
-def advise(one: Operator) -> Advice:
+def advise(operator: AsyncOperator) -> OperatorAdvice:
     """Return what limits an operator and what would raise the limit."""
-    if one.cpu >= CPU_FULL:
-        return Advice(
+    if operator.cpu >= CPU_FULL:
+        return OperatorAdvice(
             Bound.CPU,
-            f"A task's Python worker takes {one.cpu:.0%} of a core for "
-            f"{one.rate / one.tasks:,.0f} calls per second.",
+            f"A task's Python worker takes {operator.cpu:.0%} of a core for "
+            f"{operator.rate / operator.tasks:,.0f} calls per second.",
             "More calls in flight would not help. Use more tasks on more cores, fewer columns, or "
             "less work per row in the function.",
             None,
         )
-    if one.held[Bound.PACE] > MOST:
-        return Advice(
+    if operator.delay_shares[Bound.PACE] > MOST:
+        return OperatorAdvice(
             Bound.PACE,
-            f"{one.held[Bound.PACE]:.0%} of the calls waited for this limit.",
+            f"{operator.delay_shares[Bound.PACE]:.0%} of the calls waited for this limit.",
             "The limit is calls_per_second; raise it if the remote service can handle more.",
             None,
         )
-    if one.held[Bound.KEYS] > MOST:
-        return Advice(
+    if operator.delay_shares[Bound.KEYS] > MOST:
+        return OperatorAdvice(
             Bound.KEYS,
-            f"A task held {counted(round(one.keys), 'distinct key')} with a call or a row each, "
+            f"A task held {counted(round(operator.keys), 'distinct key')} with a call or a row each, "
             "and rows of one key are processed one at a time.",
-            f"At most {counted(round(one.keys), 'call')} can be in flight, regardless of the "
+            f"At most {counted(round(operator.keys), 'call')} can be in flight, regardless of the "
             "limit. A finer key or a larger hold allows more calls in parallel.",
-            max(1, round(one.keys)),
+            max(1, round(operator.keys)),
         )
-    if one.held[Bound.LIMIT] > MOST:
-        return _limited(one)
-    return Advice(
+    if operator.delay_shares[Bound.LIMIT] > MOST:
+        return _limited(operator)
+    return OperatorAdvice(
         Bound.SOURCE,
-        f"{one.used:.1f} of {counted(round(one.allowed), 'allowed call')} were in flight; most "
+        f"{operator.used:.1f} of {counted(round(operator.allowed), 'allowed call')} were in flight; most "
         "calls ended when no more rows were available.",
         "The calls keep up with the input. No tuning is needed.",
         None,
     )
 
 
-def _limited(one: Operator) -> Advice:
+def _limited(operator: AsyncOperator) -> OperatorAdvice:
     """Distinguish a limit that could be raised from a saturated remote service."""
-    times = one.latency_ms / max(one.best_latency_ms, 1e-3)
-    knee = max(1, math.ceil(one.rate / one.tasks * one.best_latency_ms / 1000.0))
-    if times >= SATURATED and knee < one.allowed:
-        return Advice(
+    times = operator.latency_ms / max(operator.best_latency_ms, 1e-3)
+    knee = max(1, math.ceil(operator.rate / operator.tasks * operator.best_latency_ms / 1000.0))
+    if times >= SATURATED and knee < operator.allowed:
+        return OperatorAdvice(
             Bound.REMOTE,
-            f"A call takes {one.latency_ms:.1f} ms; it took {one.best_latency_ms:.1f} ms when "
+            f"A call takes {operator.latency_ms:.1f} ms; it took {operator.best_latency_ms:.1f} ms when "
             "fewer were in flight.",
             f"{counted(knee, 'call')} in flight per task {'gives' if knee == 1 else 'give'} about "
             "95 % of this throughput. With more, "
-            f"calls only wait longer: {times:.1f} times as long at {one.allowed:.0f}.",
+            f"calls only wait longer: {times:.1f} times as long at {operator.allowed:.0f}.",
             knee,
         )
-    if one.allowed >= one.cap:
-        more = max(1, one.cap * 2)
-        return Advice(
+    if operator.allowed >= operator.cap:
+        more = max(1, operator.cap * 2)
+        return OperatorAdvice(
             Bound.LIMIT,
             "All allowed calls are in flight and more rows are waiting: "
-            f"{one.allowed:.0f} per task.",
-            f"As long as a call takes {one.latency_ms:.1f} ms, allowing {more} calls in flight "
-            f"gives up to {one.rate * 2:,.0f} calls per second.",
+            f"{operator.allowed:.0f} per task.",
+            f"As long as a call takes {operator.latency_ms:.1f} ms, allowing {more} calls in flight "
+            f"gives up to {operator.rate * 2:,.0f} calls per second.",
             more,
         )
-    return Advice(
+    return OperatorAdvice(
         Bound.LIMIT,
-        f"{one.allowed:.0f} of at most {one.cap} calls are allowed: the limiter found no gain "
+        f"{operator.allowed:.0f} of at most {operator.cap} calls are allowed: the limiter found no gain "
         "with more.",
         "The limiter tries one step up or down from time to time. No action is needed.",
         None,
@@ -238,15 +238,15 @@ def _limited(one: Operator) -> Advice:
 def failing(progress: Mapping[str, Any] | None) -> list[str]:
     """Return a sentence for each operator whose calls fail in the newest batch."""
     notes = []
-    for one in operators([progress] if progress else []):
-        if one.calls >= FEW and one.failed >= FAILING:
+    for operator in operators([progress] if progress else []):
+        if operator.calls >= FEW and operator.failed >= FAILING:
             after = "retries have succeeded so far"
-            if one.dead_letters:
+            if operator.dead_letters:
                 rows = "row became a dead letter,rows became dead letters"
-                after = counted(one.dead_letters, rows)
+                after = counted(operator.dead_letters, rows)
             notes.append(
-                f"{one.failed:.0%} of the calls of {one.name!r} fail: {one.errors:,} of "
-                f"{one.calls:,} in the newest batch, of which {one.timeouts:,} timed out; "
+                f"{operator.failed:.0%} of the calls of {operator.name!r} fail: {operator.errors:,} of "
+                f"{operator.calls:,} in the newest batch, of which {operator.timeouts:,} timed out; "
                 f"{after}."
             )
     return notes

@@ -19,7 +19,7 @@ _REFUSED = re.compile("[\x00\ud800-\udfff]")
 #: Maximum keys per object and elements per list. The largest set of manifests has a few thousand.
 MOST_KEYS, MOST_ELEMENTS = 1_000, 10_000
 #: Maximum number of problems reported for one body.
-_MOST_TOLD = 20
+_MAX_REPORTED = 20
 _WAY_OUT = "Remove this character."
 _FINITE = "Use a finite number, below 1.8e308."
 
@@ -34,7 +34,7 @@ def refuse_characters(value: Any, *, field: str = "") -> None:
 
     field: the value's own field name, if it is part of a body.
     """
-    if problems := list(islice(unstorable(value, field), _MOST_TOLD)):
+    if problems := list(islice(unstorable(value, field), _MAX_REPORTED)):
         raise Invalid(problems)
 
 
@@ -50,23 +50,23 @@ def unstorable(value: Any, field: str, name: str = "") -> Iterator[Problem]:
             "Send fewer entries.",
         )
     elif isinstance(value, Mapping):
-        for key, held in value.items():
+        for key, element in value.items():
             at = f"{prefix}{with_escapes(str(key))[:200]}"
-            if found := _REFUSED.search(str(key)):
-                yield Problem(at, with_escapes(str(key))[:200], _said(found[0]), _WAY_OUT)
-            yield from unstorable(held, at, str(key))
+            if refused := _REFUSED.search(str(key)):
+                yield Problem(at, with_escapes(str(key))[:200], _rejection_of(refused[0]), _WAY_OUT)
+            yield from unstorable(element, at, str(key))
     elif isinstance(value, list | tuple):
-        for index, held in enumerate(value):
-            yield from unstorable(held, f"{prefix}{index}", name)
+        for index, element in enumerate(value):
+            yield from unstorable(element, f"{prefix}{index}", name)
     elif isinstance(value, float) and not isfinite(value):
-        said = json.dumps(value)  # NaN, Infinity or -Infinity
-        yield Problem(field or "body", said, f"is {said}, which JSON does not have.", _FINITE)
-    elif isinstance(value, str) and (found := _REFUSED.search(value)):
+        literal = json.dumps(value)  # NaN, Infinity or -Infinity
+        yield Problem(field or "body", literal, f"is {literal}, which JSON does not have.", _FINITE)
+    elif isinstance(value, str) and (refused := _REFUSED.search(value)):
         shown = with_escapes(mask(value, name=name))[:200]
-        yield Problem(field or "body", shown, _said(found[0]), _WAY_OUT)
+        yield Problem(field or "body", shown, _rejection_of(refused[0]), _WAY_OUT)
 
 
-def _said(character: str) -> str:
+def _rejection_of(character: str) -> str:
     return (
         f"contains U+{ord(character):04X}, which JSON and YAML can express but Headgate cannot "
         "store."

@@ -40,7 +40,9 @@ class Problem:
 
 def in_words(problems: Iterable[Problem]) -> str:
     """Return the problems that prevent a start or a message as one text; "" if there are none."""
-    return " ".join(f"{one.value} {one.message} {one.way_out}".strip() for one in problems)
+    return " ".join(
+        f"{problem.value} {problem.message} {problem.way_out}".strip() for problem in problems
+    )
 
 
 class HeadgateError(Exception):

@@ -20,14 +20,14 @@ class Responsibility(StrEnum):
     SILENT = "SILENT"  # report that its host is silent: nothing else is known
 
 
-def responsibility(placed_on: str, here: str, *, silent: bool, movable: bool) -> Responsibility:
-    """Return what the worker on host `here` may do about an application.
+def responsibility(placed_on: str, host: str, *, silent: bool, movable: bool) -> Responsibility:
+    """Return what the worker on `host` may do about an application.
 
     `placed_on` is the application's host, "" for none; `silent` means that it is another host
     without a recent heartbeat. `movable`: none of its drivers is open and no checkpoint is a local
     file, so another host can start it without taking anything over.
     """
-    if placed_on in ("", here):
+    if placed_on in ("", host):
         return Responsibility.OURS
     if not silent:
         return Responsibility.THEIRS
@@ -63,14 +63,14 @@ class ClaimVerdict(StrEnum):
     LEAVE = "LEAVE"  # its holder is alive
 
 
-def judge_claim(first: ClaimSeen, seen: ClaimSeen) -> ClaimVerdict:
+def judge_claim(first: ClaimSeen, latest: ClaimSeen) -> ClaimVerdict:
     """Return what to do about a claim; `first` is what the worker found at its first check.
 
     A claim that has been renewed between checks has a live holder.
     """
-    if not seen.claim or seen.dead or seen.seen_at is None:
+    if not latest.claim or latest.dead or latest.seen_at is None:
         return ClaimVerdict.TAKE
-    if seen.now - seen.seen_at > SILENT_AFTER:
+    if latest.now - latest.seen_at > SILENT_AFTER:
         return ClaimVerdict.TAKE
-    renewed = first.seen_at is not None and seen.seen_at > first.seen_at
+    renewed = first.seen_at is not None and latest.seen_at > first.seen_at
     return ClaimVerdict.LEAVE if renewed else ClaimVerdict.WATCH

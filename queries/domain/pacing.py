@@ -13,19 +13,19 @@ EVERY_S = 0.25
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class RefreshPace:
     """The oldest change of something that is not shown yet, and when it was last shown."""
 
     changed_at: float = inf  # inf: everything is shown
     shown_at: float = -inf  # -inf: never
 
-    def changed(self, now: float) -> "Pace":
+    def changed(self, now: float) -> "RefreshPace":
         """Return the pace after a change; an earlier one that is not shown yet counts."""
         return replace(self, changed_at=min(self.changed_at, now))
 
-    def shown(self, now: float) -> "Pace":
+    def shown(self, now: float) -> "RefreshPace":
         """Return the pace once everything up to now is shown, or begins to be drawn."""
-        return Pace(shown_at=now)
+        return RefreshPace(shown_at=now)
 
     @property
     def due_at(self) -> float:
@@ -33,7 +33,7 @@ class Pace:
         return max(self.changed_at, self.shown_at + EVERY_S)
 
 
-def page_due_at(page: Pace, topics: Iterable[Pace]) -> float:
+def page_due_at(page: RefreshPace, topics: Iterable[RefreshPace]) -> float:
     """Return when a page is to be sent again; inf if nothing on it has changed.
 
     `page` changes when one of its topics has been drawn, `topics` when their rows have.

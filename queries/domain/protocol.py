@@ -22,7 +22,7 @@ control/ident.json           shim        `Ident`
 control/exit.json            shim        `ExitReport`
 own/driver.log               driver      stdout and stderr of Python and JVM, append
 own/spark.log                driver      log4j2's rolling file
-own/status.json              driver      `Status`
+own/status.json              driver      `DriverStatus`
 own/checkpoint-log-ID.json   driver      `domain.checkpoints.log_report.LogReport`
 own/result.json              driver      for a probe driver: its findings so far
 own/spool/                   driver      the outbox's events (listeners.spark)
@@ -98,7 +98,7 @@ JVM_DIED = 71
 SPARK_STOPPED = 74  # by users' code, or by a signal to the JVM
 SCRIPT_FAILED = 75  # `Status.error` says why
 #: Exit codes of a driver's JVM that halts itself (`queries/jvm/Fence.java`).
-TAKEN_OVER = 76  # a later start owns a checkpoint
+EXIT_CHECKPOINT_LOST = 76  # a later start owns a checkpoint
 CUT_OFF = 77  # neither the checkpoint's store nor the control plane responded
 
 
@@ -141,13 +141,13 @@ class Hangs(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class WireForm:
     """The content of a file, as JSON."""
 
     def dumps(self, mask: Callable[[Any], Any] | None = None) -> str:
         """Return this form as JSON text, passed through `mask` if given."""
-        held = asdict(self, dict_factory=_without_new)
-        return _text(mask(held) if mask else held)
+        fields = asdict(self, dict_factory=_without_new)
+        return _text(mask(fields) if mask else fields)
 
     @classmethod
     def loads(cls, text: str) -> Self:
@@ -183,7 +183,7 @@ class ScriptJob:
 
 
 @dataclass(frozen=True, slots=True)
-class DriverSpec(Form):
+class DriverSpec(WireForm):
     """Everything a driver is started with."""
 
     driver: int  # primary key
@@ -269,7 +269,7 @@ class AssignmentEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment(Form):
+class Assignment(WireForm):
     """Everything that a driver should do now."""
 
     generation: int
@@ -335,7 +335,7 @@ class FoundQuery:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class ScriptQuestion:
     """An unknown query that the script wants to start while known ones are missing.
 
     Spark has not started it. An author must decide whether it is one of the missing queries.
@@ -354,7 +354,7 @@ class ScriptReport:
     state: ScriptState
     notes: tuple[str, ...] = ()  # settings it requested but did not get, and messages it was given
     failed_batch: int | None = None  # batch of the query that made it fail
-    question: Question | None = None  # the script waits until it is answered
+    question: ScriptQuestion | None = None  # the script waits until it is answered
 
 
 @dataclass(frozen=True, slots=True)
@@ -385,7 +385,7 @@ class ExecutorsWanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Status(Form):
+class DriverStatus(WireForm):
     """The complete status that a driver reports."""
 
     epoch: int
@@ -407,7 +407,7 @@ class Status(Form):
 
 
 @dataclass(frozen=True, slots=True)
-class Ident(Form):
+class Ident(WireForm):
     """The driver's processes: (boot_id, pid, start_time) is never reused."""
 
     boot_id: str
@@ -437,7 +437,7 @@ class Killer(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class ExitReport(Form):
+class ExitReport(WireForm):
     """How the driver's processes ended: "0", "1"…, "SIGKILL"…, or "UNKNOWN"; never a guess."""
 
     python: str
@@ -453,7 +453,7 @@ class ExitReport(Form):
 
 
 @dataclass(frozen=True, slots=True)
-class Current(Form):
+class Current(WireForm):
     """An application's newest driver: shims with other epochs exit."""
 
     epoch: int
@@ -475,8 +475,8 @@ def read(kind: Any, value: Any) -> Any:
         return None if value is None else read(get_args(kind)[0], value)
     if is_dataclass(kind):
         hints = _hints(kind)  # type: ignore[arg-type]
-        held = {name: read(hints.get(name), part) for name, part in dict(value).items()}
-        return kind(**held)  # type: ignore[operator]
+        fields = {name: read(hints.get(name), part) for name, part in dict(value).items()}
+        return kind(**fields)  # type: ignore[operator]
     if get_origin(kind) is tuple:
         first, rest = get_args(kind)
         kinds = [first] * len(value) if rest is Ellipsis else [first, rest]
@@ -507,7 +507,7 @@ def _storable(value: Any) -> Any:
     if isinstance(value, str):
         return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, dict):
-        return {_storable(name): _storable(held) for name, held in value.items()}
+        return {_storable(name): _storable(part) for name, part in value.items()}
     if isinstance(value, list):
-        return [_storable(held) for held in value]
+        return [_storable(part) for part in value]
     return value

@@ -55,8 +55,8 @@ def _outcome(facts: RunFacts, left: bool) -> RunState | None:
     failed = facts.failed and facts.asked is Want.RUN and not facts.refused
     if left:
         # A late start has failed, whatever has been requested of it since.
-        known = facts.overdue and (facts.building or failed)
-        return RunState.FAILED if known else None
+        has_failed = facts.overdue and (facts.building or failed)
+        return RunState.FAILED if has_failed else None
     if facts.refused:
         return RunState.REFUSED
     return RunState.FAILED if failed else RunState.ENDED

@@ -114,7 +114,7 @@ class DriverState(StrEnum):
 
 
 #: Kinds of drivers whose folders are in their application's own folder, numbered by epoch.
-KINDS_IN_PLACE = frozenset({DriverKind.SERVICE, DriverKind.STANDBY})
+DISPATCHED_KINDS = frozenset({DriverKind.SERVICE, DriverKind.STANDBY})
 
 #: States of drivers that occupy their application's single place.
 OPEN_DRIVER_STATES = frozenset({DriverState.STARTING, DriverState.LIVE, DriverState.STOPPING})

@@ -7,7 +7,7 @@ from enum import StrEnum
 from headgate_ground.masking import mask_text
 
 
-class State(StrEnum):
+class PartState(StrEnum):
     """The state of a part."""
 
     OK = "ok"
@@ -20,29 +20,29 @@ class Part:
     """One part of the system."""
 
     name: str
-    state: State
+    state: PartState
     sentence: str
     since: datetime | None  # since when there has been a problem, as far as known
 
     @property
     def ok(self) -> bool:
         """Return whether the part works."""
-        return self.state == State.OK
+        return self.state == PartState.OK
 
 
 def ok(name: str, sentence: str) -> Part:
     """Return a part that works."""
-    return Part(name, State.OK, sentence, None)
+    return Part(name, PartState.OK, sentence, None)
 
 
 def problem(name: str, sentence: str, since: datetime | None = None) -> Part:
     """Return a part that has a problem, and since when, as far as known."""
-    return Part(name, State.PROBLEM, sentence, since)
+    return Part(name, PartState.PROBLEM, sentence, since)
 
 
 def unknown(name: str, why: str) -> Part:
     """Return a part that cannot be checked."""
-    return Part(name, State.UNKNOWN, f"Unknown: {why}.", None)
+    return Part(name, PartState.UNKNOWN, f"Unknown: {why}.", None)
 
 
 def clock(at: datetime) -> str:
@@ -67,7 +67,7 @@ OF_DATA = "disk "
 READY_PARTS = ("database", "redis", "worker", "ingester", SETUP)
 #: Parts that `/readyz` reports in addition: if one of several hosts is silent, the others still
 #: work, and so do starts and stops while other periodic work than the sweep is late.
-TOLD_PARTS = (*READY_PARTS, "hosts", "ticks")
+REPORTED_PARTS = (*READY_PARTS, "hosts", "ticks")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,4 +90,4 @@ class SystemHealth:
     @property
     def problems(self) -> tuple[Part, ...]:
         """Return the parts that have a problem of their own, worst first as listed."""
-        return tuple(part for part in self.parts if part.state == State.PROBLEM)
+        return tuple(part for part in self.parts if part.state == PartState.PROBLEM)

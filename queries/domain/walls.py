@@ -45,7 +45,7 @@ _AS_ROOT = {
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class IsolationChoice:
     """The isolation that a host's worker uses, and why it does not use another kind."""
 
     mode: Mode
@@ -84,15 +84,17 @@ class Choice:
         return f"Isolation of drivers: {self.mode}. {self.mode.sentence}{holds}{root}{why}"
 
 
-def choose(asked: str, lacks: str = "", *, late: bool = False) -> Choice:
+def choose(setting: str, lacks: str = "", *, late: bool = False) -> IsolationChoice:
     """Return the isolation to use; `lacks` is why the desired kind is impossible, "" if it is not.
 
     `auto` means bubblewrap if possible. `late`: `lacks` is why that is not known yet. Raises
     `ValueError` for a kind that does not exist, which is never replaced by another.
     """
     if late:
-        return Choice(Mode.BUBBLEWRAP if asked == AUTO else Mode(asked), asked, lacks, late=True)
-    if asked == AUTO:
-        return Choice(Mode.NEITHER if lacks else Mode.BUBBLEWRAP, asked, lacks)
-    mode = Mode(asked)
-    return Choice(mode, asked, "" if mode is Mode.NEITHER else lacks)
+        return IsolationChoice(
+            Mode.BUBBLEWRAP if setting == AUTO else Mode(setting), setting, lacks, late=True
+        )
+    if setting == AUTO:
+        return IsolationChoice(Mode.NEITHER if lacks else Mode.BUBBLEWRAP, setting, lacks)
+    mode = Mode(setting)
+    return IsolationChoice(mode, setting, "" if mode is Mode.NEITHER else lacks)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from queries.domain.protocol import Assignment, DriverSpec
 from queries.domain.states import Reason
-from queries.domain.walls import Choice
+from queries.domain.walls import IsolationChoice
 
 if TYPE_CHECKING:  # shims import this module, and pydantic would double the time of their start
     from queries.domain.supervision.observation import Sighting
@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # shims import this module, and pydantic would double the tim
 class Launcher(Protocol):
     """A place where drivers run; every call is idempotent and bounded in time."""
 
-    def walls(self) -> Choice:
+    def walls(self) -> IsolationChoice:
         """Return how drivers are isolated from the rest of their host; tested at the first call."""
 
     def place(self, application: str, epoch: int, *, probe: bool = False) -> str:

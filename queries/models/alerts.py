@@ -16,8 +16,8 @@ from queries.domain.alerts.kinds import (
     EntryKind,
     IncidentKind,
     IncidentState,
+    NotificationStep,
     Severity,
-    Step,
 )
 
 
@@ -175,7 +175,7 @@ class Delivery(models.Model):
     )  # null for a test of the channel
     channel = models.ForeignKey(Channel, on_delete=models.CASCADE, related_name="deliveries")
     occurrence = models.IntegerField()
-    step = models.CharField(max_length=10, choices=[(s, s) for s in Step])
+    step = models.CharField(max_length=10, choices=[(s, s) for s in NotificationStep])
     repeat = models.IntegerField(default=0)  # reminder number within the step
     state = models.CharField(
         max_length=8, default=DeliveryState.WAITING, choices=[(s, s) for s in DeliveryState]

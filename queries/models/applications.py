@@ -88,7 +88,7 @@ class Script(models.Model):
     phase_since = models.DateTimeField(null=True)  # [R]
     #: [R] ignored and rejected requests of the script, from its newest driver
     notes = models.JSONField(default=list)
-    #: [R] a new query while others are missing (`protocol.Question`); [O] {}: answered, or none
+    #: [R] a new query while others are missing (`protocol.ScriptQuestion`); [O] {}: answered
     question = models.JSONField(default=dict)
     #: [O] identities that an author declared to be new queries; [R] until they have a row
     accepted = models.JSONField(default=list)

@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from queries.domain.failures.subjects import Subject, subject_of
+from queries.domain.failures.subjects import FailureSubject, subject_of
 from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, DriverState, RunOutcome
 
 
@@ -168,6 +168,6 @@ class Run(models.Model):
         return f"run {self.pk}"
 
     @property
-    def subject(self) -> Subject:
+    def subject(self) -> FailureSubject:
         """The subject of its failures: the suggested fix depends on it."""
         return subject_of(self.revision.kind, discovered=self.query.discovered)

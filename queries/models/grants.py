@@ -13,7 +13,7 @@ from django.db.models import Q
 from queries.domain.secrets.bindings import HolderKind
 
 
-class Grant(models.Model):
+class RevocableGrant(models.Model):
     """A grant that can be revoked."""
 
     given_at = models.DateTimeField()
@@ -25,7 +25,7 @@ class Grant(models.Model):
         abstract = True
 
 
-class SecretBinding(Grant):
+class SecretBinding(RevocableGrant):
     """A secret that an application or a channel can use, and the hosts to which it can be sent."""
 
     secret = models.CharField(max_length=200)  # "env:NAME" or "file:NAME", never its value
@@ -48,7 +48,7 @@ class SecretBinding(Grant):
         return f"{self.secret} of {self.holder_kind} {self.holder}"
 
 
-class GivenRoot(Grant):
+class GivenRoot(RevocableGrant):
     """A folder or URL prefix in which one application is allowed to store data."""
 
     application = models.CharField(max_length=80)  # its name
@@ -68,7 +68,7 @@ class GivenRoot(Grant):
         return f"{self.root} of {self.application}"
 
 
-class CodeHost(Grant):
+class CodeHost(RevocableGrant):
     """A git host from which definitions can take code."""
 
     host = models.CharField(max_length=255)  # "host", "host:port" or "ssh://host"

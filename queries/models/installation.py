@@ -40,7 +40,7 @@ class Installation(models.Model):
             return epoch
 
     @classmethod
-    def raise_epoch(cls, seen: int) -> None:
-        """Raise the counter to at least `seen`: restoring a database can make it too low."""
+    def raise_epoch(cls, observed: int) -> None:
+        """Raise the counter to at least `observed`: restoring a database can make it too low."""
         cls.get()
-        cls.objects.filter(pk=1, last_epoch__lt=seen).update(last_epoch=seen)
+        cls.objects.filter(pk=1, last_epoch__lt=observed).update(last_epoch=observed)

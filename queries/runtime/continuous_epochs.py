@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from listeners.spark.telemetry import Telemetry
-from queries.domain.triggers.continuous_epochs import Epoch, Named, progress_of
+from queries.domain.triggers.continuous_epochs import Epoch, QueryIdentity, progress_of
 from queries.runtime.checkpoints.logs import Checkpoint
 
 #: Seconds between looks at a checkpoint that is not local: each costs round trips.
@@ -21,7 +21,7 @@ class Epochs:
     def __init__(
         self,
         checkpoint: Checkpoint,
-        of: Named,
+        of: QueryIdentity,
         *,
         before: int | None,
         tell: Callable[[dict[str, Any]], None],
@@ -75,7 +75,7 @@ def of_continuous(
     """
     if spec.get("trigger", {}).get("kind") != "continuous":
         return None
-    named = Named(
+    named = QueryIdentity(
         query_id=str(query.id),
         run_id=str(query.runId),
         name=name,

@@ -17,10 +17,10 @@ from queries.domain.validation.iceberg_names import (
     NotATable,
     conf_keys,
     folder_of,
-    place_of,
+    table_folder,
     table_of,
 )
-from queries.domain.validation.known_options import ANY_FILES, KNOWN, refused
+from queries.domain.validation.known_options import ANY_FILES, OPTIONS_BY_FORMAT, refused
 from queries.runtime.sql import parsed_nodes
 from queries.spark_parser.parsed import (
     FUNCTION_BY_NAME,
@@ -83,7 +83,7 @@ def require_table(
         return
     table = table_of(options)
     try:
-        place = place_of(table, _catalog(session, table.split(".")[0]))
+        place = table_folder(table, _catalog(session, table.split(".")[0]))
     except NotATable as error:
         raise OutsideRoots(f"table {table[:200]} {error} {error.way_out}") from None
     _require(roots, f"table {table}:", place)
@@ -119,7 +119,7 @@ def require_text(roots: DataRoots | None, session: Any, text: str) -> None:
 def _require_relation(roots: DataRoots, parts: list[str], options: Mapping[str, str]) -> None:
     """Check a table in SQL text: files by their format, and the reader options from WITH."""
     first, last = "".join(parts[-2:-1]).lower(), parts[-1]
-    own = len(parts) == 2 and (first in KNOWN or "." in first)
+    own = len(parts) == 2 and (first in OPTIONS_BY_FORMAT or "." in first)
     is_file = own or (len(parts) > 1 and ("/" in last or ":" in last))
     for part in parts[: -1 if is_file else len(parts)]:
         if len(parts) > 1 and ("/" in part or ".." in part):  # a catalog would go to that folder
@@ -127,7 +127,7 @@ def _require_relation(roots: DataRoots, parts: list[str], options: Mapping[str, 
     given = dict(options)
     if is_file:
         _require(roots, "the SQL text reads", last)
-        first = first if first in KNOWN else ANY_FILES
+        first = first if first in OPTIONS_BY_FORMAT else ANY_FILES
     for problem in refused("WITH", first if is_file else "", given):
         raise OutsideRoots(problem.sentence())
     for field, named in option_places("WITH", given):
@@ -182,7 +182,7 @@ def _require_map(name: str, kind: str, one: Any) -> None:
                 f"options of {name}() are an expression. Write map('name', 'value')."
             )
         written = str(key.value())
-        if written.lower() not in KNOWN[kind] or written.lower() in PATHS:
+        if written.lower() not in OPTIONS_BY_FORMAT[kind] or written.lower() in PATHS:
             raise OutsideRoots(
                 f"{written[:200]} is not allowed as an option of {name}(). Remove it."
             )

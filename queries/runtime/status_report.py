@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 from headgate_ground.files import replace_file
 from listeners.loops.each import Each
-from queries.domain.protocol import STATUS, FoundQuery, RunState, RunStatus, Status
+from queries.domain.protocol import STATUS, DriverStatus, FoundQuery, RunState, RunStatus
 
 logger = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Board:
         self.each = each or Each("driver", logger)
         self.call = wake
         self._lock = threading.Lock()
-        self._status = Status(epoch=epoch, applied_generation=0, at=now())
+        self._status = DriverStatus(epoch=epoch, applied_generation=0, at=now())
         self._runs: dict[int, RunStatus] = {}
         self._found: dict[int, FoundQuery] = {}  # started by a script, by number
         self._adopted: dict[int, int] = {}  # run under which a found one was reported -> its own

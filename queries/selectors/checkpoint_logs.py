@@ -110,7 +110,7 @@ def in_flight_at_death(run: Run, status: RunStatus | None = None) -> int | None:
     """Return a dead driver's batch in flight; None if there was none.
 
     `status` is the driver's newest report; if None, the run's row is used. Raises `NotLocal` or
-    `Unreadable`, with the reason, if the batch cannot be determined.
+    `UnreadableLog`, with the reason, if the batch cannot be determined.
     """
     if run.driver.host != settings.HEADGATE_HOST:
         raise LogsUnknown(f"the driver's files are on host {run.driver.host}.")

@@ -3,7 +3,7 @@
 from typing import Any
 
 from queries.domain.definitions.spec import ApplicationSpec
-from queries.domain.probes.preflight import Verdict, digest
+from queries.domain.probes.preflight import PreflightVerdict, digest
 from queries.domain.sparks import OURS, Spark, spark_of
 from queries.domain.states import OperationOutcome, Verb
 from queries.models.definitions import Checkpoint, Query
@@ -54,7 +54,7 @@ def passed_preflight(
 ) -> bool:
     """Return whether this definition has passed on this checkpoint, which was tried."""
     found = preflight_verdicts(query, spec, checkpoint, spark)
-    return any(one.get("verdict") != Verdict.INCOMPLETE for one in found)
+    return any(one.get("verdict") != PreflightVerdict.INCOMPLETE for one in found)
 
 
 def untried(query: Query, spec: dict[str, Any], spark: Spark | None = None) -> str:
@@ -66,7 +66,7 @@ def untried(query: Query, spec: dict[str, Any], spark: Spark | None = None) -> s
     if checkpoint is None:
         return ""
     found = preflight_verdicts(query, spec, checkpoint, spark)
-    if not found or found[-1].get("verdict") != Verdict.INCOMPLETE:
+    if not found or found[-1].get("verdict") != PreflightVerdict.INCOMPLETE:
         return ""
     return str(next(iter(found[-1].get("not_tried", [])), "the checkpoint"))
 

@@ -20,7 +20,7 @@ from queries.domain.failures.crash_loops import CrashLoop
 from queries.domain.readings import Dated
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import Desired, Phase, Reason, RunOutcome
-from queries.domain.supervision.executors import Executors, executors
+from queries.domain.supervision.executors import DriverExecutors, executors
 from queries.domain.supervision.health.head import Head, HeadFacts, compose
 from queries.domain.supervision.health.verdicts import Health
 from queries.domain.supervision.health.watermarks import after_9999
@@ -106,7 +106,7 @@ class QueryLine:
     converging: bool  # desired and actual differ, no user action needed
     needs_application_restart: tuple[str, ...]  # reasons: "pools", "revision", "code"
     newest: QueryRevision | None = None  # newest revision, with its spec
-    executors: Executors = field(default_factory=Executors)  # of a driver on a cluster
+    executors: DriverExecutors = field(default_factory=DriverExecutors)  # of a driver on a cluster
     last_run: Run | None = None  # newest run, open or not
     head: Head = field(kw_only=True)  # its headline
     reporters: Reporters = field(kw_only=True)  # of the checkpoints of all lines

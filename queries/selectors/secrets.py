@@ -15,9 +15,9 @@ from django.db.models.functions import Cast
 from headgate_ground.masking import is_reference, references
 from listeners.loops.troubles import each
 from queries.channels.kinds import place_of
-from queries.domain.secrets.bindings import Bound, Holder, application, channel, unbound
+from queries.domain.secrets.bindings import Bound, SecretHolder, application, channel, unbound
 from queries.domain.secrets.hosts import ANYWHERE
-from queries.domain.secrets.uses import Use, uses_in
+from queries.domain.secrets.uses import SecretUse, uses_in
 from queries.models.alerts import Channel
 from queries.models.applications import Application
 from queries.models.definitions import Query, QueryRevision
@@ -28,15 +28,15 @@ from queries.selectors.supervision.drift import newest_application_revisions
 _each = each("secrets", logging.getLogger(__name__))
 
 
-def bound_to(holder: Holder) -> Bound:
+def bound_to(holder: SecretHolder) -> Bound:
     """Return the secrets of an application or a channel, and the hosts allowed for each."""
     rows = SecretBinding.objects.filter(holder_kind=holder.kind, holder=holder.name, taken_at=None)
     return {secret: tuple(hosts) for secret, hosts in rows.values_list("secret", "hosts")}
 
 
-def all_bound() -> dict[Holder, Bound]:
+def all_bound() -> dict[SecretHolder, Bound]:
     """Return every binding by its holder, in one database query."""
-    found: dict[Holder, dict[str, tuple[str, ...]]] = defaultdict(dict)
+    found: dict[SecretHolder, dict[str, tuple[str, ...]]] = defaultdict(dict)
     for row in SecretBinding.objects.filter(taken_at=None):
         with _each.by_itself(f"binding number {row.pk}"):  # an unreadable row binds nothing
             found[_holder(row)][row.secret] = tuple(row.hosts)
@@ -61,10 +61,10 @@ def all_given_roots() -> dict[str, list[str]]:
 class Naming:
     """A use of a secret: the object and field that name it, and whether that is refused."""
 
-    holder: Holder
+    holder: SecretHolder
     about: str  # "query delays", "application flights" or "channel ops"
     query: str  # its name, "" if it is not a query
-    use: Use
+    use: SecretUse
     refused: str  # why it is refused; "" if the binding allows it
     hosts: tuple[str, ...] = ()  # hosts that its binding would need
 
@@ -131,7 +131,7 @@ def known_names() -> Iterator[str]:
     yield from (f"file:{name}" for name in files if is_reference(f"file:{name}"))
 
 
-def _namings(bound: dict[Holder, Bound]) -> Iterator[Naming]:
+def _namings(bound: dict[SecretHolder, Bound]) -> Iterator[Naming]:
     """Yield the uses of secrets in the newest existing definitions and in channels."""
     names = dict(Application.objects.filter(archived_at=None).values_list("pk", "name"))
     applications = newest_application_revisions(list(names))
@@ -169,7 +169,7 @@ def _naming_secrets() -> QuerySet[QueryRevision, Any]:
     return named.order_by().values("query")
 
 
-def uses_of_channel(row: Channel) -> list[Use]:
+def uses_of_channel(row: Channel) -> list[SecretUse]:
     """Return the uses of secrets in a channel's settings.
 
     If the channel's URL is itself a secret, its host is known only when a message is sent, and is
@@ -178,14 +178,18 @@ def uses_of_channel(row: Channel) -> list[Use]:
     place = place_of(row.kind, row.settings)
     places = () if place == ANYWHERE else (place,)
     return [
-        Use(secret, f"settings.{name}", places)
+        SecretUse(secret, f"settings.{name}", places)
         for name, value in row.settings.items()
         for secret in sorted(references(value))
     ]
 
 
 def _of(
-    holder: Holder, about: str, query: str, uses: Iterable[Use], bound: dict[Holder, Bound]
+    holder: SecretHolder,
+    about: str,
+    query: str,
+    uses: Iterable[SecretUse],
+    bound: dict[SecretHolder, Bound],
 ) -> Iterator[Naming]:
     for use in uses:
         mine = bound.get(holder, {})
@@ -195,7 +199,7 @@ def _of(
         yield Naming(holder, about, query, use, refused, hosts)
 
 
-def _holder(row: SecretBinding) -> Holder:
+def _holder(row: SecretBinding) -> SecretHolder:
     return application(row.holder) if row.holder_kind == "application" else channel(row.holder)
 
 

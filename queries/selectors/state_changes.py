@@ -3,9 +3,9 @@
 from typing import Any
 
 from queries.domain.definitions.spec import SqlQuery
-from queries.domain.definitions.sql_operators import KEEPS_STATE, Operator, operators
+from queries.domain.definitions.sql_operators import KEEPS_STATE, SqlOperator, operators
 from queries.domain.probes.preflight import digest
-from queries.domain.probes.state_change import Seen, StateChange, shapes_of, state_change
+from queries.domain.probes.state_change import AnalyzedQuery, StateChange, shapes_of, state_change
 from queries.domain.validation.params import effective
 from queries.domain.validation.skipped import Check
 from queries.models.definitions import Checkpoint, Query, QueryRevision
@@ -13,7 +13,7 @@ from queries.selectors.probes import last_good_run
 from queries.selectors.triggers.cores import parsed_or_none
 
 #: Operators of a stream that keep state from batch to batch.
-_STATE = KEEPS_STATE | {Operator.STREAM_JOIN, Operator.LIMIT}
+_STATE = KEEPS_STATE | {SqlOperator.STREAM_JOIN, SqlOperator.LIMIT}
 
 
 def change_of(
@@ -36,7 +36,9 @@ def change_of(
         )
     same = wrote.state_by == state_by  # two versions of Spark write plans differently
     old = shapes_of(wrote.state) if same else None
-    return state_change(Seen(before, old), Seen(after, shapes_of(state) if same else None))
+    return state_change(
+        AnalyzedQuery(before, old), AnalyzedQuery(after, shapes_of(state) if same else None)
+    )
 
 
 def unaccepted_change(query: Query) -> tuple[QueryRevision, StateChange] | None:
@@ -86,7 +88,7 @@ def _keeps_state(revision: QueryRevision) -> bool:
     if revision.state is not None:
         return bool(revision.state.get("operators"))
     spec = parsed_or_none(revision.spec)
-    return isinstance(spec, SqlQuery) and not _STATE.isdisjoint(operators(spec).found)
+    return isinstance(spec, SqlQuery) and not _STATE.isdisjoint(operators(spec).used)
 
 
 def sentences(change: StateChange) -> list[str]:

@@ -6,7 +6,7 @@ runs: there is no context and no data source, and no file is opened.
 
 from typing import Any
 
-from queries.domain.definitions.sql_verdict import Question, View
+from queries.domain.definitions.sql_verdict import SqlQuestion, View
 
 _CATALYST = "org.apache.spark.sql.catalyst"
 #: `CatalogTable.VIEW_STORING_ANALYZED_PLAN`: the view contains its plan, not a text.
@@ -18,7 +18,7 @@ _CLASSES_BY_SCHEMA = "spark.sql.udt.allowCreatingUDTFromString"
 class Analyzer:
     """A catalog and an analyzer in a JVM, for analyzing one text."""
 
-    def __init__(self, jvm: Any, question: Question) -> None:
+    def __init__(self, jvm: Any, question: SqlQuestion) -> None:
         self._jvm = jvm
         self._sql = jvm.org.apache.spark.sql
         self._none = jvm.scala.Option.empty()

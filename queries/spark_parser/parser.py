@@ -14,7 +14,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from queries.domain.definitions.sql_reads import SqlReads
-from queries.domain.definitions.sql_verdict import Question, SqlVerdict, is_certain
+from queries.domain.definitions.sql_verdict import SqlQuestion, SqlVerdict, is_certain
 from queries.domain.probes.plan_shapes import of_plan
 from queries.jvm.compiled import SPARK_JARS, NotCompiled, java, without_answer
 from queries.spark_parser.analyzer import Analyzer
@@ -86,7 +86,7 @@ class SparkParser:
     ) -> None:
         self.close()
 
-    def judge(self, question: Question) -> SqlVerdict:
+    def judge(self, question: SqlQuestion) -> SqlVerdict:
         """Return Spark's verdict on SQL text; raise `NoParser` if there is none."""
         try:
             if self._parser is None:
@@ -108,7 +108,7 @@ class SparkParser:
             return SqlVerdict(ok=True, unjudged=question.unknown, reads=reads)
         return replace(self._analyzed(question, parsed), reads=reads)
 
-    def _analyzed(self, question: Question, parsed: Any) -> SqlVerdict:
+    def _analyzed(self, question: SqlQuestion, parsed: Any) -> SqlVerdict:
         """Return the analyzer's verdict; what only a driver can decide is not a rejection."""
         try:
             plan = Analyzer(self._gateway.jvm, question).plan(parsed)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from headgate_ground.tool_process import ToolProcess
 from queries.domain.definitions.sql_verdict import (
-    Question,
+    SqlQuestion,
     SqlVerdict,
     read_question,
     read_verdict,
@@ -32,7 +32,7 @@ class ParserProcess(ToolProcess):
         super().__init__(process)
         self.version = ""
 
-    def judge(self, question: Question) -> SqlVerdict:
+    def judge(self, question: SqlQuestion) -> SqlVerdict:
         """Return Spark's verdict on SQL text; raise `NoParser` if there is none."""
         if not self.version:
             self.version = str(self.heard(STARTS_WITHIN_S).get("version", ""))[:40]

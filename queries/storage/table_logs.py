@@ -23,8 +23,8 @@ from queries.domain.tables.delta_log import (
     MOST_PARTS,
     NEW,
     SIDECARS,
-    Checkpoint,
-    Commit,
+    DeltaCheckpoint,
+    DeltaCommit,
     TableState,
     checkpoints_in,
     checksum_name,
@@ -84,13 +84,15 @@ class DeltaLog:
     """What is known of a Delta table's log."""
 
     newest: int = -1
-    commits: dict[int, Commit] = field(default_factory=dict)
+    commits: dict[int, DeltaCommit] = field(default_factory=dict)
     written: dict[int, datetime] = field(default_factory=dict)  # the times of the commits' files
     states: dict[int, TableState] = field(default_factory=dict)
     earliest: int | None = None  # the first version in the log; None: not looked for
     hint: Content | None = None  # `_last_checkpoint`
     bare: int | None = None  # a version of which only the checkpoint is there, not the commit
-    unread: dict[Checkpoint, tuple[str, float]] = field(default_factory=dict)  # why, when tried
+    unread: dict[DeltaCheckpoint, tuple[str, float]] = field(
+        default_factory=dict
+    )  # why, when tried
     unknown: str = ""  # why the table's state is unknown, as a sentence
 
     @property
@@ -236,7 +238,7 @@ def _take(files: Files, place: str, log: DeltaLog, versions: Sequence[int]) -> N
 
 def _commits(
     files: Files, place: str, versions: Sequence[int]
-) -> tuple[dict[int, Commit], dict[int, datetime]]:
+) -> tuple[dict[int, DeltaCommit], dict[int, datetime]]:
     """Return commits, and the times of their files, without those that are gone.
 
     One that is too large is not whole.
@@ -252,7 +254,7 @@ def _commits(
             }
         if not isinstance(error, TooLarge):
             raise
-        return {versions[0]: Commit(versions[0], whole=False)}, {}
+        return {versions[0]: DeltaCommit(versions[0], whole=False)}, {}
     commits = {names[name]: read_commit(names[name], one.data) for name, one in found.items()}
     times = {names[name]: one.modified_at for name, one in found.items()}
     return commits, {version: at for version, at in times.items() if at is not None}
@@ -337,7 +339,9 @@ def _base(
     raise _Unknown(why)
 
 
-def _between(files: Files, place: str, log: DeltaLog, first: int, last: int) -> Iterator[Commit]:
+def _between(
+    files: Files, place: str, log: DeltaLog, first: int, last: int
+) -> Iterator[DeltaCommit]:
     """Return the commits from one version to another; raise `_Unknown` if one is gone."""
     if last - first >= COMMITS_PER_PASS:
         raise _Unknown(f"its newest checkpoint is more than {COMMITS_PER_PASS} versions old.")
@@ -353,7 +357,7 @@ def _between(files: Files, place: str, log: DeltaLog, first: int, last: int) -> 
 
 
 def _checkpoint(
-    files: Files, place: str, log: DeltaLog, checkpoint: Checkpoint, unpack: Unpack
+    files: Files, place: str, log: DeltaLog, checkpoint: DeltaCheckpoint, unpack: Unpack
 ) -> TableState:
     """Return the table as of a checkpoint; raise `_Unknown` if it cannot be read.
 
@@ -371,9 +375,9 @@ def _checkpoint(
         raise _Unknown(why) from error
 
 
-def _unpacked(files: Files, place: str, checkpoint: Checkpoint, unpack: Unpack) -> TableState:
+def _unpacked(files: Files, place: str, checkpoint: DeltaCheckpoint, unpack: Unpack) -> TableState:
     names, size, more = list(checkpoint.names), 0, False
-    parts: list[Commit] = []
+    parts: list[DeltaCommit] = []
     with unpack() as process:
         while names:
             name = names.pop(0)

@@ -8,7 +8,7 @@ from django.shortcuts import render
 from django.template.loader import render_to_string
 from django.urls import path
 
-from queries.domain.async_calls import FAILING, Advice, Bound, Operator
+from queries.domain.async_calls import FAILING, AsyncOperator, Bound, OperatorAdvice
 from queries.roles import VIEW
 from queries.selectors import visible
 from queries.selectors.triggers.advice import async_operators
@@ -46,7 +46,7 @@ _FOUND = {
 }
 
 
-def _shown(one: Operator, advice: Advice) -> dict[str, Any]:
+def _shown(one: AsyncOperator, advice: OperatorAdvice) -> dict[str, Any]:
     """Return the template's context for an operator."""
     return {
         "one": one,
@@ -56,7 +56,7 @@ def _shown(one: Operator, advice: Advice) -> dict[str, Any]:
         "failed": f"{one.failed:.1%}",
         "cpu": f"{one.cpu:.0%}",
         "keys": f"{one.keys:,.0f}",
-        "found": [(words, f"{one.held[bound]:.0%}") for bound, words in _FOUND.items()],
+        "found": [(words, f"{one.delay_shares[bound]:.0%}") for bound, words in _FOUND.items()],
     }
 
 

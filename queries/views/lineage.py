@@ -45,7 +45,7 @@ def lineage_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show everything upstream and downstream of one query."""
     context = head(request, name, "query-lineage")
     graph = lineage()
-    part = graph.of(graph.around([name]))
+    part = graph.of(graph.connected([name]))
     context |= _context(part, {name}) | {
         "upstream": graph.upstream([name]),
         "downstream": graph.downstream([name]),

@@ -23,7 +23,7 @@ from rest_framework.exceptions import AuthenticationFailed, Throttled
 
 from listeners.loops.troubles import each
 from queries.domain.metrics.catalogue import METRICS, Metric, MetricKind
-from queries.domain.metrics.samples import Sample, samples_of
+from queries.domain.metrics.samples import MetricSample, samples_of
 from queries.roles import VIEW
 from queries.selectors.metrics.queries import query_figures
 from queries.selectors.metrics.system import system_samples
@@ -59,12 +59,12 @@ def metrics(request: HttpRequest) -> HttpResponse:
     return HttpResponse(encode(registry), content_type=content_type)
 
 
-def _samples() -> Iterator[Sample]:
+def _samples() -> Iterator[MetricSample]:
     now = timezone.now()
     yield from system_samples(system_health(now), now=now)
     with contextlib.suppress(DatabaseError):  # reported by headgate_part_up{part="database"}
         for figures in query_figures(now=now):
-            found: list[Sample] = []
+            found: list[MetricSample] = []
             with _each.by_itself(f"the samples of {figures.name}"):
                 found = list(samples_of(figures, now=now))
             yield from found
@@ -73,7 +73,7 @@ def _samples() -> Iterator[Sample]:
 class _Samples(Collector):
     """Samples by metric, in the catalogue's order."""
 
-    def __init__(self, samples: Iterable[Sample]) -> None:
+    def __init__(self, samples: Iterable[MetricSample]) -> None:
         self._samples = samples
 
     def collect(self) -> Iterator[Family]:

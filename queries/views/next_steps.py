@@ -7,8 +7,8 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from queries.domain.failures.categories import Category
-from queries.domain.failures.error_text import sql_place
-from queries.domain.failures.next_steps import Act, Seen, ways
+from queries.domain.failures.error_text import sql_position
+from queries.domain.failures.next_steps import ActionKind, FailedRun, offered_actions
 from queries.domain.states import Desired, Phase
 from queries.models.definitions import Query
 from queries.models.drivers import Run
@@ -31,18 +31,18 @@ class Offer:
 #: Action -> (URL name, role, whether a dialog confirms it). For a query started by a script, the
 #: actions in `_OF_SCRIPT` apply to its application.
 _WHERE = {
-    Act.EDIT: ("query-edit", DEFINE, False),
-    Act.BACK: ("query-edit", DEFINE, False),
-    Act.REWIND: ("query-rewind", DEFINE, False),
-    Act.RESET: ("query-reset", DEFINE, False),
-    Act.AGAIN: ("query-start", OPERATE, True),
-    Act.STOP: ("query-stop", OPERATE, True),
+    ActionKind.EDIT: ("query-edit", DEFINE, False),
+    ActionKind.BACK: ("query-edit", DEFINE, False),
+    ActionKind.REWIND: ("query-rewind", DEFINE, False),
+    ActionKind.RESET: ("query-reset", DEFINE, False),
+    ActionKind.AGAIN: ("query-start", OPERATE, True),
+    ActionKind.STOP: ("query-stop", OPERATE, True),
 }
 _OF_SCRIPT = {
     **_WHERE,
-    Act.EDIT: ("application-edit", DEFINE, False),
-    Act.AGAIN: ("application-restart", OPERATE, True),
-    Act.STOP: ("application-stop", OPERATE, True),
+    ActionKind.EDIT: ("application-edit", DEFINE, False),
+    ActionKind.AGAIN: ("application-restart", OPERATE, True),
+    ActionKind.STOP: ("application-stop", OPERATE, True),
 }
 
 
@@ -52,7 +52,7 @@ def offers(request: HttpRequest, failure: Failure, good: Run | None) -> list[Off
     if run is None or run.query.archived_at is not None:
         return []
     query = run.query
-    seen = Seen(
+    seen = FailedRun(
         category=Category(failure.category),
         phase=Phase(query.phase),
         wanted=query.desired == Desired.RUNNING,
@@ -63,11 +63,11 @@ def offers(request: HttpRequest, failure: Failure, good: Run | None) -> list[Off
         subject=run.subject,
     )
     found = []
-    for way in ways(seen):
+    for way in offered_actions(seen):
         name, role, dialog = (_OF_SCRIPT if query.discovered else _WHERE)[way.act]
         if may(request.user, role, query.application):
             address = _address(name, query, way.act, way.number, request.path)
-            if name == "query-edit" and way.act is Act.EDIT:
+            if name == "query-edit" and way.act is ActionKind.EDIT:
                 address += _place(failure, run)
             found.append(Offer(way.words, way.leads_to, address, dialog, way.helps))
     return found
@@ -75,19 +75,19 @@ def offers(request: HttpRequest, failure: Failure, good: Run | None) -> list[Off
 
 def _place(failure: Failure, run: Run) -> str:
     """Return the URL parameters that open the form at the position of the SQL error."""
-    found = sql_place(failure.root_cause, failure.message)
+    found = sql_position(failure.root_cause, failure.message)
     if found is None or "sql" not in run.revision.spec:
         return ""
     return f"?{urlencode({'of': run.revision.number, 'line': found[0], 'column': found[1]})}"
 
 
-def _address(name: str, query: Query, act: Act, number: int | None, back: str) -> str:
+def _address(name: str, query: Query, act: ActionKind, number: int | None, back: str) -> str:
     asked: dict[str, str] = {"next": back}
-    if act is Act.BACK:
+    if act is ActionKind.BACK:
         asked = {"from": str(number), "review": "1"}
-    elif act is Act.EDIT:
+    elif act is ActionKind.EDIT:
         asked = {}
-    elif act is Act.REWIND:
+    elif act is ActionKind.REWIND:
         asked["batch"] = str(number)
     subject = query.application if name.startswith("application-") else query
     address = reverse(name, args=[subject.name])

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_safe
 
-from queries.domain.system import TOLD_PARTS
+from queries.domain.system import REPORTED_PARTS
 from queries.roles import VIEW
 from queries.selectors.definitions.sparks import sparks_here
 from queries.services.system.health import system_health
@@ -54,7 +54,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
             "since": part.since.isoformat() if part.since else None,
         }
         for part in health.parts
-        if part.name in TOLD_PARTS
+        if part.name in REPORTED_PARTS
     }
     body = {
         "status": "ready" if health.ready else "not ready",

@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from queries.domain.schedules.states import PlannedState, Skipped
+from queries.domain.schedules.states import PlannedState, SkipReason
 from queries.models.schedules.planned import PlannedRun
 from queries.services.schedules import ticks
 from tests.browser.conftest import Complaints, Open, too_wide
@@ -39,7 +39,7 @@ def night(stage: Stage) -> Stage:
         first_due_at=at + timedelta(minutes=1),
         due_times=60,
         state=PlannedState.SKIPPED,
-        skipped=Skipped.MISSED,
+        skipped=SkipReason.MISSED,
     )
     return stage
 

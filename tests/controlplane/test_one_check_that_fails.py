@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from queries.domain.system import State, ok
+from queries.domain.system import PartState, ok
 from queries.services.system import health as system
 from queries.services.system import processes
 
@@ -31,10 +31,10 @@ def test_each_check_that_fails_is_named_and_the_others_are_told(
     monkeypatch.setattr(system, "checks", checks)
     found = {part.name: part for part in system.look(timezone.now())}
     assert found.keys() == set(NAMES)
-    assert found[rotten].state is State.PROBLEM
+    assert found[rotten].state is PartState.PROBLEM
     assert found[rotten].sentence == "It could not be checked: KeyError: 'rotten'."
     others = {part.state for name, part in found.items() if name != rotten}
-    assert others == ({State.OK, State.UNKNOWN} if rotten == "database" else {State.OK})
+    assert others == ({PartState.OK, PartState.UNKNOWN} if rotten == "database" else {PartState.OK})
 
 
 @pytest.mark.redis
@@ -52,4 +52,4 @@ def test_a_process_that_cannot_be_judged_is_named_beside_the_others(
     found = {part.name: part for part in processes.redis_and_processes(timezone.now())}
     assert found.keys() >= {"redis", "worker", "ticks", "ingester", "watcher"}
     assert found[rotten].sentence.startswith("It could not be checked: TypeError")
-    assert found["redis"].state is State.OK
+    assert found["redis"].state is PartState.OK

@@ -21,7 +21,7 @@ from queries.domain.definitions.spec import (
     Trigger,
     TriggerKind,
 )
-from queries.domain.failures.categories import Rule
+from queries.domain.failures.categories import FailureRule
 from queries.domain.failures.code_rules import TYPE_RULES
 from queries.domain.failures.rules import CONDITION_RULES, MESSAGE_RULES
 from queries.domain.protocol import AssignmentEntry, DriverSpec
@@ -162,7 +162,7 @@ def test_every_failure_rule_is_in_a_list_that_is_used() -> None:
     for file in folder.glob("*rules.py"):
         module = import_module(f"queries.domain.failures.{file.stem}")
         lists = [held for held in vars(module).values() if isinstance(held, tuple)]
-        rules = [one for held in lists for one in held if isinstance(one, Rule)]
+        rules = [one for held in lists for one in held if isinstance(one, FailureRule)]
         assert rules
         assert {id(rule) for rule in rules} <= used
 

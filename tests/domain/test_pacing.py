@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.pacing import EVERY_S, Pace, page_due_at
+from queries.domain.pacing import EVERY_S, RefreshPace, page_due_at
 
 TIMES = st.lists(st.integers(0, 4_000), max_size=60).map(sorted)  # milliseconds of changes
 DRAWS = st.integers(0, 300)  # milliseconds that a drawing takes
@@ -19,8 +19,8 @@ class Shown:
     """A page with one topic, played by a clock: what was shown, and when."""
 
     draw_s: float
-    topic: Pace = field(default_factory=Pace)
-    page: Pace = field(default_factory=Pace)
+    topic: RefreshPace = field(default_factory=RefreshPace)
+    page: RefreshPace = field(default_factory=RefreshPace)
     value: int = 0  # how often it has changed
     now: float = 0.0
     shown: list[tuple[float, int]] = field(default_factory=list)
@@ -88,25 +88,29 @@ def test_a_change_after_a_pause_is_drawn_at_once_and_no_other_waits_long(
 
 
 def test_without_a_change_nothing_is_due() -> None:
-    assert Pace().due_at == inf
-    assert Pace().changed(3).shown(4).due_at == inf
-    assert page_due_at(Pace(), []) == page_due_at(Pace(), [Pace()]) == inf
+    assert RefreshPace().due_at == inf
+    assert RefreshPace().changed(3).shown(4).due_at == inf
+    assert page_due_at(RefreshPace(), []) == page_due_at(RefreshPace(), [RefreshPace()]) == inf
 
 
 @pytest.mark.parametrize(
     ("page", "topics", "due_at"),
     [
-        (Pace(), [Pace(changed_at=5)], 5),
-        (Pace(shown_at=4.9), [Pace(changed_at=5)], 4.9 + EVERY_S),
-        (Pace(), [Pace(changed_at=5, shown_at=4.9), Pace()], 4.9 + EVERY_S),
-        (Pace(changed_at=6), [Pace(changed_at=7)], 6),  # drawn for another page already
+        (RefreshPace(), [RefreshPace(changed_at=5)], 5),
+        (RefreshPace(shown_at=4.9), [RefreshPace(changed_at=5)], 4.9 + EVERY_S),
+        (RefreshPace(), [RefreshPace(changed_at=5, shown_at=4.9), RefreshPace()], 4.9 + EVERY_S),
+        (
+            RefreshPace(changed_at=6),
+            [RefreshPace(changed_at=7)],
+            6,
+        ),  # drawn for another page already
     ],
 )
 def test_a_page_waits_for_its_own_pause_and_for_that_of_what_it_shows(
-    page: Pace, topics: list[Pace], due_at: float
+    page: RefreshPace, topics: list[RefreshPace], due_at: float
 ) -> None:
     assert page_due_at(page, topics) == due_at
 
 
 def test_the_oldest_change_counts() -> None:
-    assert Pace().changed(5).changed(3).changed(4).changed_at == 3
+    assert RefreshPace().changed(5).changed(3).changed(4).changed_at == 3

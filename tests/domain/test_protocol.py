@@ -13,12 +13,12 @@ from queries.domain.protocol import (
     AssignmentEntry,
     Current,
     DriverSpec,
+    DriverStatus,
     ExitReport,
     Ident,
     RunError,
     RunState,
     RunStatus,
-    Status,
     Want,
 )
 
@@ -73,7 +73,7 @@ specs = st.builds(
     env_allowlist=names,
 )
 statuses = st.builds(
-    Status,
+    DriverStatus,
     numbers,
     numbers,
     words,
@@ -93,7 +93,7 @@ forms = st.one_of(specs, statuses, assignments, idents, exits, st.builds(Current
 
 
 @given(forms)
-def test_every_form_reads_back_as_it_was_written(form: Status) -> None:
+def test_every_form_reads_back_as_it_was_written(form: DriverStatus) -> None:
     assert type(form).loads(form.dumps()) == form
 
 
@@ -113,8 +113,10 @@ def test_a_file_that_cannot_be_read_says_why(text: str, says: str) -> None:
 def test_what_no_database_takes_is_replaced_when_it_is_read() -> None:
     text = Current(1, "a\0b\ud800").dumps()
     assert Current.loads(text).directory == "a\ufffdb?"
-    deep = Status(1, 1, "now", runs=(RunStatus(1, 1, RunState.ENDED, warnings=("\0",)),)).dumps()
-    assert Status.loads(deep).runs[0].warnings == ("\ufffd",)
+    deep = DriverStatus(
+        1, 1, "now", runs=(RunStatus(1, 1, RunState.ENDED, warnings=("\0",)),)
+    ).dumps()
+    assert DriverStatus.loads(deep).runs[0].warnings == ("\ufffd",)
 
 
 def test_a_drivers_log_calls_a_run_by_the_number_that_pages_show() -> None:

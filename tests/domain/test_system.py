@@ -7,7 +7,7 @@ import pytest
 from queries.domain.system import (
     READY_PARTS,
     Part,
-    State,
+    PartState,
     SystemHealth,
     clock,
     first_line,
@@ -42,7 +42,7 @@ def test_a_silent_host_is_a_problem_and_the_system_is_ready() -> None:
     assert found.ready
     assert not found.ok
     assert found.problems == (silent,)
-    assert silent.state is State.PROBLEM
+    assert silent.state is PartState.PROBLEM
 
 
 def test_times_and_errors_are_shown_in_one_form() -> None:

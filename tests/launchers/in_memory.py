@@ -24,6 +24,7 @@ from queries.domain.protocol import (
     Assignment,
     AssignmentEntry,
     DriverSpec,
+    DriverStatus,
     ExitReport,
     FoundQuery,
     Hangs,
@@ -33,13 +34,12 @@ from queries.domain.protocol import (
     RunStatus,
     ScriptReport,
     ScriptState,
-    Status,
     Want,
 )
 from queries.domain.run_end import RunFacts, judge
 from queries.domain.states import Reason
 from queries.domain.supervision.observation import Liveness, Sighting
-from queries.domain.walls import Choice, Mode, choose
+from queries.domain.walls import IsolationChoice, Mode, choose
 from queries.launchers.base import LaunchRefused
 from tests.launchers.in_memory_probes import InMemoryProbes
 from tests.launchers.in_memory_scripts import InMemoryScripts
@@ -149,7 +149,7 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
 
     # --- the protocol -----------------------------------------------------------------
 
-    def walls(self) -> Choice:
+    def walls(self) -> IsolationChoice:
         """Return that there are none: nothing here is a process."""
         return choose(Mode.NEITHER)
 
@@ -695,10 +695,10 @@ def _without_files(driver: _Driver, known: Mapping[str, str | int]) -> Sighting:
     return Sighting(Liveness.GONE if known else Liveness.ABSENT, known)
 
 
-def _status(driver: _Driver, now: str) -> Status | None:
+def _status(driver: _Driver, now: str) -> DriverStatus | None:
     if not driver.ready and driver.error is None:
         return None
-    return Status(
+    return DriverStatus(
         epoch=driver.spec.epoch,
         applied_generation=driver.applied_generation,
         at=now,

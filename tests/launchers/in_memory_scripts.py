@@ -5,10 +5,10 @@ from typing import Any
 from queries.domain.protocol import (
     SCRIPT_FAILED,
     FoundQuery,
-    Question,
     RunError,
     RunState,
     RunStatus,
+    ScriptQuestion,
     ScriptReport,
     ScriptState,
 )
@@ -68,7 +68,7 @@ class InMemoryScripts:
         """The script starts an unknown query while known ones are missing: the driver leaves."""
         with self._lock:
             driver = self._driver(application, None)
-            question = Question(identity(name, asked), name, asked, missing)
+            question = ScriptQuestion(identity(name, asked), name, asked, missing)
             driver.script = ScriptReport(ScriptState.FAILED, question=question)
             driver.error = held(question)
             driver.exit = self._exit(str(SCRIPT_FAILED), "0")
@@ -76,7 +76,7 @@ class InMemoryScripts:
     def asks_while_ending(self, application: str, name: str, *missing: int) -> None:
         """The same, while the queries that run still stop after their batches."""
         driver = self._driver(application, None)
-        question = Question(identity(name, ""), name, "", missing)
+        question = ScriptQuestion(identity(name, ""), name, "", missing)
         driver.script = ScriptReport(ScriptState.STOPPING, question=question)
 
     def script_fails(self, application: str, error: RunError, *, batch: int | None = None) -> None:

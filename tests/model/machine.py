@@ -25,8 +25,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from queries.domain.errors import HeadgateError
 from queries.domain.protocol import RunError, RunState, Want
 from queries.domain.states import (
+    DISPATCHED_KINDS,
     HELD_PHASES,
-    KINDS_IN_PLACE,
     OPEN_DRIVER_STATES,
     PLAIN_VERBS,
     STOPPED_PHASES,
@@ -124,7 +124,7 @@ _drivers = Driver.objects.values_list("application__name", "epoch")
 EDITABLE = Select(_editable.order_by("pk").values_list("pk"))
 ENDED_DRIVERS = Select(
     _drivers.values_list("application__name", "epoch", "exit_python")
-    .filter(kind__in=KINDS_IN_PLACE)
+    .filter(kind__in=DISPATCHED_KINDS)
     .exclude(state__in=sorted(OPEN_DRIVER_STATES))
 )
 STANDBYS = Select(Driver.objects.filter(kind=DriverKind.STANDBY).values_list("epoch"))

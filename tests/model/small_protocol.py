@@ -18,7 +18,7 @@ from itertools import product
 from typing import NamedTuple
 
 from queries.domain import run_end
-from queries.domain.protocol import ExitReport, RunError, RunState, RunStatus, Status, Want
+from queries.domain.protocol import DriverStatus, ExitReport, RunError, RunState, RunStatus, Want
 from queries.domain.reasons import NOTHING
 from queries.domain.restart import RestartPolicy
 from queries.domain.run_end import RunFacts
@@ -501,7 +501,7 @@ def _driver(row: Row, sighting: str) -> DriverSeen | None:
     exited = ExitReport("1", "1", False, False, "") if seen == Liveness.EXITED else None
     status = None
     if ready == "1":
-        status = Status(row.driver, 1, "", ready=True, jvm_pid=row.driver, runs=())
+        status = DriverStatus(row.driver, 1, "", ready=True, jvm_pid=row.driver, runs=())
     return DriverSeen(
         row.driver,
         row.driver,

@@ -17,7 +17,9 @@ def test_a_first_sign_in_another_role_and_a_refusal_are_recorded(real: RealProvi
         real.has(nina=groups)
         Traveller("nina").sign_in()
     rows = AuditEntry.objects.exclude(kind=Act.GROUP_ROLES).order_by("pk")
-    assert [(row.kind, row.actor, row.said) for row in rows if row.kind != Act.SIGNED_IN] == [
+    assert [
+        (row.kind, row.actor, row.details_line) for row in rows if row.kind != Act.SIGNED_IN
+    ] == [
         (Act.USER_CREATED, "nina", "role viewer, by single sign-on"),
         (Act.ROLE_GIVEN, "nina", "viewer → admin, by groups"),
         (Act.ROLE_GIVEN, "nina", "admin → none, by groups"),

@@ -21,8 +21,8 @@ from queries.domain.protocol import (
     AssignmentEntry,
     Current,
     DriverSpec,
+    DriverStatus,
     RunState,
-    Status,
     Want,
 )
 from queries.driver_folder import DriverFolder, current_file
@@ -75,8 +75,8 @@ class Life:
         (self.folder.control / ASSIGNMENT).write_text(text)
 
     @property
-    def status(self) -> Status:
-        return Status.loads((self.folder.own / STATUS).read_text())
+    def status(self) -> DriverStatus:
+        return DriverStatus.loads((self.folder.own / STATUS).read_text())
 
     @property
     def troubles(self) -> list[str]:

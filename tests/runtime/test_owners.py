@@ -255,7 +255,7 @@ def test_old_objects_are_removed_a_day_later_but_not_the_newest_ten(
     for epoch in range(1, 13):
         place.taker().own(place.location, epoch, takeover=False)
     assert len(place.names()) == 12
-    monkeypatch.setattr("queries.domain.checkpoints.lock_files.OWNERS_KEPT_MS", -1)
+    monkeypatch.setattr("queries.domain.checkpoints.lock_files.MAX_OWNER_AGE_MS", -1)
     place.taker().own(place.location, 13, takeover=False)
     assert place.names() == [f"{number:020}.json" for number in range(4, 14)]
     place.files.close()

@@ -17,7 +17,7 @@ from queries.domain.definitions.configuration import application_conf_problems, 
 from queries.domain.definitions.data_roots import conf_places, option_places
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Invalid, NotAllowed
-from queries.domain.validation.known_options import KNOWN, refused
+from queries.domain.validation.known_options import OPTIONS_BY_FORMAT, refused
 from queries.driver_folder import DriverFolder
 from queries.models.applications import ApplicationRevision
 from queries.models.definitions import QueryRevision
@@ -86,7 +86,11 @@ def test_an_unknown_option_of_a_format_of_sparks_is_refused(name: str) -> None:
 
 #: Options that a format reads itself, each with a value.
 OF_A_FORMAT = [
-    *((name, option, "1") for name in KNOWN for option in KNOWN[name].values()),
+    *(
+        (name, option, "1")
+        for name in OPTIONS_BY_FORMAT
+        for option in OPTIONS_BY_FORMAT[name].values()
+    ),
     ("parquet", "parquet.block.size", "1048576"),
     ("parquet", "parquet.bloom.filter.enabled#id", "true"),
     ("parquet", "compression", "zstd"),

@@ -19,7 +19,7 @@ from headgate_ground.packages import OURS
 from listeners.loops.troubles import current
 from listeners.missing import recovered
 from listeners.models import Gap
-from queries.domain.alerts.incidents import Act
+from queries.domain.alerts.incidents import IncidentAction
 from queries.domain.states import DriverKind, DriverState
 from queries.domain.system import SystemHealth
 from queries.models.checkpoints import TABLE, SourceLag
@@ -269,7 +269,7 @@ def what_lies_ahead(stage: Stage, patch: pytest.MonkeyPatch, members: Members) -
 @story
 def changes_of_incidents(stage: Stage, patch: pytest.MonkeyPatch, members: Members) -> None:
     found = [
-        SimpleNamespace(act=Act.OPEN, known=None, trouble=SimpleNamespace(title=title))
+        SimpleNamespace(act=IncidentAction.OPEN, known=None, trouble=SimpleNamespace(title=title))
         for title in "abc"
     ]
     patch.setattr(incidents, "system_health", lambda now: SystemHealth(now, ()))

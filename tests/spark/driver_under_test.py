@@ -16,10 +16,10 @@ from queries.domain.protocol import (
     Assignment,
     AssignmentEntry,
     DriverSpec,
+    DriverStatus,
     Ident,
     RunState,
     RunStatus,
-    Status,
     Want,
 )
 from queries.domain.states import Reason
@@ -112,8 +112,8 @@ class DriverUnderTest:
         self.launcher.launch(self.spec, self._assignment(), pools)
         return self
 
-    def ready(self) -> Status:
-        def look() -> Status | None:
+    def ready(self) -> DriverStatus:
+        def look() -> DriverStatus | None:
             seen = self.sight()
             assert seen.liveness is not Liveness.EXITED, seen.exit
             return seen.status if seen.status and seen.status.ready else None

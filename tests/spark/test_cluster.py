@@ -14,7 +14,7 @@ from django.test import override_settings
 from installation.machine.cluster import Cluster
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.protocol import ExecutorSeen, ExecutorsWanted, RunState, Want
-from queries.domain.supervision.executors import none_given
+from queries.domain.supervision.executors import missing_executors
 from queries.domain.triggers.log_cost import FILE_MANAGER, OUR_FILES
 from queries.jvm.compiled import our_jar
 from queries.selectors.code import packages_folder
@@ -171,7 +171,7 @@ def test_a_cluster_without_a_worker_large_enough_is_said_within_a_minute(
         assert time.monotonic() - begun < 60
         assert (wanted.memory_mb, wanted.cores) == (8192, 1)
         assert wanted.workers == ((1, 1536), (1, 1536))
-        assert "Set spark.executor.memory to at most 1536m" in none_given(wanted)
+        assert "Set spark.executor.memory to at most 1536m" in missing_executors(wanted)
         assert executors(driver, active=True) == []
     finally:
         driver.end()

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from queries.domain.definitions import effects
-from queries.domain.probes.plan_comparison import Difference
-from queries.domain.probes.preflight import Asked, judge
+from queries.domain.probes.plan_comparison import ShapeDifference
+from queries.domain.probes.preflight import PreflightRequest, judge
 from queries.domain.probes.questions import ProbeResult
 from queries.domain.sparks.pinned import SINK_NAMES
 from queries.domain.triggers import async_progress, cores
@@ -197,7 +197,7 @@ class Table:
         raw = self.raw(name)
         case = self.asked["cases"][name]
         old = self.asked["bases"].get(case.get("base", ""))
-        asked = Asked(case["spec"], old_spec=old, attempt_limit_s=60)
+        asked = PreflightRequest(case["spec"], old_spec=old, attempt_limit_s=60)
         return judge(asked, ProbeResult.loads(json.dumps(raw)))
 
     def raw(self, name: str) -> dict[str, Any]:
@@ -247,28 +247,28 @@ def test_what_the_state_cannot_take_is_caught(table: Table, case: str, category:
 @pytest.mark.parametrize(
     ("case", "difference"),
     [
-        ("a swapped key", Difference("grouping key", "carrier", "origin")),
-        ("another aggregate", Difference("aggregate", "SUM(delay)", "MAX(delay)")),
+        ("a swapped key", ShapeDifference("grouping key", "carrier", "origin")),
+        ("another aggregate", ShapeDifference("aggregate", "SUM(delay)", "MAX(delay)")),
         (
             "another window",
-            Difference("window", "WINDOW(sched, '1 hour')", "WINDOW(sched, '2 hours')"),
+            ShapeDifference("window", "WINDOW(sched, '1 hour')", "WINDOW(sched, '2 hours')"),
         ),
-        ("another watermark", Difference("watermark", "sched, 10 minutes", "sched, 3 hours")),
-        ("a filter", Difference("filter", "", "delay > 5")),
+        ("another watermark", ShapeDifference("watermark", "sched, 10 minutes", "sched, 3 hours")),
+        ("a filter", ShapeDifference("filter", "", "delay > 5")),
         (
             "another default",
-            Difference("filter", "delay > cast(5 as double)", "delay > cast(9 as double)"),
+            ShapeDifference("filter", "delay > cast(5 as double)", "delay > cast(9 as double)"),
         ),
-        ("another output mode", Difference("output mode", "update", "complete")),
+        ("another output mode", ShapeDifference("output mode", "update", "complete")),
     ],
 )
 def test_what_spark_takes_in_silence_is_named(
-    table: Table, case: str, difference: Difference
+    table: Table, case: str, difference: ShapeDifference
 ) -> None:
     judged = table.judged(case)
     assert judged["verdict"] == "differs", judged
     assert _ends(judged) == {"replay": "passed", "fresh": "passed"}
-    assert [Difference(**each) for each in judged["differences"]] == [difference]
+    assert [ShapeDifference(**each) for each in judged["differences"]] == [difference]
 
 
 def test_a_definition_that_spark_cannot_read_is_no_pass(table: Table) -> None:

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from queries.domain.kafka.offset_ranges import Range
+from queries.domain.kafka.offset_ranges import OffsetRange
 from queries.domain.probes.questions import BatchRead, ProbeResult
 from queries.domain.sparks.upgrade import Written, as_json
 from queries.domain.states import OperationOutcome, Verb
@@ -391,7 +391,11 @@ def test_what_a_batch_read_is_told_by_the_definitions_sources() -> None:
             {"name": "d", "format": "json", "options": {"path": "relative"}},
         ]
     }
-    ranges = [Range("1", "in", 0, 5, 9), Range("1", "in", 1, None, 4), Range("1", "in", 2, None, 3)]
+    ranges = [
+        OffsetRange("1", "in", 0, 5, 9),
+        OffsetRange("1", "in", 1, None, 4),
+        OffsetRange("1", "in", 2, None, 3),
+    ]
     files = ["file:///data/a/one.json", "file:///elsewhere/x.json"]
     reads = record_search.reads_of(spec, ranges, files, began={"1": {"in": {"1": 2}}})
     assert reads == [

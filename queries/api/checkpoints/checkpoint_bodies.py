@@ -9,13 +9,13 @@ from rest_framework import serializers
 from queries.api.derived import Body, described, shows
 from queries.api.schema import ObjectField
 from queries.checkpoints.batches import Batch
-from queries.domain.kafka.offset_ranges import Range
+from queries.domain.kafka.offset_ranges import OffsetRange
 from queries.models.checkpoints import Snapshot
 from queries.services.checkpoints.preview import Preview
 from queries.services.checkpoints.source_starts import TARGETS, Moved
 
 
-@shows(Range, "source topic partition start end records")
+@shows(OffsetRange, "source topic partition start end records")
 class RangeBody(Body):
     """The offsets that were read from one Kafka partition.
 

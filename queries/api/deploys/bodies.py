@@ -11,7 +11,7 @@ from queries.api.operation_bodies import MaskedText
 from queries.api.reasons import DetailCodeField
 from queries.api.schema import MaskedObject
 from queries.domain.deploys.forms import MOST_CANARIES, Good, Waves
-from queries.domain.deploys.states import ChangeState, DeployState, OnFailure, Stage
+from queries.domain.deploys.states import ChangeState, DeployStage, DeployState, OnFailure
 from queries.models.deploys.receipts import Deploy
 from queries.selectors.deploys.receipts import receipt
 
@@ -173,7 +173,7 @@ class DeployBody(DeployLineBody):
     follows: Operations started at its end: they stop and delete what the set stops and prunes.
     """
 
-    stage = serializers.ChoiceField(["", *(str(one) for one in Stage)])
+    stage = serializers.ChoiceField(["", *(str(one) for one in DeployStage)])
     canary = serializers.ListField(child=serializers.CharField())
     size = serializers.IntegerField()
     good = GoodForm()

@@ -148,7 +148,7 @@ class QueryLineageView(ApiView):
     def get(self, name: str) -> QueryLines:
         """Return the queries upstream and downstream of a query, and the data between them."""
         query, graph = definitions.query(name).name, lineage()
-        part = graph.of(graph.around([query]))
+        part = graph.of(graph.connected([query]))
         up, down = graph.upstream([query]), graph.downstream([query])
         no_up, no_down = graph.unsure_upstream([query]), graph.unsure_downstream([query])
         return QueryLines(query, up, down, no_up, no_down, *_lines(part, first=query))

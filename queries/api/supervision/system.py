@@ -9,7 +9,7 @@ from listeners.loops.backlogs import Backlog, backlogs
 from queries.api.base import ApiView
 from queries.api.derived import Body
 from queries.api.methods import answers
-from queries.domain.system import Part, State, SystemHealth
+from queries.domain.system import Part, PartState, SystemHealth
 from queries.services.system.health import system_health
 
 
@@ -37,7 +37,7 @@ class PartBody(Body):
     """One part of the system."""
 
     name = serializers.CharField()
-    state = serializers.ChoiceField([str(state) for state in State])
+    state = serializers.ChoiceField([str(state) for state in PartState])
     sentence = serializers.CharField()
     since = serializers.DateTimeField(allow_null=True, help_text="When the problem began.")
 

@@ -10,10 +10,10 @@ from queries.api.derived import Body, described, shows
 from queries.api.methods import answers
 from queries.api.schema import QuerySpecField
 from queries.domain.errors import NotAllowed
-from queries.domain.triggers.advice import Advice, Suggestion
+from queries.domain.triggers.advice import Suggestion, TriggerAdvice
 from queries.domain.triggers.interval_model import Expected
-from queries.domain.triggers.limits import Limit
-from queries.domain.triggers.slow_batches import Cause, Found
+from queries.domain.triggers.limits import TriggerFit
+from queries.domain.triggers.slow_batches import BatchCause, CauseShare
 from queries.selectors.query_lines import query_line
 from queries.selectors.triggers.advice import QueryAdvice, query_advice, trigger_note
 from queries.selectors.triggers.slow_batches import Explained, slow_batches
@@ -63,7 +63,7 @@ class SuggestionBody(Body):
     spec = QuerySpecField()
 
 
-@shows(Limit, "key name means=costs standing reasons chosen")
+@shows(TriggerFit, "key name means=costs standing reasons chosen")
 class LimitBody(Body):
     """Whether one kind of trigger supports the query.
 
@@ -71,14 +71,14 @@ class LimitBody(Body):
     """
 
 
-@shows(Found, "cause ms says=text")
+@shows(CauseShare, "cause ms says=text")
 class SlowCauseBody(Body):
     """One cause of a slow batch.
 
     ms: Its part of the batch.
     """
 
-    cause = serializers.ChoiceField([one.value for one in Cause])
+    cause = serializers.ChoiceField([one.value for one in BatchCause])
 
 
 @shows(Explained, "batch run at took_ms rows says=diagnosis.says causes")
@@ -102,7 +102,7 @@ class AdvisedTrigger:
     slow_batches: list[Explained]
 
     @property
-    def says(self) -> Advice:
+    def says(self) -> TriggerAdvice:
         """Return the advice."""
         return self.found.advice
 

@@ -29,14 +29,14 @@ class ChannelSettings:
     @property
     def names(self) -> tuple[str, ...]:
         """Return the names of all settings."""
-        return tuple(one.name for one in self.settings)
+        return tuple(setting.name for setting in self.settings)
 
     @property
     def needed(self) -> tuple[str, ...]:
         """Return the names of the settings that must have a value."""
-        return tuple(one.name for one in self.settings if one.needed)
+        return tuple(setting.name for setting in self.settings if setting.needed)
 
     @property
     def secret(self) -> tuple[str, ...]:
         """Return the names of the settings that hold secrets."""
-        return tuple(one.name for one in self.settings if one.secret)
+        return tuple(setting.name for setting in self.settings if setting.secret)

@@ -12,7 +12,7 @@ from enum import StrEnum
 from queries.domain.alerts.kinds import IncidentKind
 
 
-class Page(StrEnum):
+class NextStepPage(StrEnum):
     """The page on which the next step is taken: the name of its URL."""
 
     FAILURE = "failure"
@@ -30,12 +30,20 @@ class Page(StrEnum):
 
 
 #: Pages of exactly one query, and of exactly one application.
-OF_QUERY = frozenset({Page.QUERY, Page.LAG, Page.TRIGGER, Page.CHECKPOINT, Page.DEFINITION})
-OF_APPLICATION = frozenset({Page.APPLICATION, Page.QUESTION})
+OF_QUERY = frozenset(
+    {
+        NextStepPage.QUERY,
+        NextStepPage.LAG,
+        NextStepPage.TRIGGER,
+        NextStepPage.CHECKPOINT,
+        NextStepPage.DEFINITION,
+    }
+)
+OF_APPLICATION = frozenset({NextStepPage.APPLICATION, NextStepPage.QUESTION})
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class FailureTexts:
     """A failure behind an incident; the texts are those of its classification."""
 
     title: str
@@ -45,7 +53,7 @@ class Fault:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class IncidentScope:
     """Where an incident is."""
 
     queries: Sequence[str] = ()
@@ -62,175 +70,177 @@ class Explanation:
     cause: str
     place: str
     step: str
-    page: Page
+    page: NextStepPage
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _KindTexts:
     meaning: str
     step: str
-    page: Page
+    page: NextStepPage
 
 
 _SEE_FAILURE = "Open its newest failure: it shows the root cause and offers the actions that help."
 _IS_DELETED = "What is already deleted cannot be read: continue there without the lost data."
 _BY_HAND = "On that host, run `manage.py up` or restart its service, then read its log."
-_KINDS: dict[IncidentKind, _Kind] = {
-    IncidentKind.FAILED: _Kind(
+_KINDS: dict[IncidentKind, _KindTexts] = {
+    IncidentKind.FAILED: _KindTexts(
         "It failed in a way that a restart cannot fix, so it stays down.",
         _SEE_FAILURE,
-        Page.QUERY,
+        NextStepPage.QUERY,
     ),
-    IncidentKind.BROKEN: _Kind(
+    IncidentKind.BROKEN: _KindTexts(
         "The same error returned until the poison limit was reached, so it is on hold.",
         _SEE_FAILURE,
-        Page.QUERY,
+        NextStepPage.QUERY,
     ),
-    IncidentKind.CRASH_LOOP: _Kind(
-        "It fails again and again; each retry waits longer.", _SEE_FAILURE, Page.QUERY
+    IncidentKind.CRASH_LOOP: _KindTexts(
+        "It fails again and again; each retry waits longer.", _SEE_FAILURE, NextStepPage.QUERY
     ),
-    IncidentKind.DRIVER_DEATHS: _Kind(
+    IncidentKind.DRIVER_DEATHS: _KindTexts(
         "The driver process ended several times without a healthy period in between.",
         "Read the end of the driver's log on the application's page.",
-        Page.APPLICATION,
+        NextStepPage.APPLICATION,
     ),
-    IncidentKind.STALLED: _Kind(
+    IncidentKind.STALLED: _KindTexts(
         "No task has finished for longer than its trigger and its batches explain.",
         "See the thread dump and the batch in flight on its Trigger page. If nothing moves, "
         "restart the query.",
-        Page.TRIGGER,
+        NextStepPage.TRIGGER,
     ),
-    IncidentKind.ZOMBIE: _Kind(
+    IncidentKind.ZOMBIE: _KindTexts(
         "The driver process is alive, but its JVM or its query has ended.",
         "Restart the query.",
-        Page.QUERY,
+        NextStepPage.QUERY,
     ),
-    IncidentKind.BLIND: _Kind(
+    IncidentKind.BLIND: _KindTexts(
         "It still commits batches, but no events about them arrive.",
         "Check Redis and the ingester on the System page; the query itself works.",
-        Page.SYSTEM,
+        NextStepPage.SYSTEM,
     ),
-    IncidentKind.LAGGING: _Kind(
+    IncidentKind.LAGGING: _KindTexts(
         "It processes less than arrives, or takes longer than its trigger.",
         "Its Trigger page shows what took the time, and which settings would help.",
-        Page.TRIGGER,
+        NextStepPage.TRIGGER,
     ),
-    IncidentKind.AT_RISK: _Kind(
+    IncidentKind.AT_RISK: _KindTexts(
         "The query has not read these records, and the source deletes them.",
         "Its Lag page shows partition and time: raise the topic's retention, or speed the query "
         f"up. {_IS_DELETED}",
-        Page.LAG,
+        NextStepPage.LAG,
     ),
-    IncidentKind.AT_RISK_STOPPED: _Kind(
+    IncidentKind.AT_RISK_STOPPED: _KindTexts(
         "The query is stopped, and the source deletes what it has not read.",
         "Its Lag page shows what it has not read: start the query, or raise the topic's retention. "
         f"{_IS_DELETED}",
-        Page.LAG,
+        NextStepPage.LAG,
     ),
-    IncidentKind.RECORDS_LOST: _Kind(
+    IncidentKind.RECORDS_LOST: _KindTexts(
         "The source deleted these records before the query read them.",
         "Accept or correct the entry in the loss ledger on its Lag page.",
-        Page.LAG,
+        NextStepPage.LAG,
     ),
-    IncidentKind.LATE_RECORDS: _Kind(
+    IncidentKind.LATE_RECORDS: _KindTexts(
         "Rows that arrive later than the watermark are dropped.",
         "See the ledger on its Lag page. A longer watermark keeps later rows, with more state.",
-        Page.LAG,
+        NextStepPage.LAG,
     ),
-    IncidentKind.SQL_REFUSED: _Kind(
+    IncidentKind.SQL_REFUSED: _KindTexts(
         "The SQL was saved while Spark's parser did not respond; a start on it would fail.",
         "Correct the SQL in the query's definition.",
-        Page.DEFINITION,
+        NextStepPage.DEFINITION,
     ),
-    IncidentKind.SOURCE_UNREACHABLE: _Kind(
+    IncidentKind.SOURCE_UNREACHABLE: _KindTexts(
         "The address does not respond, or refuses the connection.",
         "Check that the source is up and reachable from the host; the Lag page shows its error.",
-        Page.LAG,
+        NextStepPage.LAG,
     ),
-    IncidentKind.EVENTS_DROPPED: _Kind(
+    IncidentKind.EVENTS_DROPPED: _KindTexts(
         "Events were dropped on the way; the query's output is not affected.",
         "Check the disk space of the driver's spool; figures of these batches are missing.",
-        Page.QUERY,
+        NextStepPage.QUERY,
     ),
-    IncidentKind.STATE_LIMIT: _Kind(
+    IncidentKind.STATE_LIMIT: _KindTexts(
         "The state grows and is kept in the driver's memory.",
         "Add or shorten a watermark, or increase the application's memory.",
-        Page.CHECKPOINT,
+        NextStepPage.CHECKPOINT,
     ),
-    IncidentKind.THRESHOLD: _Kind(
+    IncidentKind.THRESHOLD: _KindTexts(
         "A figure is beyond the limit that a user set.",
         "See the figure on the query's page, or change the threshold in its definition.",
-        Page.QUERY,
+        NextStepPage.QUERY,
     ),
-    IncidentKind.REPLAY: _Kind(
+    IncidentKind.REPLAY: _KindTexts(
         "Async progress tracking has not saved its offsets for that long.",
         "Shorten asyncProgressTrackingCheckpointIntervalMs, or switch the tracking off.",
-        Page.TRIGGER,
+        NextStepPage.TRIGGER,
     ),
-    IncidentKind.CHECKPOINT_MOVED: _Kind(
+    IncidentKind.CHECKPOINT_MOVED: _KindTexts(
         "Rows are read twice or skipped.",
         "Compare both locations; set the former one in the script if the move was not intended.",
-        Page.CHECKPOINT,
+        NextStepPage.CHECKPOINT,
     ),
-    IncidentKind.STUCK_STOP: _Kind(
+    IncidentKind.STUCK_STOP: _KindTexts(
         "A thread of the driver does not end, so the checkpoint stays locked.",
         "End the driver from the incident's page; its other queries restart.",
-        Page.INCIDENT,
+        NextStepPage.INCIDENT,
     ),
-    IncidentKind.PREFLIGHT_FAILING: _Kind(
+    IncidentKind.PREFLIGHT_FAILING: _KindTexts(
         "It runs on an older revision.",
         "Run the preflight on the definition's page: it shows which check fails and why.",
-        Page.DEFINITION,
+        NextStepPage.DEFINITION,
     ),
-    IncidentKind.QUERY_IDENTITY: _Kind(
+    IncidentKind.QUERY_IDENTITY: _KindTexts(
         "The script started a query that is not known, and not one that is.",
         "Answer whether they are the same query; the script starts then.",
-        Page.QUESTION,
+        NextStepPage.QUESTION,
     ),
-    IncidentKind.HOST_SILENT: _Kind(
+    IncidentKind.HOST_SILENT: _KindTexts(
         "Its worker does not run, or cannot reach the database.",
         "Check that host. If it is gone for good, declare it gone on the page of an application.",
-        Page.SYSTEM,
+        NextStepPage.SYSTEM,
     ),
-    IncidentKind.DISK: _Kind(
+    IncidentKind.DISK: _KindTexts(
         "A file system is full, or nearly.",
         "Free up space there; what waits continues by itself.",
-        Page.SYSTEM,
+        NextStepPage.SYSTEM,
     ),
-    IncidentKind.WEB_DOWN: _Kind("The web process does not respond.", _BY_HAND, Page.SYSTEM),
-    IncidentKind.DATABASE_DOWN: _Kind(
+    IncidentKind.WEB_DOWN: _KindTexts(
+        "The web process does not respond.", _BY_HAND, NextStepPage.SYSTEM
+    ),
+    IncidentKind.DATABASE_DOWN: _KindTexts(
         "Nothing can be saved or decided; running queries continue.",
         "Check the database server and its disk.",
-        Page.SYSTEM,
+        NextStepPage.SYSTEM,
     ),
-    IncidentKind.REDIS_DOWN: _Kind(
+    IncidentKind.REDIS_DOWN: _KindTexts(
         "Events and live pages wait; running queries continue.",
         "Check the Redis or Valkey server.",
-        Page.SYSTEM,
+        NextStepPage.SYSTEM,
     ),
-    IncidentKind.WORKER_DOWN: _Kind(
-        "Nothing is started, stopped or restarted.", _BY_HAND, Page.SYSTEM
+    IncidentKind.WORKER_DOWN: _KindTexts(
+        "Nothing is started, stopped or restarted.", _BY_HAND, NextStepPage.SYSTEM
     ),
-    IncidentKind.TICKS_LATE: _Kind(
-        "A task of the worker hangs or is overloaded.", _BY_HAND, Page.SYSTEM
+    IncidentKind.TICKS_LATE: _KindTexts(
+        "A task of the worker hangs or is overloaded.", _BY_HAND, NextStepPage.SYSTEM
     ),
-    IncidentKind.INGESTER_DOWN: _Kind(
-        "Figures on pages stand still; running queries continue.", _BY_HAND, Page.SYSTEM
+    IncidentKind.INGESTER_DOWN: _KindTexts(
+        "Figures on pages stand still; running queries continue.", _BY_HAND, NextStepPage.SYSTEM
     ),
-    IncidentKind.DATA_OLD: _Kind(
+    IncidentKind.DATA_OLD: _KindTexts(
         "Drivers run, but their reports arrive late.",
         "Check the ingester and Redis on the System page.",
-        Page.SYSTEM,
+        NextStepPage.SYSTEM,
     ),
-    IncidentKind.NO_CHANNEL: _Kind(
+    IncidentKind.NO_CHANNEL: _KindTexts(
         "The incidents that it matches are shown here, but it notifies nobody of them.",
         "Choose a channel that is enabled in the rule, or disable the rule.",
-        Page.RULES,
+        NextStepPage.RULES,
     ),
-    IncidentKind.CHANNEL_DEAD: _Kind(
+    IncidentKind.CHANNEL_DEAD: _KindTexts(
         "Its messages are retried for a day, then given up.",
         "Correct the channel's settings or its secret, and send a test message.",
-        Page.CHANNELS,
+        NextStepPage.CHANNELS,
     ),
 }
 #: Kinds whose cause is a failure: of a query, or of a driver or script.
@@ -245,25 +255,25 @@ RESTART_ENDS = frozenset({IncidentKind.STALLED, IncidentKind.ZOMBIE})
 
 
 def explained(
-    kind: IncidentKind, detail: str, place: Place, fault: Fault | None = None
+    kind: IncidentKind, detail: str, scope: IncidentScope, fault: FailureTexts | None = None
 ) -> Explanation:
     """Return the explanation of an incident; `fault` is None if no failure is known."""
     about = _KINDS[kind]
     if fault is None or kind not in OF_FAILURE:
-        page = _possible(about.page, place)
-        return Explanation(joined(detail, about.meaning), _words(place, None), about.step, page)
-    told = "" if fault.title.rpartition("Exception: ")[2] in detail else fault.title
-    step, page = fault.way_out, Page.FAILURE
+        page = _possible(about.page, scope)
+        return Explanation(joined(detail, about.meaning), _words(scope, None), about.step, page)
+    title = "" if fault.title.rpartition("Exception: ")[2] in detail else fault.title
+    step, page = fault.way_out, NextStepPage.FAILURE
     if kind is IncidentKind.QUERY_IDENTITY:  # only the answer ends it
-        step, page = about.step, _possible(about.page, place)
-    cause = joined(told, detail, fault.meaning)
-    return Explanation(cause, _words(place, fault.batch), step, page)
+        step, page = about.step, _possible(about.page, scope)
+    cause = joined(title, detail, fault.meaning)
+    return Explanation(cause, _words(scope, fault.batch), step, page)
 
 
-def _possible(page: Page, place: Place) -> Page:
-    if page in OF_QUERY and (len(place.queries) != 1 or place.more):
-        page = Page.APPLICATION
-    return Page.INCIDENT if page in OF_APPLICATION and not place.application else page
+def _possible(page: NextStepPage, scope: IncidentScope) -> NextStepPage:
+    if page in OF_QUERY and (len(scope.queries) != 1 or scope.more):
+        page = NextStepPage.APPLICATION
+    return NextStepPage.INCIDENT if page in OF_APPLICATION and not scope.application else page
 
 
 def joined(*texts: str) -> str:
@@ -271,19 +281,19 @@ def joined(*texts: str) -> str:
 
     Below the first line, an error has frames and dumps, which its page shows.
     """
-    told = dict.fromkeys(text.strip().splitlines()[0] for text in texts if text.strip())
-    return " ".join(text if text.endswith((".", "!", "?", "…")) else f"{text}." for text in told)
+    lines = dict.fromkeys(text.strip().splitlines()[0] for text in texts if text.strip())
+    return " ".join(text if text.endswith((".", "!", "?", "…")) else f"{text}." for text in lines)
 
 
-def _words(place: Place, batch: int | None) -> str:
-    listed = [*place.queries, *([f"{place.more:,} more"] if place.more else [])]
+def _words(scope: IncidentScope, batch: int | None) -> str:
+    listed = [*scope.queries, *([f"{scope.more:,} more"] if scope.more else [])]
     of_queries = f"{'query' if len(listed) == 1 else 'queries'} {', '.join(listed)}"
     parts = (
         of_queries if listed else "",
         f"batch {batch:,}" if batch is not None else "",
-        f"run {place.run}" if place.run is not None else "",
-        f"application {place.application}" if place.application else "",
-        f"host {place.host}" if place.host else "",
+        f"run {scope.run}" if scope.run is not None else "",
+        f"application {scope.application}" if scope.application else "",
+        f"host {scope.host}" if scope.host else "",
     )
     return ", ".join(part for part in parts if part) or "Headgate"
 

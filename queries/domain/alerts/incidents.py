@@ -5,17 +5,17 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from queries.domain.alerts.troubles import NAMED, Trouble
+from queries.domain.alerts.troubles import NAMED, AlertCondition
 
 #: How long a problem must be gone before its incident closes, so a flapping problem is one
 #: incident.
-HOLD = timedelta(minutes=5)
+QUIET_BEFORE_CLOSING = timedelta(minutes=5)
 #: A problem that returns within this time reopens its incident.
 REOPENED_WITHIN = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class RecordedIncident:
     """An incident that is open, or that was closed within `REOPENED_WITHIN`."""
 
     id: int
@@ -29,68 +29,78 @@ class Known:
     closed_by: str = ""  # a user; "": automatically
 
 
-class Act(StrEnum):
+class IncidentAction(StrEnum):
     """What to do with an incident."""
 
     OPEN = "open"
     REOPEN = "reopen"
     UPDATE = "update"  # its evidence has changed, or its problem came back before it closed
-    SEEN = "seen"  # its problem persists
+    PERSISTS = "seen"  # its problem persists
     QUIET = "quiet"  # its problem has just cleared
     CLOSE = "close"
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class IncidentChange:
     """One action: on which incident (None: a new one), and because of which problem."""
 
-    act: Act
-    known: Known | None = None
-    trouble: Trouble | None = None
+    act: IncidentAction
+    incident: RecordedIncident | None = None
+    trouble: AlertCondition | None = None
 
 
 def changes(
-    known: Iterable[Known],
-    troubles: Iterable[Trouble],
+    recorded: Iterable[RecordedIncident],
+    troubles: Iterable[AlertCondition],
     *,
     now: datetime,
-    hold: timedelta = HOLD,
-) -> list[Change]:
+    quiet_period: timedelta = QUIET_BEFORE_CLOSING,
+) -> list[IncidentChange]:
     """Return what to do; each incident and each problem appears in at most one change.
 
-    `known` contains the open incidents and, for each fingerprint, the newest recently closed one.
-    An incident closed by a user stays closed until its problem has been gone for `hold`.
+    `recorded` contains the open incidents and, for each fingerprint, the newest recently closed
+    one. An incident closed by a user stays closed until its problem has been gone for
+    `quiet_period`.
     """
-    found: dict[str, Known] = {}
-    for one in known:
-        if one.open or one.fingerprint not in found:
-            found[one.fingerprint] = one
-    done: list[Change] = []
+    by_fingerprint: dict[str, RecordedIncident] = {}
+    for incident in recorded:
+        if incident.open or incident.fingerprint not in by_fingerprint:
+            by_fingerprint[incident.fingerprint] = incident
+    done: list[IncidentChange] = []
     for trouble in troubles:
-        done.append(_seen(found.pop(trouble.fingerprint, None), trouble, now, hold))
-    for one in found.values():
-        if not one.open:
+        done.append(
+            _change_for(by_fingerprint.pop(trouble.fingerprint, None), trouble, now, quiet_period)
+        )
+    for incident in by_fingerprint.values():
+        if not incident.open:
             continue
-        if one.quiet_since is None:
-            done.append(Change(Act.QUIET, one))
-        elif now - one.quiet_since >= hold:
-            done.append(Change(Act.CLOSE, one))
+        if incident.quiet_since is None:
+            done.append(IncidentChange(IncidentAction.QUIET, incident))
+        elif now - incident.quiet_since >= quiet_period:
+            done.append(IncidentChange(IncidentAction.CLOSE, incident))
     return done
 
 
-def _seen(known: Known | None, trouble: Trouble, now: datetime, hold: timedelta) -> Change:
-    if known is None:
-        return Change(Act.OPEN, None, trouble)
-    if not known.open:
-        lasts = known.closed_by and now - known.seen_at < hold
-        return Change(Act.SEEN if lasts else Act.REOPEN, known, trouble)
-    told = (known.title, known.detail, known.affected)
+def _change_for(
+    incident: RecordedIncident | None,
+    trouble: AlertCondition,
+    now: datetime,
+    quiet_period: timedelta,
+) -> IncidentChange:
+    if incident is None:
+        return IncidentChange(IncidentAction.OPEN, None, trouble)
+    if not incident.open:
+        lasts = incident.closed_by and now - incident.seen_at < quiet_period
+        return IncidentChange(
+            IncidentAction.PERSISTS if lasts else IncidentAction.REOPEN, incident, trouble
+        )
+    before = (incident.title, incident.detail, incident.affected)
     now_so = (trouble.title, trouble.detail, len(trouble.queries))
-    if known.quiet_since is not None or told != now_so:
-        return Change(Act.UPDATE, known, trouble)
-    return Change(Act.SEEN, known, trouble)
+    if incident.quiet_since is not None or before != now_so:
+        return IncidentChange(IncidentAction.UPDATE, incident, trouble)
+    return IncidentChange(IncidentAction.PERSISTS, incident, trouble)
 
 
-def names_of(trouble: Trouble) -> list[str]:
+def names_of(trouble: AlertCondition) -> list[str]:
     """Return the names of the queries that a problem affects, up to `NAMED`."""
     return [query.name for query in trouble.queries[:NAMED]]

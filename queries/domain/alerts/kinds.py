@@ -72,7 +72,7 @@ class IncidentState(StrEnum):
     CLOSED = "CLOSED"
 
 
-class Step(StrEnum):
+class NotificationStep(StrEnum):
     """Why a notification is sent, in the order in which an incident goes through them."""
 
     OPENED = "opened"

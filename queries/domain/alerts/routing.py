@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, time, timedelta
 from zoneinfo import ZoneInfo
 
-from queries.domain.alerts.kinds import IncidentKind, Severity, Step
+from queries.domain.alerts.kinds import IncidentKind, NotificationStep, Severity
 from queries.domain.alerts.matching import Selector
 
 
@@ -39,7 +39,7 @@ class QuietHours:
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class RoutingRule:
     """Which incidents go to which channels."""
 
     name: str
@@ -66,7 +66,7 @@ class RoutedIncident:
     snoozed_until: datetime | None = None
     gone_at: datetime | None = None  # when a stopped query's records are deleted
 
-    def taken(self, now: datetime) -> bool:
+    def is_acknowledged(self, now: datetime) -> bool:
         """Return whether a user is working on the incident."""
         until = self.acknowledged_until
         return self.acknowledged and (until is None or until > now)
@@ -76,13 +76,13 @@ class RoutedIncident:
 class Telling:
     """One message to one channel; `repeat` counts reminders from 1."""
 
-    step: Step
+    step: NotificationStep
     channel: int
     repeat: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class DeliveryPlan:
     """The messages to send now, and when to check again (None: when the incident changes)."""
 
     tellings: tuple[Telling, ...] = ()
@@ -90,67 +90,75 @@ class Plan:
 
 
 def plan(
-    told: RoutedIncident, rules: Iterable[Rule], heard: Sequence[Telling], *, now: datetime
-) -> Plan:
-    """Return the messages due for an occurrence of an incident; `heard` are those already sent.
+    incident: RoutedIncident,
+    rules: Iterable[RoutingRule],
+    sent: Sequence[Telling],
+    *,
+    now: datetime,
+) -> DeliveryPlan:
+    """Return the messages due for an occurrence of an incident; `sent` are those already sent.
 
     Everyone who was notified also gets the "resolved" message, at any hour.
     """
-    if not told.open:
-        ends = {one.channel for one in heard if one.step is Step.RESOLVED}
-        knew = {one.channel for one in heard if one.step is not Step.RESOLVED}
-        return Plan(tuple(Telling(Step.RESOLVED, channel) for channel in sorted(knew - ends)))
-    if told.snoozed_until is not None and told.snoozed_until > now:
-        return Plan(again_at=told.snoozed_until)
-    if told.taken(now):
-        return Plan(again_at=told.acknowledged_until)
+    if not incident.open:
+        ends = {telling.channel for telling in sent if telling.step is NotificationStep.RESOLVED}
+        knew = {
+            telling.channel for telling in sent if telling.step is not NotificationStep.RESOLVED
+        }
+        return DeliveryPlan(
+            tuple(Telling(NotificationStep.RESOLVED, channel) for channel in sorted(knew - ends))
+        )
+    if incident.snoozed_until is not None and incident.snoozed_until > now:
+        return DeliveryPlan(again_at=incident.snoozed_until)
+    if incident.is_acknowledged(now):
+        return DeliveryPlan(again_at=incident.acknowledged_until)
     due: dict[Telling, None] = {}
     again: list[datetime] = []
     for rule in rules:
         if not rule.selector.matches(
-            kind=told.kind,
-            severity=told.severity,
-            application=told.application,
-            labels=told.labels,
+            kind=incident.kind,
+            severity=incident.severity,
+            application=incident.application,
+            labels=incident.labels,
         ):
             continue
-        if told.gone_at is not None and told.gone_at - now > rule.selector.stopped_within:
-            again.append(told.gone_at - rule.selector.stopped_within)
+        if incident.gone_at is not None and incident.gone_at - now > rule.selector.stopped_within:
+            again.append(incident.gone_at - rule.selector.stopped_within)
             continue
         quiet = rule.quiet.ends(now) if rule.quiet is not None else None
-        if quiet is not None and told.severity is not Severity.CRITICAL:
+        if quiet is not None and incident.severity is not Severity.CRITICAL:
             again.append(quiet)
             continue
-        tellings, times = _of_rule(rule, told, now)
+        tellings, times = _of_rule(rule, incident, now)
         due |= dict.fromkeys(tellings)
         again += times
-    new = tuple(one for one in due if one not in heard)
-    return Plan(new, min(again, default=None))
+    new = tuple(telling for telling in due if telling not in sent)
+    return DeliveryPlan(new, min(again, default=None))
 
 
 def _of_rule(
-    rule: Rule, told: RoutedIncident, now: datetime
+    rule: RoutingRule, incident: RoutedIncident, now: datetime
 ) -> tuple[list[Telling], list[datetime]]:
-    due = [Telling(Step.OPENED, channel) for channel in rule.channels]
+    due = [Telling(NotificationStep.OPENED, channel) for channel in rule.channels]
     again: list[datetime] = []
     listening = rule.channels
     if rule.escalate_after is not None:
-        at = told.opened_at + rule.escalate_after
+        at = incident.opened_at + rule.escalate_after
         if at <= now:
-            due += [Telling(Step.ESCALATED, channel) for channel in rule.escalate_to]
+            due += [Telling(NotificationStep.ESCALATED, channel) for channel in rule.escalate_to]
             listening = (*listening, *rule.escalate_to)
         else:
             again.append(at)
     if rule.remind_every is not None:
-        count = int((now - told.opened_at) / rule.remind_every)
+        count = int((now - incident.opened_at) / rule.remind_every)
         if count:
-            due += [Telling(Step.REMINDER, channel, count) for channel in listening]
-        again.append(told.opened_at + (count + 1) * rule.remind_every)
+            due += [Telling(NotificationStep.REMINDER, channel, count) for channel in listening]
+        again.append(incident.opened_at + (count + 1) * rule.remind_every)
     return due, again
 
 
-def in_force(rules: Sequence[Rule], channels: Iterable[int]) -> Sequence[Rule]:
+def in_force(rules: Sequence[RoutingRule], channels: Iterable[int]) -> Sequence[RoutingRule]:
     """Return the rules; if there are none, the default: every channel gets everything."""
     if rules:
         return rules
-    return (Rule("default", Selector(), tuple(channels)),)
+    return (RoutingRule("default", Selector(), tuple(channels)),)

@@ -19,7 +19,7 @@ MINUTE = timedelta(minutes=1)
 #: figure close to the limit does not open and close incidents.
 MARGIN = 0.1
 #: Share of the window's minutes that must be known.
-LEAST_KNOWN = 0.5
+MIN_COVERAGE = 0.5
 #: The newest point may be this old: a minute that is not over, and the time to store it.
 NEWEST_WITHIN = timedelta(minutes=3)
 #: A crossing within this time after the last is the same one, as for incidents.
@@ -69,7 +69,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ThresholdReading:
     """A threshold's state, with its numbers."""
 
     state: Crossing
@@ -137,7 +137,7 @@ def judge(
     now: datetime,
     crossed: bool,
     usual: float | None = None,
-) -> Judged:
+) -> ThresholdReading:
     """Return a threshold's state now; `crossed` is whether it was crossed before."""
     since = now - timedelta(minutes=threshold.window_minutes)
     window = _Window(threshold)
@@ -148,7 +148,7 @@ def judge(
     value = window.value(now)
     state = _state(threshold, value, limit, crossed)
     text = _text(threshold, value, limit, window.newest, now)
-    return Judged(state, value, limit, text, window.newest)
+    return ThresholdReading(state, value, limit, text, window.newest)
 
 
 def replay(
@@ -166,7 +166,7 @@ def replay(
     """
     limit, window, coming = limit_of(threshold, usual), _Window(threshold), deque(points)
     crossed, crossed_at, ended_at = False, list[datetime](), None
-    known, minutes, unknown = 0, 0, list[Span]()
+    measured_minutes, minutes, unknown = 0, 0, list[Span]()
     now = since
     while now < until:
         while coming and coming[0].at < now:
@@ -180,7 +180,7 @@ def replay(
             else:
                 unknown.append(Span(now, now + MINUTE))
         else:
-            known += 1
+            measured_minutes += 1
             if state is Crossing.CROSSED and not crossed:
                 if ended_at is None or now - ended_at > SAME_WITHIN:
                     crossed_at.append(now)
@@ -190,8 +190,8 @@ def replay(
         now += MINUTE
     longest = sorted(unknown, key=lambda span: span.since - span.until)[:NAMED_SPANS]
     named = tuple(sorted(longest, key=lambda span: span.since))
-    text = _replayed(crossed_at, known, minutes, named)
-    return Replay(tuple(crossed_at), limit, known, minutes, named, text)
+    text = _replayed(crossed_at, measured_minutes, minutes, named)
+    return Replay(tuple(crossed_at), limit, measured_minutes, minutes, named, text)
 
 
 class _Window:
@@ -218,14 +218,14 @@ class _Window:
         if not self._points:
             return None
         if not self._facts.sparse and (
-            len(self._points) < LEAST_KNOWN * self._minutes
+            len(self._points) < MIN_COVERAGE * self._minutes
             or now - self._points[-1].at > NEWEST_WITHIN
         ):
             return None
         if self._facts.total:
-            return math.fsum(one.value for one in self._points)
-        weight = math.fsum(one.weight for one in self._points)
-        return math.fsum(one.value * one.weight for one in self._points) / weight
+            return math.fsum(point.value for point in self._points)
+        weight = math.fsum(point.weight for point in self._points)
+        return math.fsum(point.value * point.weight for point in self._points) / weight
 
 
 def _state(
@@ -256,18 +256,18 @@ def _text(
         )
         return f"Not enough data in the last {minutes} min{last}."
     how = "in" if facts.total else "on average over"
-    said = f"{number(value)} {facts.unit} {how} {minutes} min"
+    comparison = f"{number(value)} {facts.unit} {how} {minutes} min"
     if limit is None:
-        return f"{said}; the threshold is unknown, because there were no batches last week."
+        return f"{comparison}; the threshold is unknown, because there were no batches last week."
     derived = f" ({threshold.factor:g} × last week's p95)" if threshold.factor else ""
-    return f"{said}; the threshold is {number(limit)}{derived}."
+    return f"{comparison}; the threshold is {number(limit)}{derived}."
 
 
 def _replayed(
-    crossed_at: Sequence[datetime], known: int, minutes: int, spans: Sequence[Span]
+    crossed_at: Sequence[datetime], measured_minutes: int, minutes: int, spans: Sequence[Span]
 ) -> str:
     days = f"the last {minutes / 1440:.3g} days"
-    if not known:
+    if not measured_minutes:
         return f"There are no figures for {days}, so it is unknown how often it would have fired."
     times = {0: "not have fired", 1: "have fired once"}.get(
         len(crossed_at), f"have fired {len(crossed_at):,} times"
@@ -275,13 +275,17 @@ def _replayed(
     first = f" (first {crossed_at[0]:%Y-%m-%d %H:%M} UTC)" if crossed_at else ""
     if not spans:
         return f"It would {times} in {days}{first}."
-    named = ", ".join(f"{one.since:%m-%d %H:%M} to {one.until:%m-%d %H:%M}" for one in spans)
-    if known * 2 < minutes:  # a count over a week would be read as a week's
-        some = f"{known:,} min" if known < 120 else f"{known / 60:,.0f} h"
+    named = ", ".join(f"{span.since:%m-%d %H:%M} to {span.until:%m-%d %H:%M}" for span in spans)
+    if measured_minutes * 2 < minutes:  # a count over a week would be read as a week's
+        some = (
+            f"{measured_minutes:,} min"
+            if measured_minutes < 120
+            else f"{measured_minutes / 60:,.0f} h"
+        )
         return (
             f"There are figures for only {some} of {days}; in these, it would {times}{first}. "
             f"Longest times without figures: {named} UTC."
         )
-    share = max(1, round(100 * (minutes - known) / minutes))
+    share = max(1, round(100 * (minutes - measured_minutes) / minutes))
     text = f"It would {times} in {days}{first}."
     return f"{text} There are no figures for {share} % of that time; longest: {named} UTC."

@@ -16,7 +16,7 @@ NAMED = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class AlertSubject:
     """A query or an application: its row ID and its name."""
 
     id: int
@@ -24,22 +24,22 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class AlertCondition:
     """A detected problem, with its evidence in numbers."""
 
     kind: IncidentKind
     fingerprint: str  # shared by all detections of the same problem
     title: str
     detail: str = ""
-    queries: tuple[Subject, ...] = ()  # affected queries; sorted by name after grouping
-    application: Subject | None = None
+    queries: tuple[AlertSubject, ...] = ()  # affected queries; sorted by name after grouping
+    application: AlertSubject | None = None
     host: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
     group: int | None = None  # failure group
     run: int | None = None
 
     @property
-    def query(self) -> Subject | None:
+    def query(self) -> AlertSubject | None:
         """The query that the problem belongs to, if there is exactly one."""
         return self.queries[0] if len(self.queries) == 1 else None
 
@@ -84,36 +84,43 @@ _CAUSES = frozenset(
 _HOLDS = frozenset({IncidentKind.FAILED, IncidentKind.BROKEN})
 
 
-def grouped(seen: Iterable[Trouble]) -> list[Trouble]:
+def grouped(observed: Iterable[AlertCondition]) -> list[AlertCondition]:
     """Return the problems to report: one per fingerprint, omitting symptoms of other problems.
 
     If a problem affects several queries, its title says how many.
     """
-    together: dict[str, list[Trouble]] = {}
-    for trouble in seen:
+    together: dict[str, list[AlertCondition]] = {}
+    for trouble in observed:
         together.setdefault(trouble.fingerprint, []).append(trouble)
     merged = [_merged(same) for same in together.values()]
     explained = {
-        query.id for one in merged if one.kind in _CAUSES | _HOLDS for query in one.queries
+        query.id
+        for condition in merged
+        if condition.kind in _CAUSES | _HOLDS
+        for query in condition.queries
     }
     return [
-        one
-        for one in merged
-        if one.kind not in _SIGNS or any(query.id not in explained for query in one.queries)
+        condition
+        for condition in merged
+        if condition.kind not in _SIGNS
+        or any(query.id not in explained for query in condition.queries)
     ]
 
 
-def _merged(same: list[Trouble]) -> Trouble:
+def _merged(same: list[AlertCondition]) -> AlertCondition:
     if len(same) == 1:
         return same[0]
     # What is seen without a query, such as a full disk, has none of a query's labels to match.
-    of_queries = [one for one in same if one.queries] or same
-    queries = {query.id: query for one in of_queries for query in one.queries}
+    of_queries = [condition for condition in same if condition.queries] or same
+    queries = {query.id: query for condition in of_queries for query in condition.queries}
     in_order = tuple(sorted(queries.values(), key=lambda query: query.name))
-    first = min(of_queries, key=lambda one: LOSS.index(one.kind) if one.kind in LOSS else 0)
+    first = min(
+        of_queries,
+        key=lambda condition: LOSS.index(condition.kind) if condition.kind in LOSS else 0,
+    )
     if len(in_order) == 1:
-        return replace(first, detail=joined(*(one.detail for one in (first, *same))))
-    applications = {one.application for one in of_queries}
+        return replace(first, detail=joined(*(condition.detail for condition in (first, *same))))
+    applications = {condition.application for condition in of_queries}
     return replace(
         first,
         title=f"{first.title}: {len(in_order):,} queries",
@@ -122,7 +129,7 @@ def _merged(same: list[Trouble]) -> Trouble:
         labels={
             name: value
             for name, value in first.labels.items()
-            if all(one.labels.get(name) == value for one in of_queries)
+            if all(condition.labels.get(name) == value for condition in of_queries)
         },
         group=None,
         run=None,

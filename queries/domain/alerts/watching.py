@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from queries.domain.alerts.kinds import IncidentKind, Step
+from queries.domain.alerts.kinds import IncidentKind, NotificationStep
 
 
 class Look(StrEnum):
@@ -21,7 +21,7 @@ class Look(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class SelfCheck:
     """The state of one part at a check, with a sentence for users."""
 
     part: str
@@ -30,12 +30,12 @@ class Seen:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class ProblemWatch:
     """What is remembered about a part that has a problem."""
 
     since: datetime  # first seen
     sentence: str
-    told_at: datetime | None = None  # when the problem was reported; None: not yet
+    reported_at: datetime | None = None  # when the problem was reported; None: not yet
     reminded_at: datetime | None = None
     well_since: datetime | None = None
 
@@ -45,7 +45,7 @@ class Saying:
     """One message to send: the part, and which of its problems (identified by when it began)."""
 
     part: str
-    step: Step
+    step: NotificationStep
     since: datetime
     sentence: str
 
@@ -73,71 +73,71 @@ KINDS: Mapping[str, IncidentKind] = {
     "disk": IncidentKind.DISK,
 }
 #: Parts that get ordinary incidents while every part of `PATH` works.
-TOLD_BY_INCIDENTS = ("ingester", "disk")
+REPORTED_AS_INCIDENTS = ("ingester", "disk")
 
 
-def to_tell(
-    watched: Mapping[str, Watch],
-    seen: Iterable[Seen],
+def due_reports(
+    watched: Mapping[str, ProblemWatch],
+    checks: Iterable[SelfCheck],
     *,
     now: datetime,
     patience: Patience,
-) -> tuple[dict[str, Watch], list[Saying]]:
+) -> tuple[dict[str, ProblemWatch], list[Saying]]:
     """Return what to remember after a check, and what to report now.
 
     `seen` may contain parts that the watcher does not report on; they are ignored.
     """
-    looks = {one.part: one for one in seen if one.part in KINDS}
+    looks = {check.part: check for check in checks if check.part in KINDS}
     broken = any(looks[part].look is Look.TROUBLE for part in PATH if part in looks)
-    after: dict[str, Watch] = {}
+    after: dict[str, ProblemWatch] = {}
     sayings: list[Saying] = []
     for part in KINDS:
         before = watched.get(part)
-        one = looks.get(part, Seen(part, Look.UNKNOWN))
-        if before is None and part in TOLD_BY_INCIDENTS and not broken:
+        check = looks.get(part, SelfCheck(part, Look.UNKNOWN))
+        if before is None and part in REPORTED_AS_INCIDENTS and not broken:
             continue
-        kept, saying = _judge(before, one, now, patience)
-        if kept is not None:
-            after[part] = kept
+        watch, saying = _judge(before, check, now, patience)
+        if watch is not None:
+            after[part] = watch
         if saying is not None:
             sayings.append(saying)
     return after, sayings
 
 
 def _judge(
-    before: Watch | None, seen: Seen, now: datetime, patience: Patience
-) -> tuple[Watch | None, Saying | None]:
-    if seen.look is Look.UNKNOWN:
+    before: ProblemWatch | None, check: SelfCheck, now: datetime, patience: Patience
+) -> tuple[ProblemWatch | None, Saying | None]:
+    if check.look is Look.UNKNOWN:
         return before, None
-    if seen.look is Look.TROUBLE:
-        watch = replace(before or Watch(now, ""), sentence=seen.sentence, well_since=None)
-        return _in_trouble(watch, seen.part, now, patience)
-    if before is None or before.told_at is None:
+    if check.look is Look.TROUBLE:
+        watch = replace(before or ProblemWatch(now, ""), sentence=check.sentence, well_since=None)
+        return _in_trouble(watch, check.part, now, patience)
+    if before is None or before.reported_at is None:
         return None, None
     well_since = before.well_since or now
     if now - well_since < patience.calm:
         return replace(before, well_since=well_since), None
-    return None, Saying(seen.part, Step.RESOLVED, before.since, seen.sentence)
+    return None, Saying(check.part, NotificationStep.RESOLVED, before.since, check.sentence)
 
 
 def _in_trouble(
-    watch: Watch, part: str, now: datetime, patience: Patience
-) -> tuple[Watch, Saying | None]:
-    if watch.told_at is None:
+    watch: ProblemWatch, part: str, now: datetime, patience: Patience
+) -> tuple[ProblemWatch, Saying | None]:
+    if watch.reported_at is None:
         if now - watch.since < patience.trouble:
             return watch, None
-        told = replace(watch, told_at=now)
-        return told, Saying(part, Step.OPENED, watch.since, watch.sentence)
-    if now - (watch.reminded_at or watch.told_at) < patience.remind:
+        reported = replace(watch, reported_at=now)
+        return reported, Saying(part, NotificationStep.OPENED, watch.since, watch.sentence)
+    if now - (watch.reminded_at or watch.reported_at) < patience.remind:
         return watch, None
     reminded = replace(watch, reminded_at=now)
-    return reminded, Saying(part, Step.REMINDER, watch.since, watch.sentence)
+    return reminded, Saying(part, NotificationStep.REMINDER, watch.since, watch.sentence)
 
 
-def forget_untold(watched: Mapping[str, Watch]) -> dict[str, Watch]:
+def drop_unreported(watched: Mapping[str, ProblemWatch]) -> dict[str, ProblemWatch]:
     """Return the state with which a restarted watcher continues.
 
     Problems that have not been reported yet are dropped, because they began before the restart: the
     restarted watcher first makes its own checks.
     """
-    return {part: one for part, one in watched.items() if one.told_at is not None}
+    return {part: watch for part, watch in watched.items() if watch.reported_at is not None}

@@ -41,10 +41,10 @@ def takeover_s(formers: Iterable[Former], *, installation: str, host: str, watch
     only started after its exit has been recorded. A longer interval of either side counts.
     """
     waits = [
-        fence_s(max(watch_s, min(one.watch_s, LONGEST_WATCH_S)))
-        - max(0.0, one.succeeded_s - _ROUNDED_S)
-        for one in formers
-        if (one.installation, one.host) != (installation, host)
+        fence_s(max(watch_s, min(former.watch_s, LONGEST_WATCH_S)))
+        - max(0.0, former.succeeded_s - _ROUNDED_S)
+        for former in formers
+        if (former.installation, former.host) != (installation, host)
     ]
     return max([0.0, *waits])
 

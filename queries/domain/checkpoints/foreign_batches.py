@@ -30,7 +30,9 @@ class RunSpan:
     began: datetime
     ended: datetime | None  # None: it is open
     reported: int | None = None  # the newest batch that it reported
-    heard: datetime | None = None  # its driver's newest heartbeat: everything before it has arrived
+    heartbeat_at: datetime | None = (
+        None  # its driver's newest heartbeat: everything before it has arrived
+    )
 
 
 def foreign_batches(
@@ -41,26 +43,26 @@ def foreign_batches(
     `runs` are all runs since then. A batch is foreign if it began while no run was alive, or if a
     live run never reported it, except for one batch that may be that run's batch in flight.
     """
-    later = [one for one in logged if since < one.at <= now]
-    return [one for one in later if _is_foreign(one, later, runs, now)]
+    later = [batch for batch in logged if since < batch.at <= now]
+    return [batch for batch in later if _is_foreign(batch, later, runs, now)]
 
 
 def _is_foreign(
-    one: LoggedBatch, logged: Sequence[LoggedBatch], runs: Sequence[RunSpan], now: datetime
+    batch: LoggedBatch, logged: Sequence[LoggedBatch], runs: Sequence[RunSpan], now: datetime
 ) -> bool:
-    around = [run for run in runs if _covers(run, one, now)]
-    return all(_made_elsewhere(one, logged, run, now) for run in around)
+    covering = [run for run in runs if _covers(run, batch, now)]
+    return all(_made_elsewhere(batch, logged, run, now) for run in covering)
 
 
-def _covers(run: RunSpan, one: LoggedBatch, now: datetime) -> bool:
-    return run.began <= one.at <= (run.ended or now) + AFTER_ITS_END
+def _covers(run: RunSpan, batch: LoggedBatch, now: datetime) -> bool:
+    return run.began <= batch.at <= (run.ended or now) + AFTER_ITS_END
 
 
 def _made_elsewhere(
-    one: LoggedBatch, logged: Sequence[LoggedBatch], run: RunSpan, now: datetime
+    batch: LoggedBatch, logged: Sequence[LoggedBatch], run: RunSpan, now: datetime
 ) -> bool:
-    if run.heard is None or run.heard - one.at < REPORTED_WITHIN:
+    if run.heartbeat_at is None or run.heartbeat_at - batch.at < REPORTED_WITHIN:
         return False  # its report may be delayed, or lost with its driver
-    own = [each.number for each in logged if _covers(run, each, now)]
+    own = [other.number for other in logged if _covers(run, other, now)]
     in_flight = min(own) if run.reported is None else run.reported + 1
-    return one.number > in_flight
+    return batch.number > in_flight

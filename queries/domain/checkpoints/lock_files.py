@@ -16,10 +16,10 @@ FOLDER = ".headgate"
 LOCK, OWNER = "lock", "owner.json"
 
 #: How many of a checkpoint's owner objects stay, however old they are.
-OWNERS_KEPT = 10
+MAX_OWNERS = 10
 #: Milliseconds after which the others are removed: a start that was suspended for less finds the
 #: numbers that were taken meanwhile.
-OWNERS_KEPT_MS = 24 * 60 * 60 * 1000
+MAX_OWNER_AGE_MS = 24 * 60 * 60 * 1000
 #: How many are removed at one start, so that it is not delayed.
 OWNERS_REMOVED = 20
 _NUMBER = re.compile(r"(\d{20})\.json")
@@ -67,20 +67,20 @@ def owner_object(folder: str, number: int) -> str:
 
 def owner_number(name: str) -> int | None:
     """Return the number of an owner object from its file name; None for any other file."""
-    found = _NUMBER.fullmatch(name)
-    return int(found[1]) if found else None
+    match = _NUMBER.fullmatch(name)
+    return int(match[1]) if match else None
 
 
-def superfluous_owners(found: Mapping[int, int]) -> list[int]:
+def superfluous_owners(times: Mapping[int, int]) -> list[int]:
     """Return the numbers of owner objects that can be removed now, oldest first.
 
-    `found` has their times in ms by number. All times are the store's own, so no clocks are
+    `times` maps their numbers to times in ms. All times are the store's own, so no clocks are
     compared.
     """
-    kept = sorted(found, reverse=True)[:OWNERS_KEPT]
-    newest = max(found.values(), default=0)
-    old = [each for each, at in found.items() if newest - at > OWNERS_KEPT_MS]
-    return sorted(set(old) - set(kept))[:OWNERS_REMOVED]
+    newest_numbers = sorted(times, reverse=True)[:MAX_OWNERS]
+    newest = max(times.values(), default=0)
+    old = [number for number, at in times.items() if newest - at > MAX_OWNER_AGE_MS]
+    return sorted(set(old) - set(newest_numbers))[:OWNERS_REMOVED]
 
 
 def _beside(location: str) -> str:

@@ -14,7 +14,7 @@ from itertools import pairwise
 from typing import Any
 
 from headgate_ground.tolerant.values import at_ms, count, time_of
-from queries.domain.checkpoints.logs import Unreadable, read_offsets
+from queries.domain.checkpoints.logs import UnreadableLog, read_offsets
 
 #: Newest entries of each log in a report: as many batches as Spark retains by default.
 MOST_ENTRIES = 100
@@ -26,7 +26,7 @@ MOST_OF_REPORT = 4 * MOST_OFFSETS
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """One file of a log."""
 
     batch: int
@@ -42,8 +42,8 @@ class LogReport:
     location: str
     at: str  # ISO 8601 UTC, before the logs were read
     ended: bool = False  # the query had ended before: its run has written nothing later
-    offsets: tuple[Entry, ...] = ()
-    commits: tuple[Entry, ...] = ()
+    offsets: tuple[LogEntry, ...] = ()
+    commits: tuple[LogEntry, ...] = ()
 
     @property
     def seen_at(self) -> datetime | None:
@@ -62,22 +62,24 @@ def shortened(batch: int, text: str) -> tuple[str | None, int | None]:
     (None, None) if the text is not an offset log.
     """
     try:
-        found = read_offsets(batch, text)
-    except Unreadable:
+        offsets = read_offsets(batch, text)
+    except UnreadableLog:
         return None, None
     version, _, *sources = text.rstrip("\n").split("\n")
-    about = {"batchTimestampMs": found.timestamp_ms, "batchWatermarkMs": found.watermark_ms}
-    held = json.dumps({name: value for name, value in about.items() if value is not None})
-    return "\n".join((version, held, *sources)), found.timestamp_ms
+    about = {"batchTimestampMs": offsets.timestamp_ms, "batchWatermarkMs": offsets.watermark_ms}
+    metadata = json.dumps({name: value for name, value in about.items() if value is not None})
+    return "\n".join((version, metadata, *sources)), offsets.timestamp_ms
 
 
-def within_limit(entries: tuple[Entry, ...]) -> tuple[Entry, ...]:
+def within_limit(entries: tuple[LogEntry, ...]) -> tuple[LogEntry, ...]:
     """Return entries with the texts of the newest ones only, `MOST_OFFSETS` characters in all."""
-    found, left = [], MOST_OFFSETS
-    for one in reversed(entries):
-        left -= len(one.text or "")
-        found.append(one if left >= 0 else Entry(one.batch, one.written_ms, None, one.began_ms))
-    return tuple(reversed(found))
+    shortened_entries, left = [], MOST_OFFSETS
+    for entry in reversed(entries):
+        left -= len(entry.text or "")
+        shortened_entries.append(
+            entry if left >= 0 else LogEntry(entry.batch, entry.written_ms, None, entry.began_ms)
+        )
+    return tuple(reversed(shortened_entries))
 
 
 def parse(text: str, location: str) -> LogReport:
@@ -97,21 +99,21 @@ def parse(text: str, location: str) -> LogReport:
     )
 
 
-def _entries(raw: Any) -> tuple[Entry, ...]:
+def _entries(raw: Any) -> tuple[LogEntry, ...]:
     if not isinstance(raw, list) or len(raw) > MOST_ENTRIES:
         raise ValueError(f"a log is not a list of at most {MOST_ENTRIES} entries")
-    found = tuple(_entry(one) for one in raw)
-    if any(one.batch >= after.batch for one, after in pairwise(found)):
+    entries = tuple(_entry(entry) for entry in raw)
+    if any(entry.batch >= after.batch for entry, after in pairwise(entries)):
         raise ValueError("the batches of a log are not in order")
-    return found
+    return entries
 
 
-def _entry(raw: Any) -> Entry:
-    held: Mapping[str, Any] = raw if isinstance(raw, dict) else {}
-    batch, written = count(held.get("batch")), count(held.get("written_ms"))
-    text, began = held.get("text"), held.get("began_ms")
+def _entry(raw: Any) -> LogEntry:
+    fields: Mapping[str, Any] = raw if isinstance(raw, dict) else {}
+    batch, written = count(fields.get("batch")), count(fields.get("written_ms"))
+    text, began = fields.get("text"), fields.get("began_ms")
     if batch is None or written is None or at_ms(written) is None:
         raise ValueError("an entry has no batch, or no time")
     if not isinstance(text, str | None) or (began is not None and at_ms(count(began)) is None):
         raise ValueError(f"the entry of batch {batch} has a value of the wrong type")
-    return Entry(batch, written, text, began)
+    return LogEntry(batch, written, text, began)

@@ -26,7 +26,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _IN_ORDER = 4
 
 
-class Unreadable(NotAllowed, ValueError):
+class UnreadableLog(NotAllowed, ValueError):
     """The text is not a log file of this kind; the message says what was found."""
 
 
@@ -43,7 +43,7 @@ class Offsets:
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class CommittedBatch:
     """One committed batch."""
 
     batch: int
@@ -53,20 +53,20 @@ class Commit:
 
 
 def read_offsets(batch: int, text: str) -> Offsets:
-    """Return the contents of `offsets/BATCH`; raise `Unreadable` if it is not an offset log."""
+    """Return the contents of `offsets/BATCH`; raise `UnreadableLog` if it is not an offset log."""
     version, lines = _lines(batch, text, _OFFSET_VERSIONS)
     about = _object(batch, lines[0]) if lines and lines[0].strip() else {}
     if len(lines) < 2:
-        raise Unreadable(f"batch {batch}: the log is truncated: it does not contain any source")
+        raise UnreadableLog(f"batch {batch}: the log is truncated: it does not contain any source")
     conf = about.get("conf") or {}
     if not isinstance(conf, dict) or not all(isinstance(value, str) for value in conf.values()):
-        raise Unreadable(f"batch {batch}: conf is not an object whose values are strings")
+        raise UnreadableLog(f"batch {batch}: conf is not an object whose values are strings")
     return Offsets(
         batch=batch,
         version=version,
         sources=dict(
-            _named(batch, line) if version == "v2" else (str(place), _offset(batch, line))
-            for place, line in enumerate(lines[1:])
+            _named(batch, line) if version == "v2" else (str(index), _offset(batch, line))
+            for index, line in enumerate(lines[1:])
         ),
         timestamp_ms=_number(batch, about, "batchTimestampMs"),
         watermark_ms=_number(batch, about, "batchWatermarkMs"),
@@ -89,14 +89,14 @@ def first_offsets(text: str) -> Any:
         return None  # another source's log, or truncated
 
 
-def read_commit(batch: int, text: str) -> Commit:
-    """Return the contents of `commits/BATCH`; raise `Unreadable` if it is not a commit log."""
+def read_commit(batch: int, text: str) -> CommittedBatch:
+    """Return the contents of `commits/BATCH`; raise `UnreadableLog` if it is not a commit log."""
     version, lines = _lines(batch, text, _COMMIT_VERSIONS)
     about = _object(batch, lines[0]) if lines and lines[0].strip() else {}
     ids = about.get("stateUniqueIds") or {}
     if not isinstance(ids, dict):
-        raise Unreadable(f"batch {batch}: stateUniqueIds is not an object")
-    return Commit(
+        raise UnreadableLog(f"batch {batch}: stateUniqueIds is not an object")
+    return CommittedBatch(
         batch=batch,
         version=version,
         next_watermark_ms=_number(batch, about, "nextBatchWatermarkMs"),
@@ -136,16 +136,16 @@ def begun_at(before: Offsets | None, after: Offsets) -> dict[str, Any]:
 def _lines(batch: int, text: str, versions: tuple[str, ...]) -> tuple[str, list[str]]:
     version, *lines = text.rstrip("\n").split("\n")
     if version not in versions:
-        known = f"{', '.join(versions[:-1])} or {versions[-1]}"
-        raise Unreadable(f"batch {batch}: the log begins with {version[:40]!r}, not {known}")
+        expected = f"{', '.join(versions[:-1])} or {versions[-1]}"
+        raise UnreadableLog(f"batch {batch}: the log begins with {version[:40]!r}, not {expected}")
     return version, lines
 
 
 def _object(batch: int, line: str) -> dict[str, Any]:
-    found = _json(batch, line)
-    if not isinstance(found, dict):
-        raise Unreadable(f"batch {batch}: {line[:80]!r} is not an object")
-    return found
+    value = _json(batch, line)
+    if not isinstance(value, dict):
+        raise UnreadableLog(f"batch {batch}: {line[:80]!r} is not an object")
+    return value
 
 
 def _json(batch: int, line: str) -> Any:
@@ -153,20 +153,20 @@ def _json(batch: int, line: str) -> Any:
     try:
         return orjson.loads(line)
     except ValueError as error:
-        raise Unreadable(f"batch {batch}: {line[:80]!r} is not JSON: {error}") from error
+        raise UnreadableLog(f"batch {batch}: {line[:80]!r} is not JSON: {error}") from error
 
 
 def _number(batch: int, about: dict[str, Any], name: str) -> int | None:
     value = about.get(name)
     if value is not None and count(value) is None:
-        raise Unreadable(f"batch {batch}: {name} is {str(value)[:40]!r}, not milliseconds")
+        raise UnreadableLog(f"batch {batch}: {name} is {str(value)[:40]!r}, not milliseconds")
     return count(value)
 
 
 def _named(batch: int, line: str) -> tuple[str, Any]:
     name, colon, offset = line.partition(":")
     if not colon or not _NAME.fullmatch(name):
-        raise Unreadable(f"batch {batch}: {line[:80]!r} does not begin with a source's name")
+        raise UnreadableLog(f"batch {batch}: {line[:80]!r} does not begin with a source's name")
     return name, _offset(batch, offset)
 
 

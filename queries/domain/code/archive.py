@@ -48,7 +48,7 @@ class Judge:
     files: int = 0
     bytes: int = 0
     _members: int = 0
-    _taken: set[str] = field(default_factory=set)
+    _paths: set[str] = field(default_factory=set)
     _folders: set[str] = field(default_factory=set)
 
     def judge(self, member: Member) -> str:
@@ -68,19 +68,19 @@ class Judge:
             return path
         if not parts:
             raise problem(member.name, "has no name.", _PACK)
-        if path in self._taken:
+        if path in self._paths:
             raise problem(path, "appears twice.", "Include each file once.")
         if path in self._folders:
             raise problem(path, "is both a file and a folder.", "Use each name once.")
         self._enter(parts[:-1])
-        self._taken.add(path)
+        self._paths.add(path)
         self._count(member)
         return path
 
     def _enter(self, parts: tuple[str, ...]) -> None:
         for depth in range(1, len(parts) + 1):
             folder = "/".join(parts[:depth])
-            if folder in self._taken:
+            if folder in self._paths:
                 raise problem(folder, "is both a file and a folder.", "Use each name once.")
             self._folders.add(folder)
 

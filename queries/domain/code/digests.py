@@ -14,8 +14,8 @@ def named(sha256: str) -> str:
 
 def sha256_of(text: str) -> str | None:
     """Return the hexadecimal digits of a digest in a definition; None if it is not a digest."""
-    found = _DIGEST.fullmatch(text)
-    return found[1] if found else None
+    match = _DIGEST.fullmatch(text)
+    return match[1] if match else None
 
 
 def origin(spec: Mapping[str, Any]) -> str:

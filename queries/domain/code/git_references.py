@@ -44,7 +44,7 @@ class GitRef(StrictForm):
 
 
 @dataclass(frozen=True, slots=True)
-class RefAsked:
+class RequestedRef:
     """A branch or tag to resolve."""
 
     git: str
@@ -59,7 +59,7 @@ class Repository:
     host: str  # as an admin lists it: "host", "host:port", "ssh://host"
 
 
-class CodeHostForm(StrictForm):
+class CodeHostInput(StrictForm):
     """A host to add.
 
     host: git.example.org, git.example.org:8443 or ssh://git.example.org.
@@ -73,13 +73,13 @@ def parse_host(raw: Mapping[str, Any]) -> str:
 
     The https scheme and the default ports of https and ssh are left out.
     """
-    form = parsed(CodeHostForm.model_validate, raw)
-    found = _HOST.fullmatch(form.host)
-    if found is None or len(form.host) > 255 or int(found[3] or 1) not in range(1, 65536):
+    form = parsed(CodeHostInput.model_validate, raw)
+    match = _HOST.fullmatch(form.host)
+    if match is None or len(form.host) > 255 or int(match[3] or 1) not in range(1, 65536):
         way_out = "Write git.example.org, git.example.org:8443 or ssh://git.example.org."
         message = "is not a valid git host."
         raise Invalid([Problem("host", form.host[:200], message, way_out)])
-    return _listed(found[1] or "https", found[2], found[3])
+    return _listed(match[1] or "https", match[2], match[3])
 
 
 def _listed(scheme: str, host: str, port: str | None) -> str:
@@ -90,12 +90,12 @@ def _listed(scheme: str, host: str, port: str | None) -> str:
 
 def repository(url: str) -> Repository | None:
     """Return a URL's repository; None if it is not a git URL of a supported kind."""
-    found = _URL.fullmatch(url)
-    if found is None or ".." in found[5] or int(found[4] or 1) not in range(1, 65536):
+    match = _URL.fullmatch(url)
+    if match is None or ".." in match[5] or int(match[4] or 1) not in range(1, 65536):
         return None
-    if found[2] and found[1].lower() == "https":  # a user, and soon a password, in a definition
+    if match[2] and match[1].lower() == "https":  # a user, and soon a password, in a definition
         return None
-    return Repository(url.rstrip("/"), _listed(found[1], found[3], found[4]))
+    return Repository(url.rstrip("/"), _listed(match[1], match[3], match[4]))
 
 
 def git_problems(url: str, commit: str, folder: str, *, hosts: frozenset[str]) -> list[Problem]:
@@ -116,13 +116,13 @@ def git_problems(url: str, commit: str, folder: str, *, hosts: frozenset[str]) -
     return problems
 
 
-def asked_ref(spec: Mapping[str, Any]) -> RefAsked | None:
+def ref_of(spec: Mapping[str, Any]) -> RequestedRef | None:
     """Return the ref to resolve before saving a definition of any shape; None if there is none."""
     code = spec.get("code")
     if not isinstance(code, Mapping) or code.get("commit"):
         return None
     git, ref = code.get("git"), code.get("ref")
-    return RefAsked(git, ref) if isinstance(git, str) and isinstance(ref, str) and ref else None
+    return RequestedRef(git, ref) if isinstance(git, str) and isinstance(ref, str) and ref else None
 
 
 def settled(spec: Mapping[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
@@ -147,13 +147,13 @@ def with_commit(spec: Mapping[str, Any], commit: str) -> dict[str, Any]:
     return {**spec, "code": {**spec["code"], "commit": commit}}
 
 
-def ref_problems(asked: RefAsked, *, hosts: frozenset[str]) -> list[Problem]:
+def ref_problems(ref: RequestedRef, *, hosts: frozenset[str]) -> list[Problem]:
     """Return why a ref cannot be resolved; `hosts` are those that an admin has listed."""
-    problems = _url_problems(asked.git, hosts)
-    if len(asked.ref) > 250 or not _REF.fullmatch(asked.ref):
+    problems = _url_problems(ref.git, hosts)
+    if len(ref.ref) > 250 or not _REF.fullmatch(ref.ref):
         way_out = "Use a branch or tag, such as main, v1.2, refs/heads/main or refs/tags/v1.2."
         message = "is not the name of a branch or a tag."
-        problems.append(Problem("code.ref", asked.ref[:200], message, way_out))
+        problems.append(Problem("code.ref", ref.ref[:200], message, way_out))
     return problems
 
 
@@ -164,25 +164,25 @@ def names_of(ref: str) -> tuple[str, ...]:
     return (f"{_HEADS}{ref}", f"{_TAGS}{ref}", f"{_TAGS}{ref}^{{}}")
 
 
-def commit_of(asked: RefAsked, listed: str) -> str:
+def commit_of(ref: RequestedRef, listed: str) -> str:
     """Return the commit that a ref name means, from the output of `git ls-remote`.
 
     Raises `Invalid` if there is none, or if the name is both a branch and a tag.
     """
     lines = (line.partition("\t") for line in listed.splitlines())
-    found = {name: sha for sha, _, name in lines if _COMMIT.fullmatch(sha)}
-    *branches, tagged, pointed = names_of(asked.ref)
-    branch = next((found[name] for name in branches if name in found), None)
-    tag = found.get(pointed) or found.get(tagged)
+    commits = {name: sha for sha, _, name in lines if _COMMIT.fullmatch(sha)}
+    *branches, tagged, pointed = names_of(ref.ref)
+    branch = next((commits[name] for name in branches if name in commits), None)
+    tag = commits.get(pointed) or commits.get(tagged)
     if branch and tag:
-        way_out = f"Write {_HEADS}{asked.ref} or {_TAGS}{asked.ref}."
+        way_out = f"Write {_HEADS}{ref.ref} or {_TAGS}{ref.ref}."
         message = "is both a branch and a tag."
-        raise Invalid([Problem("code.ref", asked.ref, message, way_out)])
+        raise Invalid([Problem("code.ref", ref.ref, message, way_out)])
     commit = branch or tag
     if commit is None:
-        message = f"is not a branch or a tag of {asked.git}."
+        message = f"is not a branch or a tag of {ref.git}."
         way_out = "Correct the name, or set the full hash in code.commit."
-        raise Invalid([Problem("code.ref", asked.ref, message, way_out)])
+        raise Invalid([Problem("code.ref", ref.ref, message, way_out)])
     return commit
 
 

@@ -20,7 +20,7 @@ _PATH = re.compile(r"\.{0,2}/|~|[A-Za-z]:[\\/]|.*\.(whl|zip|tar\.gz|tgz)$", re.I
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class ParsedRequirements:
     """The requirements in a text, and what is wrong with them."""
 
     lines: tuple[str, ...]  # normalised and sorted
@@ -32,15 +32,15 @@ class Wanted:
         return "".join(f"{line}\n" for line in self.lines)
 
 
-def read(text: str) -> Wanted:
+def read(text: str) -> ParsedRequirements:
     """Parse a requirements text; comments and empty lines are ignored."""
     if len(text) > LONGEST or text.count("\n") > MOST_LINES * 2:
         message = f"has more than {MOST_LINES} lines or {LONGEST:,} characters."
-        given = f"{len(text):,} characters in {text.count(chr(10)) + 1:,} lines"
-        return Wanted(
-            (), (Problem(_FIELD, given, message, "List only packages that the code imports."),)
+        size = f"{len(text):,} characters in {text.count(chr(10)) + 1:,} lines"
+        return ParsedRequirements(
+            (), (Problem(_FIELD, size, message, "List only packages that the code imports."),)
         )
-    found: dict[str, str] = {}
+    by_package: dict[str, str] = {}
     problems: list[Problem] = []
     for number, raw in enumerate(text.splitlines()):
         line = re.sub(r"(^|\s)#.*", "", raw).strip()
@@ -52,19 +52,17 @@ def read(text: str) -> Wanted:
             continue
         # Two lines may name the same package if their markers differ.
         key = f"{canonicalize_name(wish.name)};{wish.marker or ''}"
-        if key in found and found[key] != str(wish):
+        if key in by_package and by_package[key] != str(wish):
             message = "conflicts with another line that requires the same package."
             problems.append(
                 Problem(f"{_FIELD}.{number}", line[:200], message, "Keep one of the two.")
             )
-        found[key] = str(wish)
-    if len(found) > MOST_LINES:
+        by_package[key] = str(wish)
+    if len(by_package) > MOST_LINES:
         message = f"names more than {MOST_LINES} packages."
-        given = f"{len(found):,} packages"
-        problems.append(
-            Problem(_FIELD, given, message, "List only packages that the code imports.")
-        )
-    return Wanted(tuple(sorted(found.values())), tuple(problems))
+        size = f"{len(by_package):,} packages"
+        problems.append(Problem(_FIELD, size, message, "List only packages that the code imports."))
+    return ParsedRequirements(tuple(sorted(by_package.values())), tuple(problems))
 
 
 def _requirement(field: str, line: str) -> Requirement | Problem:

@@ -9,7 +9,7 @@ LAUNCH = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class StoredFolder:
     """A folder named by the digest of its contents or of its request."""
 
     name: str
@@ -17,7 +17,7 @@ class Content:
 
 
 def forgotten(
-    contents: Iterable[Content],
+    contents: Iterable[StoredFolder],
     *,
     named: Collection[str],
     before: datetime,
@@ -29,11 +29,14 @@ def forgotten(
     oldest live driver was launched; it may still use contents from that time that nothing refers to
     any more (such as packages after an upgrade). None if everything that drivers use is in `named`.
     """
-    found = [
-        one
-        for one in contents
-        if one.name not in named
-        and one.used_at < before
-        and (oldest_driver is None or one.used_at < oldest_driver - LAUNCH)
+    expired = [
+        content
+        for content in contents
+        if content.name not in named
+        and content.used_at < before
+        and (oldest_driver is None or content.used_at < oldest_driver - LAUNCH)
     ]
-    return [one.name for one in sorted(found, key=lambda one: (one.used_at, one.name))]
+    return [
+        content.name
+        for content in sorted(expired, key=lambda content: (content.used_at, content.name))
+    ]

@@ -31,10 +31,10 @@ _WHY = (
 
 def service_problem(key: str, value: str) -> Problem | None:
     """Return why a setting of a catalog is rejected: it names a service; None if it does not."""
-    found = _PROPERTY.fullmatch(key)
-    if found is None or (found["property"].lower() == "type" and value.lower() == HADOOP):
+    match = _PROPERTY.fullmatch(key)
+    if match is None or (match["property"].lower() == "type" and value.lower() == HADOOP):
         return None
-    return Problem(f"conf.{key}", value[:200], _WHY, _way_out(found["name"]))
+    return Problem(f"conf.{key}", value[:200], _WHY, _way_out(match["name"]))
 
 
 def untyped(conf: Mapping[str, str], whole: Mapping[str, str]) -> list[Problem]:

@@ -59,8 +59,8 @@ def handed_to_storage(conf: Mapping[str, str], env: Mapping[str, str]) -> Handed
     unknown class. Variables pass if they say where and as whom a client connects; Hadoop's
     clients read no others that definitions may set.
     """
-    asked = {name: value for name, value in conf.items() if name.startswith("spark.hadoop.")}
-    passed = {name: value for name, value in asked.items() if _is_for_storage(name, value)}
+    hadoop_conf = {name: value for name, value in conf.items() if name.startswith("spark.hadoop.")}
+    passed = {name: value for name, value in hadoop_conf.items() if _is_for_storage(name, value)}
     return Handed(
         conf=passed,
         env={
@@ -68,7 +68,7 @@ def handed_to_storage(conf: Mapping[str, str], env: Mapping[str, str]) -> Handed
             for name, value in env.items()
             if _HARMLESS.fullmatch(name) or _OF_AN_ACCOUNT.fullmatch(name)
         },
-        withheld=tuple(sorted(asked.keys() - passed.keys())),
+        withheld=tuple(sorted(hadoop_conf.keys() - passed.keys())),
     )
 
 
@@ -99,8 +99,8 @@ def application_brings_code(before: ApplicationSpec | None, after: ApplicationSp
 
     Removed code counts as well: another module of the same name may take its place.
     """
-    known = before or ApplicationSpec()
-    return _changed(dict(_of_application(known)), dict(_of_application(after)))
+    former = before or ApplicationSpec()
+    return _changed(dict(_of_application(former)), dict(_of_application(after)))
 
 
 def _changed(before: Mapping[str, object], after: Mapping[str, object]) -> list[str]:
@@ -112,22 +112,22 @@ def _of_query(spec: Query) -> Iterator[tuple[str, object]]:
     """Yield (field, value) for everything in a query that is equivalent to code."""
     options: list[tuple[str, Mapping[str, str]]] = []
     if isinstance(spec, SqlQuery):
-        options += [(f"sources.{one.name}", one.options) for one in spec.sources]
-        options += [(f"tables.{one.name}", one.options) for one in spec.tables]
+        options += [(f"sources.{part.name}", part.options) for part in spec.sources]
+        options += [(f"tables.{part.name}", part.options) for part in spec.tables]
     if isinstance(spec.sink, Sink):
         options.append(("sink", spec.sink.options))
-    for place, given in options:
-        for name, value in given.items():
+    for field, values in options:
+        for name, value in values.items():
             if _OPTION.fullmatch(name):
-                yield f"{place}.options.{name}", value
+                yield f"{field}.options.{name}", value
 
 
 def _of_application(spec: ApplicationSpec) -> Iterator[tuple[str, object]]:
     for name in IMPORTED:
         value = getattr(spec, name)
-        given = value.strip() if isinstance(value, str) else value
-        if given:
-            yield name, given
+        setting = value.strip() if isinstance(value, str) else value
+        if setting:
+            yield name, setting
     if spec.listeners:
         yield "listeners", spec.listeners
     if spec.script is not None:

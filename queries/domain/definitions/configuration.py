@@ -84,7 +84,7 @@ _RESERVED: tuple[tuple[str, str], ...] = (
 #: Matches a JVM class name, alone or in a list.
 _CLASS = re.compile(r"(?:^|[\s,:;])((?:[a-z_]\w*\.)+[A-Z][\w$]*)(?=$|[\s,:;])")
 #: Classes that configuration may make the JVM load, identified by class name and never by key.
-_KNOWN_CLASSES = re.compile(
+_SAFE_CLASSES = re.compile(
     r"org\.apache\.spark\.serializer\.(Java|Kryo)Serializer"
     r"|org\.apache\.spark\.sql\.execution\.streaming\.state\.(RocksDB|HDFSBacked)StateStoreProvider"
     r"|org\.apache\.spark\.io\.\w+CompressionCodec"
@@ -146,7 +146,7 @@ _ABOUT_A_SECRET = re.compile(
 
 def application_conf_problems(conf: Mapping[str, str]) -> list[Problem]:
     """Return the problems of an application's Spark configuration."""
-    problems = [found for key, value in conf.items() if (found := _conf_problem(key, value))]
+    problems = [problem for key, value in conf.items() if (problem := _conf_problem(key, value))]
     return problems + secret_problems("conf", conf)
 
 
@@ -162,8 +162,8 @@ def query_conf_problems(conf: Mapping[str, str]) -> list[Problem]:
             message = "is fixed when the driver starts."
             way_out = "Set it in the application's configuration."
             problems.append(Problem(f"conf.{key}", value, message, way_out))
-        elif found := _conf_problem(key, value):
-            problems.append(found)
+        elif problem := _conf_problem(key, value):
+            problems.append(problem)
     return problems + secret_problems("conf", conf)
 
 
@@ -173,7 +173,7 @@ def reach_problems(conf: Mapping[str, str]) -> list[Problem]:
     A definition that was saved before this rule existed may contain such a key; it must never be
     started.
     """
-    return [found for key, value in conf.items() if (found := _reach_problem(key, value))]
+    return [problem for key, value in conf.items() if (problem := _reach_problem(key, value))]
 
 
 def environment_problems(env: Mapping[str, str], *, allowed: tuple[str, ...]) -> list[Problem]:
@@ -275,9 +275,11 @@ def _reach_problem(key: str, value: str) -> Problem | None:
     """Return how a value redirects a path or has the JVM load a class; None if it does neither."""
     field = f"conf.{key}"
     keys = hadoop_conf.keys_of(key)
-    if refused := next(filter(None, (hadoop_conf.refusal(one, value) for one in keys)), None):
+    if refused := next(
+        filter(None, (hadoop_conf.refusal(hadoop_key, value) for hadoop_key in keys)), None
+    ):
         return Problem(field, value[:200], *refused)
-    if any(hadoop_conf.is_file_system(one) for one in keys):
+    if any(hadoop_conf.is_file_system(hadoop_key) for hadoop_key in keys):
         return None
     if name := unknown_class(value):
         message = f"makes the driver load {name}, which is not a known class."
@@ -289,4 +291,4 @@ def _reach_problem(key: str, value: str) -> Problem | None:
 def unknown_class(value: str) -> str:
     """Return the first unknown class in a value; "" if there is none."""
     named = _CLASS.findall(value)
-    return next((name for name in named if not _KNOWN_CLASSES.fullmatch(name)), "")
+    return next((name for name in named if not _SAFE_CLASSES.fullmatch(name)), "")

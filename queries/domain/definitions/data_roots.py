@@ -12,7 +12,12 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from queries.domain.definitions.locations import NotALocation, canonical, local_path, place_of
+from queries.domain.definitions.locations import (
+    NotALocation,
+    canonical,
+    local_path,
+    normalized_location,
+)
 from queries.domain.definitions.parsing import parsed
 from queries.domain.definitions.spec import PythonQuery, SqlQuery, StrictForm
 from queries.domain.errors import Invalid, Problem
@@ -115,8 +120,8 @@ class DataRoots:
             return "is outside the data roots."
         if own is not None and len(own) >= len(root):
             return "belongs to Headgate itself."
-        held = [one for one in self.own if one.startswith(f"{location}/")]
-        return f"contains {min(held)}, which belongs to Headgate itself." if held else ""
+        reserved = [folder for folder in self.own if folder.startswith(f"{location}/")]
+        return f"contains {min(reserved)}, which belongs to Headgate itself." if reserved else ""
 
     def problem(self, field: str, text: str, resolve: Callable[[str], str]) -> Problem | None:
         """Return what is wrong with a path; `resolve` follows the links of a local path."""
@@ -148,8 +153,8 @@ def places(spec: SqlQuery | PythonQuery) -> Iterator[tuple[str, str]]:
     """Yield (field, text) for every location in a definition."""
     parts = [("sink", spec.sink)] if spec.sink else []
     if isinstance(spec, SqlQuery):
-        parts += [(f"sources.{place}", one) for place, one in enumerate(spec.sources)]  # type: ignore[misc]
-        parts += [(f"tables.{place}", one) for place, one in enumerate(spec.tables)]  # type: ignore[misc]
+        parts += [(f"sources.{index}", part_spec) for index, part_spec in enumerate(spec.sources)]  # type: ignore[misc]
+        parts += [(f"tables.{index}", part_spec) for index, part_spec in enumerate(spec.tables)]  # type: ignore[misc]
         from queries.domain.definitions.sql_text import paths_in  # brings sqlglot, 7 MB
 
         yield from (("sql", path) for path in paths_in(spec))
@@ -162,7 +167,9 @@ def places(spec: SqlQuery | PythonQuery) -> Iterator[tuple[str, str]]:
 
 def option_places(field: str, options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the locations in a reader's or writer's options, skipping references to secrets."""
-    yield from ((f"{field}.{key}", held) for key, held in options.items() if _is_place(key, held))
+    yield from (
+        (f"{field}.{key}", value) for key, value in options.items() if _is_location(key, value)
+    )
 
 
 def unnamed_places(named: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
@@ -191,7 +198,7 @@ def conf_places(conf: Mapping[str, str]) -> Iterator[tuple[str, str]]:
             yield f"conf.{key}", value
 
 
-def _is_place(option: str, value: str) -> bool:
+def _is_location(option: str, value: str) -> bool:
     """Return whether a reader or writer option with this value specifies a location."""
     if option.lower() in PATHS or _CLIENT_FILE.fullmatch(option) or _LOCAL_URL.fullmatch(value):
         return True
@@ -205,6 +212,8 @@ def lies_in(location: str, folders: tuple[str, ...]) -> bool:
 
 def _innermost(location: str, folders: tuple[str, ...]) -> str | None:
     """Return the longest of the folders that contain a location."""
-    place = f"{place_of(location)}/"
-    held = [one for one in folders if place.startswith(f"{place_of(one)}/")]
-    return max(held, key=len, default=None)
+    path = f"{normalized_location(location)}/"
+    containing = [
+        folder for folder in folders if path.startswith(f"{normalized_location(folder)}/")
+    ]
+    return max(containing, key=len, default=None)

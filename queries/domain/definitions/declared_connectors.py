@@ -34,7 +34,9 @@ class Declared(BaseModel):
 
     def tested(self, spark: str) -> bool:
         """Return whether it was tested with a Spark version; "4.3" means any 4.3.x."""
-        return any(spark == one or spark.startswith(f"{one}.") for one in self.tested_with)
+        return any(
+            spark == version or spark.startswith(f"{version}.") for version in self.tested_with
+        )
 
 
 class NotDeclared(Exception):
@@ -57,17 +59,17 @@ def conf_of(connectors: Iterable[Declared]) -> dict[str, str]:
     """Return the Spark configuration of the connectors: extensions, catalogs and defaults."""
     conf: dict[str, str] = {}
     extensions: list[str] = []
-    for one in connectors:
-        extensions += [name for name in one.extensions if name not in extensions]
-        conf |= one.conf
-        conf |= {f"spark.sql.catalog.{name}": kind for name, kind in one.catalogs.items()}
+    for connector in connectors:
+        extensions += [name for name in connector.extensions if name not in extensions]
+        conf |= connector.conf
+        conf |= {f"spark.sql.catalog.{name}": kind for name, kind in connector.catalogs.items()}
     return {**conf, _EXTENSIONS: ",".join(extensions)} if extensions else conf
 
 
 def formats_of(connectors: Mapping[str, Declared], kind: str) -> dict[str, str]:
     """Return format -> connector for one kind ("sources", "tables", "sinks"); the first wins."""
-    found: dict[str, str] = {}
-    for name, one in sorted(connectors.items()):
-        for each in getattr(one, kind):
-            found.setdefault(each, name)
-    return found
+    owners: dict[str, str] = {}
+    for name, connector in sorted(connectors.items()):
+        for name_of_format in getattr(connector, kind):
+            owners.setdefault(name_of_format, name)
+    return owners

@@ -38,13 +38,13 @@ PINNED = frozenset(PINS)
 
 def declared(model: type[BaseModel]) -> dict[str, Effect]:
     """Return each field's effect by JSON name; raise `KeyError` if a field does not declare one."""
-    found = {}
+    by_field = {}
     for name, field in model.model_fields.items():
-        effects = [each for each in field.metadata if isinstance(each, Effect)]
+        effects = [annotation for annotation in field.metadata if isinstance(annotation, Effect)]
         if len(effects) != 1:
             raise KeyError(f"{model.__name__}.{name} declares {len(effects)} effects")
-        found[field.alias or name] = effects[0]
-    return found
+        by_field[field.alias or name] = effects[0]
+    return by_field
 
 
 def changed_fields(
@@ -55,23 +55,23 @@ def changed_fields(
     Missing fields count as their defaults. Configuration is compared key by key.
     """
     old, new = _whole(model, before), _whole(model, after)
-    found = {}
+    changed = {}
     for name, effect in declared(model).items():
         if old.get(name) == new.get(name):
             continue
         if name != "conf":
-            found[name] = effect
+            changed[name] = effect
             continue
         sides = (old.get(name) or {}, new.get(name) or {})
         for key in sorted(sides[0].keys() | sides[1].keys()):
             if sides[0].get(key) != sides[1].get(key):
-                found[f"conf.{key}"] = Effect.CHECKPOINT if key in PINNED else effect
-    return found
+                changed[f"conf.{key}"] = Effect.CHECKPOINT if key in PINNED else effect
+    return changed
 
 
-def strongest(found: Mapping[str, Effect]) -> Effect:
+def strongest(changes: Mapping[str, Effect]) -> Effect:
     """Return the strongest effect of these changes."""
-    return max(found.values(), default=Effect.NONE)
+    return max(changes.values(), default=Effect.NONE)
 
 
 def _whole(model: type[BaseModel], spec: Mapping[str, Any]) -> dict[str, Any]:

@@ -69,17 +69,17 @@ def keys_of(conf: str) -> tuple[str, ...]:
 
     A catalog's name may itself contain "hadoop", so there may be two.
     """
-    found = (pattern.fullmatch(conf) for pattern in (_CONF, _CONF_OF_ANY_CATALOG))
-    return tuple(dict.fromkeys(one[1] for one in found if one))
+    matches = (pattern.fullmatch(conf) for pattern in (_CONF, _CONF_OF_ANY_CATALOG))
+    return tuple(dict.fromkeys(match[1] for match in matches if match))
 
 
 def refusal(key: str, value: str) -> tuple[str, str] | None:
     """Return why a Hadoop key is forbidden to everyone, and the remedy; None if it is not."""
     if _REDIRECTS.fullmatch(key):
         return "would redirect paths.", "Remove it, and use full URLs as paths."
-    if found := _FILE_SYSTEM_KEY.fullmatch(key):
-        usual = _FILE_SYSTEMS.get(found[2])
-        if usual is None or found[1] or value.strip() != usual:
+    if match := _FILE_SYSTEM_KEY.fullmatch(key):
+        usual = _FILE_SYSTEMS.get(match[2])
+        if usual is None or match[1] or value.strip() != usual:
             way_out = f"Remove it, or write {usual}." if usual else "Remove it."
             return "would map a URL scheme to another file system.", way_out
     if _DECODED.fullmatch(key):

@@ -35,13 +35,13 @@ def read_labels(text: str) -> dict[str, str]:
     """
     labels: dict[str, str] = {}
     problems = []
-    for one in re.split(r"[\s,]+", text.strip()) if text.strip() else []:
-        name, equals, value = one.partition("=")
+    for pair in re.split(r"[\s,]+", text.strip()) if text.strip() else []:
+        name, equals, value = pair.partition("=")
         if not equals:
             way_out = "Write name=value: team=data."
-            problems.append(Problem("labels", one[:200], "has no value.", way_out))
+            problems.append(Problem("labels", pair[:200], "has no value.", way_out))
         elif name in labels:
-            problems.append(Problem("labels", one[:200], "appears twice.", "Keep one of the two."))
+            problems.append(Problem("labels", pair[:200], "appears twice.", "Keep one of the two."))
         labels[name] = value
     if problems:
         raise Invalid(problems)

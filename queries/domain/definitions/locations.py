@@ -51,8 +51,8 @@ def canonical(text: str) -> str:
     text = text.strip()
     if _GLOB.search(text):
         raise NotALocation("contains a wildcard or a control character.")
-    found = _SCHEME.fullmatch(text)
-    scheme, rest = (found[1].lower(), found[2]) if found else ("file", text)
+    match = _SCHEME.fullmatch(text)
+    scheme, rest = (match[1].lower(), match[2]) if match else ("file", text)
     if scheme in _UNSUPPORTED:
         raise NotALocation(*_UNSUPPORTED[scheme])
     authority = ""
@@ -91,10 +91,10 @@ def _without_authority(scheme: str, path: str) -> NotALocation:
 
 def names_file_system(text: str) -> bool:
     """Return whether a path or URI means the same place with any default file system."""
-    found = _SCHEME.fullmatch(text.strip())
-    if found is None:
+    match = _SCHEME.fullmatch(text.strip())
+    if match is None:
         return False
-    return found[1].lower() == "file" or re.match(r"//[^/]", found[2]) is not None
+    return match[1].lower() == "file" or re.match(r"//[^/]", match[2]) is not None
 
 
 def in_full(text: str, file_system: str) -> str:
@@ -106,8 +106,8 @@ def in_full(text: str, file_system: str) -> str:
     default = _FILE_SYSTEM.fullmatch(file_system.rstrip("/"))
     if default is None or names_file_system(text):
         return text
-    found = _SCHEME.fullmatch(text.strip())
-    scheme, rest = (found[1].lower(), found[2]) if found else (default[1], text.strip())
+    match = _SCHEME.fullmatch(text.strip())
+    scheme, rest = (match[1].lower(), match[2]) if match else (default[1], text.strip())
     path = re.fullmatch(r"(?://)?(/(?!/).*)", rest, re.DOTALL)
     if path is None or scheme != default[1]:
         return text
@@ -130,7 +130,7 @@ def local_path(location: str) -> str | None:
     return location.removeprefix("file://") if location.startswith("file:///") else None
 
 
-def place_of(location: str) -> str:
+def normalized_location(location: str) -> str:
     """Return a canonical location with the same text for all names of one place.
 
     `s3://` and `s3a://` name the same bucket, and `hdfs://host` uses the default port.
@@ -142,21 +142,21 @@ def place_of(location: str) -> str:
     return f"{_SAME_STORE.get(scheme, scheme)}://{authority}{slash}{path}"
 
 
-def overlaps(one: str, other: str) -> bool:
+def overlaps(location: str, other: str) -> bool:
     """Return whether two canonical locations are the same place, or one is inside the other."""
-    first, second = f"{place_of(one)}/", f"{place_of(other)}/"
+    first, second = f"{normalized_location(location)}/", f"{normalized_location(other)}/"
     return first.startswith(second) or second.startswith(first)
 
 
-def checkpoint_problem(location: str, held: Mapping[str, str]) -> Problem | None:
-    """Return why a canonical location cannot be used; `held` maps location -> query holding it."""
-    for other, holder in sorted(held.items()):
+def checkpoint_problem(location: str, holders: Mapping[str, str]) -> Problem | None:
+    """Return why a canonical location cannot be used; `holders` maps locations to their queries."""
+    for other, holder in sorted(holders.items()):
         if not overlaps(location, other):
             continue
-        here, there = place_of(location), place_of(other)
-        if here == there:
+        normal, other_normal = normalized_location(location), normalized_location(other)
+        if normal == other_normal:
             relation = f"is the checkpoint of query {holder}."
-        elif here.startswith(there):
+        elif normal.startswith(other_normal):
             relation = f"is inside {other}, the checkpoint of query {holder}."
         else:
             relation = f"contains {other}, the checkpoint of query {holder}."
@@ -167,28 +167,28 @@ def checkpoint_problem(location: str, held: Mapping[str, str]) -> Problem | None
 class HeldLocations:
     """Checkpoints in use, prepared for fast repeated lookups."""
 
-    def __init__(self, held: Mapping[str, str]) -> None:
-        self._held: dict[str, tuple[str, str]] = {}  # a place -> its location and holder
+    def __init__(self, holders: Mapping[str, str]) -> None:
+        self._holders: dict[str, tuple[str, str]] = {}  # a place -> its location and holder
         self._above: dict[str, str] = {}  # a folder -> a held place inside it
-        for location, holder in held.items():
+        for location, holder in holders.items():
             self.take(location, holder)
 
     def __contains__(self, location: str) -> bool:
-        return place_of(location) in self._held
+        return normalized_location(location) in self._holders
 
     def take(self, location: str, holder: str) -> None:
         """Add a canonical location and the query that holds it."""
-        place = place_of(location)
-        self._held[place] = location, holder
-        for folder in _folders_of(place):
-            self._above.setdefault(folder, place)
+        normal = normalized_location(location)
+        self._holders[normal] = location, holder
+        for folder in _folders_of(normal):
+            self._above.setdefault(folder, normal)
 
     def problem(self, location: str) -> Problem | None:
         """Return why a canonical location cannot be used, as `checkpoint_problem` does."""
-        place = place_of(location)
-        near = [place, *_folders_of(place), self._above.get(place, "")]
-        held = dict(self._held[other] for other in near if other in self._held)
-        return checkpoint_problem(location, held)
+        normal = normalized_location(location)
+        near = [normal, *_folders_of(normal), self._above.get(normal, "")]
+        near_holders = dict(self._holders[other] for other in near if other in self._holders)
+        return checkpoint_problem(location, near_holders)
 
 
 def _folders_of(location: str) -> list[str]:
@@ -204,8 +204,8 @@ def path_problem(field: str, text: str) -> Problem | None:
     Wildcards are allowed in paths that are read. Relative paths and ".." are not allowed, because
     users do not choose the driver's working directory.
     """
-    found = _SCHEME.fullmatch(text.strip())
-    rest = found[2] if found else text.strip()
+    match = _SCHEME.fullmatch(text.strip())
+    rest = match[2] if match else text.strip()
     if not rest.startswith("/"):
         way_out = "Start it with / or a scheme such as s3a://bucket/."
         return Problem(field, text, "is not absolute.", way_out)

@@ -83,8 +83,8 @@ def application_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> 
 def shape_problems(error: ValidationError) -> list[Problem]:
     """Return pydantic's errors as problems, with paths in the JSON form."""
     problems = []
-    for found in error.errors(include_url=False):
-        kind, loc = found["type"], found["loc"]
+    for details in error.errors(include_url=False):
+        kind, loc = details["type"], details["loc"]
         parts = [
             str(part)
             for before, part in zip(("", *loc), loc, strict=False)
@@ -93,14 +93,14 @@ def shape_problems(error: ValidationError) -> list[Problem]:
         if kind.startswith("union_tag"):
             parts.append("kind")
         field = ".".join(parts) or "definition"
-        value = _given(kind, found["input"], found.get("ctx", {}))
-        message, way_out = _plain(kind, found["msg"], found.get("ctx", {}))
+        value = _value_text(kind, details["input"], details.get("ctx", {}))
+        message, way_out = _plain(kind, details["msg"], details.get("ctx", {}))
         shown = mask({parts[-1] if parts else "": value})
         problems.append(Problem(field, str(next(iter(shown.values())))[:200], message, way_out))
     return problems
 
 
-def _given(kind: str, value: Any, context: Mapping[str, Any]) -> str:
+def _value_text(kind: str, value: Any, context: Mapping[str, Any]) -> str:
     """Return the value given for a field as text; "" if there was none."""
     if kind in ("missing", "union_tag_not_found"):
         return ""  # pydantic names the object that lacks the field
@@ -127,8 +127,8 @@ def _plain(kind: str, message: str, context: Mapping[str, Any]) -> tuple[str, st
 
 def _way_out(kind: str) -> str:
     """Return what to write instead of a value that pydantic rejects for its type or size."""
-    found = next((words for start, words in _WRITE.items() if kind.startswith(start)), None)
-    return found or "Correct the value."
+    advice = next((words for start, words in _WRITE.items() if kind.startswith(start)), None)
+    return advice or "Correct the value."
 
 
 #: Prefix of pydantic's error types -> what to do.
@@ -164,4 +164,4 @@ def mask_problems(form: dict[str, Any]) -> list[Problem]:
 
 def once(problems: list[Problem]) -> list[Problem]:
     """Return the problems in order, without repeats of the same field and message."""
-    return list({(each.field, each.message): each for each in problems}.values())
+    return list({(problem.field, problem.message): problem for problem in problems}.values())

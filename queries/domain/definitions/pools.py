@@ -53,10 +53,10 @@ def advice(
             "available, so none is guaranteed."
         )
     sentences += [
-        f"Pool {pool.name} is FIFO and has {len(held)} queries: tasks of the first query run "
+        f"Pool {pool.name} is FIFO and has {len(members)} queries: tasks of the first query run "
         "before all others."
         for pool in sorted(pools, key=lambda pool: pool.name)
-        if pool.mode == "FIFO" and len(held := queries.get(pool.name, ())) > 1
+        if pool.mode == "FIFO" and len(members := queries.get(pool.name, ())) > 1
     ]
     return sentences
 

@@ -33,12 +33,12 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
-_TAKEN = [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]
+_SCALARS = [{"type": "string"}, {"type": "number"}, {"type": "boolean"}]
 #: A value of an option, of configuration or of the environment: always text for Spark.
 Text = Annotated[
     str,
     BeforeValidator(_as_text),
-    WithJsonSchema({"anyOf": _TAKEN}, mode="validation"),
+    WithJsonSchema({"anyOf": _SCALARS}, mode="validation"),
 ]
 
 

@@ -15,7 +15,7 @@ from queries.domain.definitions.spec import SqlQuery
 from queries.domain.definitions.sql_text import Text, read
 
 
-class Operator(StrEnum):
+class SqlOperator(StrEnum):
     """An operator other than selection and projection; the value is a phrase that describes it."""
 
     AGGREGATION = "aggregates"
@@ -38,35 +38,35 @@ class Operator(StrEnum):
 
 
 #: Operators that keep state in a text over one stream, whatever else the text uses.
-KEEPS_STATE = frozenset({Operator.AGGREGATION, Operator.DISTINCT})
+KEEPS_STATE = frozenset({SqlOperator.AGGREGATION, SqlOperator.DISTINCT})
 
 
 @dataclass(frozen=True, slots=True)
 class Operators:
     """A text's operators, and the parts that are unknown."""
 
-    found: frozenset[Operator] = frozenset()
+    used: frozenset[SqlOperator] = frozenset()
     readable: bool = True  # whether Headgate can parse the text; otherwise only Spark can check it
     unknown: tuple[str, ...] = ()  # functions with unknown effect
 
 
-_NODES: tuple[tuple[Operator, tuple[type[exp.Expression], ...]], ...] = (
-    (Operator.UNION, (exp.SetOperation,)),
-    (Operator.LIMIT, (exp.Limit, exp.Offset)),
-    (Operator.SORT, (exp.Sort,)),
-    (Operator.WINDOW, (exp.Window,)),
+_NODES: tuple[tuple[SqlOperator, tuple[type[exp.Expression], ...]], ...] = (
+    (SqlOperator.UNION, (exp.SetOperation,)),
+    (SqlOperator.LIMIT, (exp.Limit, exp.Offset)),
+    (SqlOperator.SORT, (exp.Sort,)),
+    (SqlOperator.WINDOW, (exp.Window,)),
     (
-        Operator.GENERATOR,
+        SqlOperator.GENERATOR,
         (exp.Explode, exp.Posexplode, exp.Inline, exp.Stack, exp.Lateral),
     ),
     (
-        Operator.CURRENT_TIME,
+        SqlOperator.CURRENT_TIME,
         (exp.CurrentTimestamp, exp.CurrentDate, exp.CurrentTime, exp.Localtimestamp),
     ),
-    (Operator.SAMPLE, (exp.TableSample,)),
-    (Operator.SHUFFLE, (exp.Distribute, exp.Cluster)),
-    (Operator.MEMBERSHIP, (exp.Exists,)),
-    (Operator.AGGREGATION, (exp.Pivot,)),
+    (SqlOperator.SAMPLE, (exp.TableSample,)),
+    (SqlOperator.SHUFFLE, (exp.Distribute, exp.Cluster)),
+    (SqlOperator.MEMBERSHIP, (exp.Exists,)),
+    (SqlOperator.AGGREGATION, (exp.Pivot,)),
 )
 _TIMES = frozenset({"now", "curdate", "current_timezone"})
 _GENERATORS = frozenset({"json_tuple", "inline_outer", "variant_explode"})
@@ -77,41 +77,41 @@ _REPARTITIONS = frozenset({"repartition", "repartition_by_range", "rebalance", "
 
 def operators(spec: SqlQuery) -> Operators:
     """Return the operators that a query's SQL text uses."""
-    marked = {Operator.WATERMARK for source in spec.sources if source.watermark}
+    marked = {SqlOperator.WATERMARK for source in spec.sources if source.watermark}
     text = read(spec)
     if text is None:
         return Operators(frozenset(marked), readable=False)
-    found = marked | set(_named(text)) | set(_joins(text)) | set(_functions(text))
+    used = marked | set(_named(text)) | set(_joins(text)) | set(_functions(text))
     unknown = {node.name.lower() for node in _anonymous(text)} - _TIMES - _GENERATORS - _WINDOWS
-    return Operators(frozenset(found), unknown=tuple(sorted(unknown)))
+    return Operators(frozenset(used), unknown=tuple(sorted(unknown)))
 
 
-def _named(text: Text) -> Iterator[Operator]:
+def _named(text: Text) -> Iterator[SqlOperator]:
     statement = text.statement
     for operator, nodes in _NODES:
         if statement.find(*nodes):
             yield operator
     if text.ctes:
-        yield Operator.WITH
+        yield SqlOperator.WITH
     if any(text.streaming_aggregates()):
-        yield Operator.AGGREGATION
-    united = [one for one in statement.find_all(exp.SetOperation) if one.args.get("distinct")]
+        yield SqlOperator.AGGREGATION
+    united = [node for node in statement.find_all(exp.SetOperation) if node.args.get("distinct")]
     if united or any(select.args.get("distinct") for select in statement.find_all(exp.Select)):
-        yield Operator.DISTINCT
+        yield SqlOperator.DISTINCT
     if any(type(order) is exp.Order for order in statement.find_all(exp.Order)):
-        yield Operator.SORT
-    if any(one.args.get("query") for one in statement.find_all(exp.In)):
-        yield Operator.MEMBERSHIP
+        yield SqlOperator.SORT
+    if any(node.args.get("query") for node in statement.find_all(exp.In)):
+        yield SqlOperator.MEMBERSHIP
 
 
-def _joins(text: Text) -> Iterator[Operator]:
+def _joins(text: Text) -> Iterator[SqlOperator]:
     read_twice = [
         table.name.lower()
         for table in text.statement.find_all(exp.Table)
         if not table.db and table.name.lower() in text.streams
     ]
     if len(read_twice) > len(set(read_twice)):
-        yield Operator.TWICE
+        yield SqlOperator.TWICE
     for join in text.statement.find_all(exp.Join):
         if isinstance(join.this, exp.Lateral):
             continue
@@ -120,18 +120,18 @@ def _joins(text: Text) -> Iterator[Operator]:
         both = (
             source is not None and text.streams_reach(source.this) and text.streams_reach(join.this)
         )
-        yield Operator.STREAM_JOIN if both else Operator.STATIC_JOIN
+        yield SqlOperator.STREAM_JOIN if both else SqlOperator.STATIC_JOIN
 
 
-def _functions(text: Text) -> Iterator[Operator]:
+def _functions(text: Text) -> Iterator[SqlOperator]:
     for node in _anonymous(text):
         if node.name.lower() in _TIMES:
-            yield Operator.CURRENT_TIME
+            yield SqlOperator.CURRENT_TIME
         if node.name.lower() in _GENERATORS:
-            yield Operator.GENERATOR
+            yield SqlOperator.GENERATOR
     for hint in text.statement.find_all(exp.Hint):
-        if any(one.name.lower() in _REPARTITIONS for one in hint.expressions):
-            yield Operator.REPARTITION
+        if any(expression.name.lower() in _REPARTITIONS for expression in hint.expressions):
+            yield SqlOperator.REPARTITION
 
 
 def _anonymous(text: Text) -> Iterator[exp.Anonymous]:

@@ -33,7 +33,7 @@ class SqlReads:
             raise ValueError("the relations of a text are not names")
         if len(relations) > MOST_RELATIONS or not all(relations) or not _is_texts(unknown):
             raise ValueError("the relations of a text are too many, or without a name")
-        return cls(tuple(tuple(one) for one in relations), tuple(unknown))
+        return cls(tuple(tuple(names) for names in relations), tuple(unknown))
 
 
 #: A text that Spark's parser rejects.
@@ -41,4 +41,4 @@ REJECTED = SqlReads(unknown=("Spark's parser rejects it",))
 
 
 def _is_texts(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(one, str) for one in value)
+    return isinstance(value, list | tuple) and all(isinstance(text, str) for text in value)

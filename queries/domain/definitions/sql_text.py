@@ -26,9 +26,9 @@ def sql_problems(spec: SqlQuery) -> list[Problem]:
     """Return the definite errors in a query's text and its sink's output mode."""
     if not spec.sql.strip():
         return [Problem("sql", "", "is empty.", "Write a SELECT over the sources.")]
-    if found := _OF_THE_PROCESS.search(spec.sql):
+    if match := _OF_THE_PROCESS.search(spec.sql):
         message = "reads from the driver process, not from the query's sources."
-        return [Problem("sql", found[0], message, "Write the value itself.")]
+        return [Problem("sql", match[0], message, "Write the value itself.")]
     statements = _statements(spec.sql)
     if statements is None:
         return []
@@ -86,14 +86,14 @@ def parameters(spec: SqlQuery) -> tuple[set[str], set[str]] | None:
     if text is None:
         return None
     names, others = set(), set()
-    for one in text.statement.find_all(exp.Placeholder, exp.Parameter):
-        if isinstance(one, exp.Parameter):
-            others |= {sign + one.name for sign in "$@" if sign + one.name in spec.sql}
-        elif isinstance(one.this, str):
-            names.add(one.this)
-        elif isinstance(one.this, exp.Identifier):
-            others.add(f"{{{one.name}}}")
-        elif one.this is None:
+    for marker in text.statement.find_all(exp.Placeholder, exp.Parameter):
+        if isinstance(marker, exp.Parameter):
+            others |= {sign + marker.name for sign in "$@" if sign + marker.name in spec.sql}
+        elif isinstance(marker.this, str):
+            names.add(marker.this)
+        elif isinstance(marker.this, exp.Identifier):
+            others.add(f"{{{marker.name}}}")
+        elif marker.this is None:
             others.add("?")
     return names, others
 
@@ -114,9 +114,11 @@ def _statements(text: str) -> list[exp.Expression] | None:
     After GROUP BY, sqlglot interprets Spark's `window(…)` as the beginning of a WINDOW clause, so a
     text that fails to parse is parsed again with the function renamed.
     """
-    for tried in (text, _WINDOW.sub(f"{RENAMED_WINDOW}(", text)):
+    for candidate in (text, _WINDOW.sub(f"{RENAMED_WINDOW}(", text)):
         try:
-            return [each for each in sqlglot.parse(tried, dialect="spark") if each]
+            return [
+                statement for statement in sqlglot.parse(candidate, dialect="spark") if statement
+            ]
         except SqlglotError:
             continue
     return None
@@ -137,7 +139,7 @@ class Text:
         """Return a problem for each table that no source, table or WITH clause defines."""
         if any("catalog" in key or "hive" in key for key in self.spec.conf):
             return []
-        known = self.streams | self.statics | set(self.ctes)
+        readable = self.streams | self.statics | set(self.ctes)
         used = {
             table.name.lower(): table.name
             for table in self.statement.find_all(exp.Table)
@@ -151,7 +153,7 @@ class Text:
                 f"Available: {', '.join(sorted(self.streams | self.statics)) or 'none'}.",
             )
             for lower, name in used.items()
-            if lower not in known
+            if lower not in readable
         ]
         if not problems and used and not self.streams & set(used):
             way_out = "Select from one of the sources."
@@ -199,21 +201,23 @@ class Text:
             if _aggregates(select) and self.streams_reach(select):
                 yield select
 
-    def streams_reach(self, query: exp.Expression, seen: frozenset[str] = frozenset()) -> bool:
+    def streams_reach(self, query: exp.Expression, visited: frozenset[str] = frozenset()) -> bool:
         """Return whether streaming rows reach `query` through its FROM and JOIN clauses."""
         if isinstance(query, exp.SetOperation):
-            return self.streams_reach(query.left, seen) or self.streams_reach(query.right, seen)
+            return self.streams_reach(query.left, visited) or self.streams_reach(
+                query.right, visited
+            )
         if isinstance(query, exp.Subquery):
-            return self.streams_reach(query.this, seen)
+            return self.streams_reach(query.this, visited)
         if isinstance(query, exp.Table):
             name = query.name.lower()
-            if name in self.ctes and name not in seen:
-                return self.streams_reach(self.ctes[name], seen | {name})
+            if name in self.ctes and name not in visited:
+                return self.streams_reach(self.ctes[name], visited | {name})
             return not query.db and name in self.streams
         source = query.args.get("from_") or query.args.get("from")
         inputs = [source.this] if source is not None else []
         inputs += [join.this for join in query.args.get("joins") or []]
-        return any(self.streams_reach(each, seen) for each in inputs)
+        return any(self.streams_reach(relation, visited) for relation in inputs)
 
 
 def _aggregates(select: exp.Select) -> bool:

@@ -19,7 +19,7 @@ _NUMBERED = re.compile(r"_\d+")
 #: Markers that Spark's parser rejects.
 _MARKER = re.compile(r"\{\{?\s*\w+\s*\}?\}|[$@]\w+")
 _WORD = re.compile(r"\w+")
-_SAID = re.compile(r"\[[A-Z_.0-9]{1,100}\]\s?([^\n]{1,400}?)(?:\s?SQLSTATE|\n|$)")
+_SPARK_MESSAGE = re.compile(r"\[[A-Z_.0-9]{1,100}\]\s?([^\n]{1,400}?)(?:\s?SQLSTATE|\n|$)")
 #: Configuration that gives Spark a different grammar from the bare parser's.
 _OWN_GRAMMAR = re.compile(
     r"spark\.sql\.(extensions|parser\..*|ansi\.(enforceReservedKeywords|doubleQuotedIdentifiers))"
@@ -77,7 +77,7 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SqlQuestion:
     """A text, the views that it can read, and the settings with which Spark would analyze it."""
 
     text: str
@@ -109,7 +109,7 @@ def question_about(
     conf: Mapping[str, str],
     partitioned: Mapping[str, str],
     spark: Spark = OURS,
-) -> Question:
+) -> SqlQuestion:
     """Return the question to ask Spark about a definition.
 
     `conf` and `spark` are the application's; `partitioned` contains the folders whose partitions
@@ -128,12 +128,12 @@ def question_about(
             unknown = unknown or f"{part.name} has partition folders: {partitioned[folder]}"
         if folder is not None and "_metadata" in spec.sql:
             columns = f"{columns}, {FILE_METADATA}"
-        given = (watermark.column, watermark.delay) if watermark else None
-        views.append(View(part.name, columns, isinstance(part, Source), given))
-    held = {**conf, **spec.conf}
+        event_time = (watermark.column, watermark.delay) if watermark else None
+        views.append(View(part.name, columns, isinstance(part, Source), event_time))
+    merged_conf = {**conf, **spec.conf}
     plain = {
         key: value
-        for key, value in held.items()
+        for key, value in merged_conf.items()
         if key.startswith("spark.sql.") and key != _EXTENSIONS and value != _SAME_CATALOG
     }
     if any(key.startswith("spark.sql.catalog") for key in plain):
@@ -141,7 +141,7 @@ def question_about(
     plain = {key: value for key, value in plain.items() if not is_reference(value)}
     if (unclear := withheld(plain)) and not unknown:
         unknown = f"{unclear} can change them, and is not used before the query starts"
-    return Question(
+    return SqlQuestion(
         text=spec.sql,
         views=() if unknown else tuple(views),
         conf={key: value for key, value in plain.items() if is_analyzed(key, value)},
@@ -152,20 +152,20 @@ def question_about(
     )
 
 
-def read_question(asked: Mapping[str, Any]) -> Question:
+def read_question(stored: Mapping[str, Any]) -> SqlQuestion:
     """Return a question from its JSON form.
 
     Whoever can write to Redis can ask: settings that `question_about` would withhold are left out.
     """
     views = [
-        View(**{**one, "watermark": tuple(one["watermark"]) if one["watermark"] else None})
-        for one in asked["views"]
+        View(**{**view, "watermark": tuple(view["watermark"]) if view["watermark"] else None})
+        for view in stored["views"]
     ]
-    conf = {key: value for key, value in asked["conf"].items() if is_analyzed(key, value)}
-    return Question(**{**asked, "views": tuple(views), "conf": conf})
+    conf = {key: value for key, value in stored["conf"].items() if is_analyzed(key, value)}
+    return SqlQuestion(**{**stored, "views": tuple(views), "conf": conf})
 
 
-def read_verdict(told: Mapping[str, Any]) -> SqlVerdict:
+def read_verdict(answer: Mapping[str, Any]) -> SqlVerdict:
     """Return a verdict from the JSON form that a parser's process has sent.
 
     Raises ValueError if it is none: that process has read an author's text, so its answer is not
@@ -181,13 +181,15 @@ def read_verdict(told: Mapping[str, Any]) -> SqlVerdict:
         "spark": (str,),
         "reads": (dict, type(None)),
     }
-    if set(told) != set(kinds):
-        raise ValueError(f"not the fields of a verdict: {', '.join(sorted(map(str, told)))[:200]}")
+    if set(answer) != set(kinds):
+        raise ValueError(
+            f"not the fields of a verdict: {', '.join(sorted(map(str, answer)))[:200]}"
+        )
     for name, allowed in kinds.items():
-        if not isinstance(told[name], allowed):
-            raise ValueError(f"the verdict's {name} is a {type(told[name]).__name__}")
-    reads = None if told["reads"] is None else SqlReads.from_json(told["reads"]).as_json()
-    return SqlVerdict(**{**told, "reads": reads})
+        if not isinstance(answer[name], allowed):
+            raise ValueError(f"the verdict's {name} is a {type(answer[name]).__name__}")
+    reads = None if answer["reads"] is None else SqlReads.from_json(answer["reads"]).as_json()
+    return SqlVerdict(**{**answer, "reads": reads})
 
 
 def is_certain(message: str) -> bool:
@@ -208,23 +210,23 @@ def refused(text: str, verdict: SqlVerdict) -> Problem:
     """Return a rejection as a problem that shows the line, with a caret below the position."""
     if unbound := _UNBOUND.match(verdict.message):
         return not_bound("?") if _NUMBERED.fullmatch(unbound[1]) else without_default(unbound[1])
-    found = _SAID.search(verdict.message)
-    said = found[1].strip() if found else " ".join(verdict.message.split())[:400]
+    match = _SPARK_MESSAGE.search(verdict.message)
+    message = match[1].strip() if match else " ".join(verdict.message.split())[:400]
     if verdict.line is None or verdict.column is None:
         # Spark's errors have a code; without one, it is a driver that would refuse the text.
-        what = "is not valid Spark SQL" if found else "cannot be run"
-        return Problem("sql", text[:200], f"{what}: {said}", "Correct the SQL.")
+        what = "is not valid Spark SQL" if match else "cannot be run"
+        return Problem("sql", text[:200], f"{what}: {message}", "Correct the SQL.")
     lines = text.splitlines() or [""]
     line = lines[min(verdict.line, len(lines)) - 1].replace("\t", " ")
     if marker := _MARKER.match(line, verdict.column - 1):
         return not_bound(marker[0])
-    place = f"line {verdict.line}, column {verdict.column}"
+    position = f"line {verdict.line}, column {verdict.column}"
     begin = max(0, verdict.column - 80)  # skip the beginning of a very long line
     shown, caret = line[begin : begin + 120], " " * (verdict.column - 1 - begin) + "^"
     return Problem(
         "sql",
         text[:200],
-        f"is not valid Spark SQL: {said} ({place})",
+        f"is not valid Spark SQL: {message} ({position})",
         f"\n{shown}\n{caret}",
         verdict.line,
         verdict.column,

@@ -9,13 +9,13 @@ restarts their queries and applications, and waits until these run.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from queries.domain.deploys.judging import Outcome, Result
-from queries.domain.deploys.states import BACK, OF_A_WAVE, DeployState, Stage
+from queries.domain.deploys.judging import ChangeOutcome, ChangeResult
+from queries.domain.deploys.states import OF_A_WAVE, ROLLBACK_STAGES, DeployStage, DeployState
 from queries.domain.reasons import NOTHING, Because
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class Stages:
     """The options of a deploy."""
 
     waves: int
@@ -24,80 +24,90 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Position:
     """How far a deploy has progressed."""
 
-    stage: Stage
+    stage: DeployStage
     wave: int = 0  # from 1; 0 outside of a wave
 
 
 @dataclass(frozen=True, slots=True)
-class Move:
+class NextStep:
     """The next step of a deploy, or how the deploy ends; neither if its step does not change."""
 
-    place: Place | None = None
+    position: Position | None = None
     state: DeployState | None = None
     reason: Because = NOTHING  # why it rolls back, or ended this way
 
 
-STAY = Move()
+STAY = NextStep()
 
 
-def first_place(course: Course) -> Place:
+def first_position(stages: Stages) -> Position:
     """Return the first step of a deploy."""
-    if course.preflight and course.waves:
-        return Place(Stage.PREFLIGHT)
-    return _wave(course, 1)
+    if stages.preflight and stages.waves:
+        return Position(DeployStage.PREFLIGHT)
+    return _wave(stages, 1)
 
 
 def move(
-    course: Course,
-    place: Place,
-    results: Sequence[Result],
+    stages: Stages,
+    position: Position,
+    results: Sequence[ChangeResult],
     *,
     is_written: bool,
     cancelled: Because = NOTHING,
-) -> Move:
+) -> NextStep:
     """Return a deploy's next step; `is_written` says whether any definition has been written.
 
     `cancelled` says who cancelled it. A bad result during the rollback ends the deploy in FAILED,
     after the other changes have been rolled back.
     """
-    if place.stage in BACK:
-        return _back(place, results, cancelled)
-    failed = next((one.reason for one in results if one.outcome is Outcome.BAD), NOTHING)
+    if position.stage in ROLLBACK_STAGES:
+        return _back(position, results, cancelled)
+    failed = next(
+        (result.reason for result in results if result.outcome is ChangeOutcome.BAD), NOTHING
+    )
     if cancelled or failed:
-        return _turn(course, failed or cancelled, is_written=is_written, cancelled=cancelled)
-    if any(one.outcome is not Outcome.OK for one in results):
+        return _end_or_roll_back(
+            stages, failed or cancelled, is_written=is_written, cancelled=cancelled
+        )
+    if any(result.outcome is not ChangeOutcome.OK for result in results):
         return STAY
-    if place.stage is Stage.SETTLE:
-        return Move(state=DeployState.SUCCEEDED)
-    if place.stage is Stage.PREFLIGHT:
-        return Move(_wave(course, 1))
-    at = OF_A_WAVE.index(place.stage)
+    if position.stage is DeployStage.SETTLE:
+        return NextStep(state=DeployState.SUCCEEDED)
+    if position.stage is DeployStage.PREFLIGHT:
+        return NextStep(_wave(stages, 1))
+    at = OF_A_WAVE.index(position.stage)
     if at + 1 < len(OF_A_WAVE):
-        return Move(Place(OF_A_WAVE[at + 1], place.wave))
-    return Move(_wave(course, place.wave + 1))
+        return NextStep(Position(OF_A_WAVE[at + 1], position.wave))
+    return NextStep(_wave(stages, position.wave + 1))
 
 
-def _wave(course: Course, number: int) -> Place:
-    return Place(OF_A_WAVE[0], number) if number <= course.waves else Place(Stage.SETTLE)
+def _wave(stages: Stages, number: int) -> Position:
+    return (
+        Position(OF_A_WAVE[0], number) if number <= stages.waves else Position(DeployStage.SETTLE)
+    )
 
 
-def _turn(course: Course, reason: Because, *, is_written: bool, cancelled: Because) -> Move:
+def _end_or_roll_back(
+    stages: Stages, reason: Because, *, is_written: bool, cancelled: Because
+) -> NextStep:
     """Return the next step of a deploy that cannot continue forward."""
-    if is_written and course.rolls_back:
-        return Move(Place(BACK[0]), reason=reason)
-    return Move(state=DeployState.CANCELLED if cancelled else DeployState.FAILED, reason=reason)
+    if is_written and stages.rolls_back:
+        return NextStep(Position(ROLLBACK_STAGES[0]), reason=reason)
+    return NextStep(state=DeployState.CANCELLED if cancelled else DeployState.FAILED, reason=reason)
 
 
-def _back(place: Place, results: Sequence[Result], cancelled: Because) -> Move:
-    if any(one.outcome in (Outcome.TODO, Outcome.WAITS) for one in results):
+def _back(position: Position, results: Sequence[ChangeResult], cancelled: Because) -> NextStep:
+    if any(result.outcome in (ChangeOutcome.TODO, ChangeOutcome.WAITS) for result in results):
         return STAY
-    at = BACK.index(place.stage)
-    if at + 1 < len(BACK):
-        return Move(Place(BACK[at + 1]))
-    failed = next((one.reason for one in results if one.outcome is Outcome.BAD), NOTHING)
+    at = ROLLBACK_STAGES.index(position.stage)
+    if at + 1 < len(ROLLBACK_STAGES):
+        return NextStep(Position(ROLLBACK_STAGES[at + 1]))
+    failed = next(
+        (result.reason for result in results if result.outcome is ChangeOutcome.BAD), NOTHING
+    )
     if failed:
-        return Move(state=DeployState.FAILED, reason=failed)
-    return Move(state=DeployState.CANCELLED if cancelled else DeployState.ROLLED_BACK)
+        return NextStep(state=DeployState.FAILED, reason=failed)
+    return NextStep(state=DeployState.CANCELLED if cancelled else DeployState.ROLLED_BACK)

@@ -61,15 +61,15 @@ def parse_deploy(raw: Mapping[str, Any]) -> DeployForm:
 
 
 def _problems(form: DeployForm) -> list[Problem]:
-    good, found = form.good, []
+    good, problems = form.good, []
     if good.minutes >= good.deadline_minutes:
         message = f"would not be reached before the deadline of {good.deadline_minutes} min."
         way_out = "Increase good.deadline_minutes."
-        found.append(Problem("good.minutes", str(good.minutes), message, way_out))
+        problems.append(Problem("good.minutes", str(good.minutes), message, way_out))
     if not (good.first_commit or good.batches or good.minutes):
         way_out = "Set first_commit, batches or minutes."
-        found.append(Problem("good", "", "contains no condition to wait for.", way_out))
+        problems.append(Problem("good", "", "contains no condition to wait for.", way_out))
     if form.apply.get("dry_run"):
         way_out = "Send it to /api/v1/apply/ instead."
-        found.append(Problem("apply.dry_run", "true", "has no effect on a deploy.", way_out))
-    return found
+        problems.append(Problem("apply.dry_run", "true", "has no effect on a deploy.", way_out))
+    return problems

@@ -33,7 +33,7 @@ class Basis(StrEnum):
     DRIVER = "DRIVER"  # an application: its driver, and its first query
 
 
-class Outcome(StrEnum):
+class ChangeOutcome(StrEnum):
     """The outcome of one change in a stage."""
 
     TODO = "TODO"  # nothing has been requested yet
@@ -43,25 +43,25 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class ChangeResult:
     """The outcome of one change in a stage, and the reason."""
 
-    outcome: Outcome
+    outcome: ChangeOutcome
     reason: Because = NOTHING
 
 
-TODO = Result(Outcome.TODO)
-OK = Result(Outcome.OK)
+TODO = ChangeResult(ChangeOutcome.TODO)
+OK = ChangeResult(ChangeOutcome.OK)
 
 
-def waits(reason: Because = NOTHING) -> Result:
+def waits(reason: Because = NOTHING) -> ChangeResult:
     """Return the result of a change that is not finished, with what it is waiting for."""
-    return Result(Outcome.WAITS, reason)
+    return ChangeResult(ChangeOutcome.WAITS, reason)
 
 
-def bad(reason: Because) -> Result:
+def bad(reason: Because) -> ChangeResult:
     """Return the result of a change that has failed, with the reason."""
-    return Result(Outcome.BAD, reason)
+    return ChangeResult(ChangeOutcome.BAD, reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class SeenFailure:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class ObservedChange:
     """What stored events and rows show about a query, script or driver since its restart."""
 
     name: str
@@ -98,36 +98,36 @@ class Seen:
     unstarted_since: datetime | None = None
 
 
-def judge(good: Good, seen: Seen, *, now: datetime) -> Result:
+def judge(good: Good, observed: ObservedChange, *, now: datetime) -> ChangeResult:
     """Return whether a change is good, what it is waiting for, or why it is bad."""
-    if reason := _known_bad(good, seen):
+    if reason := _definite_failure(good, observed):
         return bad(reason)
-    if seen.basis is Basis.FAILURES:
+    if observed.basis is Basis.FAILURES:
         return OK
-    if seen.phase is Phase.COMPLETED and not seen.is_wanted:
+    if observed.phase is Phase.COMPLETED and not observed.is_wanted:
         return OK  # it has read everything available
-    if seen.unstarted_since is not None and now >= seen.unstarted_since + STARTS_WITHIN:
+    if observed.unstarted_since is not None and now >= observed.unstarted_since + STARTS_WITHIN:
         return OK  # the new code no longer starts it
-    missing = _missing(_asked(good, seen.basis), seen, now)
+    missing = _missing(_applicable(good, observed.basis), observed, now)
     if not missing:
         return OK
-    if now < _began_at(seen, now) + timedelta(minutes=good.deadline_minutes):
+    if now < _began_at(observed, now) + timedelta(minutes=good.deadline_minutes):
         return waits(missing)
-    params = {"query": seen.name, "minutes": good.deadline_minutes, "about": missing.as_json()}
+    params = {"query": observed.name, "minutes": good.deadline_minutes, "about": missing.as_json()}
     return bad(Because(Detail.NOT_GOOD_IN_TIME, params))
 
 
-def _began_at(seen: Seen, now: datetime) -> datetime:
+def _began_at(observed: ObservedChange, now: datetime) -> datetime:
     """Return since when the time until the deadline counts: a start that advances uses none."""
-    began = seen.restarted_at
-    if seen.started_at is not None:
-        began = max(began, seen.started_at)
-    elif seen.is_starting:
+    began = observed.restarted_at
+    if observed.started_at is not None:
+        began = max(began, observed.started_at)
+    elif observed.is_starting:
         began = now
-    return min(began, seen.restarted_at + seen.start_max)
+    return min(began, observed.restarted_at + observed.start_max)
 
 
-def _asked(good: Good, basis: Basis) -> Good:
+def _applicable(good: Good, basis: Basis) -> Good:
     """Return the conditions that apply: an application runs once something in it is running."""
     if basis is Basis.SCRIPT:
         return good.model_copy(update={"first_commit": True, "lag_not_worse": False})
@@ -137,41 +137,45 @@ def _asked(good: Good, basis: Basis) -> Good:
     return good
 
 
-def _known_bad(good: Good, seen: Seen) -> Because:
-    counts = seen.basis is not Basis.FAILURES and not (
-        seen.phase is Phase.COMPLETED and not seen.is_wanted
+def _definite_failure(good: Good, observed: ObservedChange) -> Because:
+    counts = observed.basis is not Basis.FAILURES and not (
+        observed.phase is Phase.COMPLETED and not observed.is_wanted
     )
-    if counts and not seen.is_wanted:
-        return Because(Detail.STOPPED_MEANWHILE, {"query": seen.name})
-    if counts and not seen.on_revision:
-        return Because(Detail.CHANGED_MEANWHILE, {"query": seen.name})
-    failed = [one.about for one in seen.failures if one.is_new and good.no_new_failures]
-    if not failed and counts and seen.is_looked_at and seen.phase in HELD_PHASES:
-        failed = [one.about for one in seen.failures[-1:]] or [seen.waits_for]
+    if counts and not observed.is_wanted:
+        return Because(Detail.STOPPED_MEANWHILE, {"query": observed.name})
+    if counts and not observed.on_revision:
+        return Because(Detail.CHANGED_MEANWHILE, {"query": observed.name})
+    failed = [
+        failure.about for failure in observed.failures if failure.is_new and good.no_new_failures
+    ]
+    if not failed and counts and observed.is_looked_at and observed.phase in HELD_PHASES:
+        failed = [failure.about for failure in observed.failures[-1:]] or [observed.waits_for]
     if failed:
-        return Because(Detail.QUERY_FAILED, {"query": seen.name, "about": failed[0].as_json()})
+        return Because(Detail.QUERY_FAILED, {"query": observed.name, "about": failed[0].as_json()})
     return NOTHING
 
 
-def _missing(good: Good, seen: Seen, now: datetime) -> Because:
-    if seen.proven_at is None and (good.first_commit or good.minutes):
-        if seen.basis is not Basis.RUNS:
-            return seen.waits_for
-        return Because(Detail.AWAITS_COMMIT, {"about": seen.waits_for.as_json()})
-    if seen.batches < good.batches:
-        return Because(Detail.AWAITS_BATCHES, {"seen": seen.batches, "wanted": good.batches})
-    if seen.proven_at is not None and now < seen.proven_at + timedelta(minutes=good.minutes):
-        ran = int((now - seen.proven_at).total_seconds() // 60)
+def _missing(good: Good, observed: ObservedChange, now: datetime) -> Because:
+    if observed.proven_at is None and (good.first_commit or good.minutes):
+        if observed.basis is not Basis.RUNS:
+            return observed.waits_for
+        return Because(Detail.AWAITS_COMMIT, {"about": observed.waits_for.as_json()})
+    if observed.batches < good.batches:
+        return Because(Detail.AWAITS_BATCHES, {"seen": observed.batches, "wanted": good.batches})
+    if observed.proven_at is not None and now < observed.proven_at + timedelta(
+        minutes=good.minutes
+    ):
+        ran = int((now - observed.proven_at).total_seconds() // 60)
         return Because(Detail.AWAITS_MINUTES, {"seen": ran, "wanted": good.minutes})
-    return _lag(seen) if good.lag_not_worse else NOTHING
+    return _lag(observed) if good.lag_not_worse else NOTHING
 
 
-def _lag(seen: Seen) -> Because:
+def _lag(observed: ObservedChange) -> Because:
     """Return what is wrong with the lag; `NOTHING` if it was not measured before the deploy."""
-    if seen.lag_before is None:
+    if observed.lag_before is None:
         return NOTHING
-    if seen.lag is None:
-        return Because(Detail.AWAITS_LOOK, {"before": seen.lag_before})
-    if seen.lag <= seen.lag_before + seen.arrival_rate * LOOK_S:
+    if observed.lag is None:
+        return Because(Detail.AWAITS_LOOK, {"before": observed.lag_before})
+    if observed.lag <= observed.lag_before + observed.arrival_rate * LOOK_S:
         return NOTHING
-    return Because(Detail.AWAITS_LAG, {"lag": seen.lag, "before": seen.lag_before})
+    return Because(Detail.AWAITS_LAG, {"lag": observed.lag, "before": observed.lag_before})

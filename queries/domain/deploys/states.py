@@ -31,7 +31,7 @@ ENDED = frozenset(
 FREEING = frozenset({DeployState.SUCCEEDED, DeployState.ROLLED_BACK})
 
 
-class Stage(Described):
+class DeployStage(Described):
     """What a deploy is doing; the values are part of the names of its fail-points."""
 
     PREFLIGHT = "preflight", "Preflight of the new definitions"
@@ -48,9 +48,14 @@ class Stage(Described):
 
 
 #: Stages of one wave, in order.
-OF_A_WAVE = (Stage.SNAPSHOT, Stage.WRITE, Stage.RESTART, Stage.JUDGE)
+OF_A_WAVE = (DeployStage.SNAPSHOT, DeployStage.WRITE, DeployStage.RESTART, DeployStage.JUDGE)
 #: Stages of the rollback, in order.
-BACK = (Stage.TRY_BACK, Stage.WRITE_BACK, Stage.RESTART_BACK, Stage.JUDGE_BACK)
+ROLLBACK_STAGES = (
+    DeployStage.TRY_BACK,
+    DeployStage.WRITE_BACK,
+    DeployStage.RESTART_BACK,
+    DeployStage.JUDGE_BACK,
+)
 
 
 class ChangeState(StrEnum):

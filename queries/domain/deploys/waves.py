@@ -25,7 +25,7 @@ NO_ORDER: Mapping[str, Collection[str]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Unit:
+class RestartGroup:
     """A group that can only restart together."""
 
     kind: ChangeKind
@@ -44,7 +44,7 @@ class Unit:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class UnchangedQuery:
     """An unchanged query that restarts with its application's driver."""
 
     name: str
@@ -53,8 +53,8 @@ class Beside:
 
 
 def divide(
-    units: Iterable[Unit], waves: Waves, before: Mapping[str, Collection[str]] = NO_ORDER
-) -> list[tuple[Unit, ...]]:
+    units: Iterable[RestartGroup], waves: Waves, before: Mapping[str, Collection[str]] = NO_ORDER
+) -> list[tuple[RestartGroup, ...]]:
     """Return the waves in order: the canary, then each unit after those that precede it.
 
     `before` maps a unit's `key` to the keys of the units that must be in earlier waves. Of the
@@ -63,16 +63,21 @@ def divide(
     """
     left = sorted(units, key=lambda unit: (unit.kind != ChangeKind.APPLICATION, unit.name))
     canary = [unit for unit in left if unit.names & set(waves.canary)]
-    _insist_known(waves.canary, left)
+    _require_restarted(waves.canary, left)
     rest = [unit for unit in left if unit not in canary]
-    found = [tuple(canary)] if canary else []
-    place = {unit.key: at for at, unit in enumerate(rest)}
-    waits = {key: {one for one in before.get(key, ()) if one in place} for key in place}
+    divided = [tuple(canary)] if canary else []
+    positions = {unit.key: at for at, unit in enumerate(rest)}
+    waits = {
+        key: {key_before for key_before in before.get(key, ()) if key_before in positions}
+        for key in positions
+    }
     later: dict[str, list[str]] = defaultdict(list)
     for key, earlier in waits.items():
-        for one in earlier:
-            later[one].append(key)
-    ready = [at for key, at in place.items() if not waits[key]]  # a heap of places: it is sorted
+        for key_before in earlier:
+            later[key_before].append(key)
+    ready = [
+        at for key, at in positions.items() if not waits[key]
+    ]  # a heap of places: it is sorted
     queued, done = set(ready), 0
     while done < len(rest):
         if not ready:  # a circle, which `before` should not contain
@@ -81,27 +86,27 @@ def divide(
         wave = [rest[heappop(ready)]]
         while ready and len(wave) < waves.size and rest[ready[0]].kind is wave[0].kind:
             wave.append(rest[heappop(ready)])
-        found.append(tuple(wave))
+        divided.append(tuple(wave))
         done += len(wave)
         for key in (key for unit in wave for key in later[unit.key]):
             waits[key] -= {unit.key for unit in wave}
-            if not waits[key] and place[key] not in queued:
-                queued.add(place[key])
-                heappush(ready, place[key])
-    return found
+            if not waits[key] and positions[key] not in queued:
+                queued.add(positions[key])
+                heappush(ready, positions[key])
+    return divided
 
 
-def _insist_known(names: Iterable[str], units: Sequence[Unit]) -> None:
-    known = frozenset[str]().union(*(unit.names for unit in units))
+def _require_restarted(names: Iterable[str], units: Sequence[RestartGroup]) -> None:
+    restarted = frozenset[str]().union(*(unit.names for unit in units))
     problems = [
         Problem(
             "waves.canary",
             name[:200],
             "is not restarted by this deploy.",
-            f"Restarted by this deploy: {', '.join(sorted(known)[:20]) or 'none'}.",
+            f"Restarted by this deploy: {', '.join(sorted(restarted)[:20]) or 'none'}.",
         )
         for name in names
-        if name not in known
+        if name not in restarted
     ]
     if problems:
         raise Invalid(problems)
@@ -113,7 +118,7 @@ def imports_differ(before: Mapping[str, Any], after: Mapping[str, Any]) -> bool:
 
 
 def tried_beside(
-    beside: Iterable[Beside],
+    beside: Iterable[UnchangedQuery],
     *,
     new_imports: Collection[str],
     tried: Collection[str],
@@ -128,14 +133,15 @@ def tried_beside(
     show that the packages can be installed.
     """
     beside = list(beside)
-    found = {one.name for one in beside if one.application in new_sparks}
+    queries = {query.name for query in beside if query.application in new_sparks}
     ordered = sorted(
-        (one for one in beside if one.application in new_imports), key=lambda one: one.name
+        (query for query in beside if query.application in new_imports),
+        key=lambda query: query.name,
     )
-    found |= {one.name for one in ordered if one.is_python}
-    shown = {*tried, *(one.application for one in ordered if one.is_python)}
-    for one in ordered:
-        if one.application not in shown:
-            found.add(one.name)
-            shown.add(one.application)
-    return frozenset(found)
+    queries |= {query.name for query in ordered if query.is_python}
+    shown = {*tried, *(query.application for query in ordered if query.is_python)}
+    for query in ordered:
+        if query.application not in shown:
+            queries.add(query.name)
+            shown.add(query.application)
+    return frozenset(queries)

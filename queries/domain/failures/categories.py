@@ -52,7 +52,7 @@ class Remedy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class FailureAdvice:
     """What a failure means and what to do about it; `way_out` has placeholders from `subjects`."""
 
     category: Category
@@ -73,8 +73,8 @@ RETRIES = (
 )
 
 #: The advice for each category when no rule is more specific. Actions are placeholders: `subjects`.
-GENERAL: dict[Category, Advice] = {
-    category: Advice(category, meaning, way_out)
+GENERAL: dict[Category, FailureAdvice] = {
+    category: FailureAdvice(category, meaning, way_out)
     for category, (meaning, way_out) in {
         Category.CONNECTION: (
             "A service that the query uses did not respond, or refused the connection.",
@@ -191,11 +191,11 @@ GENERAL: dict[Category, Advice] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class FailureRule:
     """Advice for failures that match `pattern` (a regular expression)."""
 
     pattern: str
-    advice: Advice
+    advice: FailureAdvice
     text: str = ""  # pattern searched for anywhere in the failure's text; "": any text
 
 
@@ -207,8 +207,10 @@ def rule(
     *,
     text: str = "",
     policy: Policy | None = None,
-) -> Rule:
+) -> FailureRule:
     """Return a rule; where it has no text or policy, it uses its category's."""
     general = GENERAL[category]
-    advice = Advice(category, meaning or general.meaning, way_out or general.way_out, policy=policy)
-    return Rule(pattern, advice, text)
+    advice = FailureAdvice(
+        category, meaning or general.meaning, way_out or general.way_out, policy=policy
+    )
+    return FailureRule(pattern, advice, text)

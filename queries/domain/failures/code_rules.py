@@ -1,6 +1,6 @@
 """Rules for code: missing packages and modules, and code that a driver refuses to start."""
 
-from queries.domain.failures.categories import Advice, Category, Rule, rule
+from queries.domain.failures.categories import Category, FailureAdvice, FailureRule, rule
 
 #: The type of a missing module that was added to the code after the driver started.
 MODULE_ADDED_LATER = "ModuleAddedLater"
@@ -26,7 +26,7 @@ CONNECT_CONDITIONS = frozenset(
 #: Modules that only Spark Connect's client imports.
 CONNECT_MODULES = frozenset({"grpc", "grpc_status", "zstandard", "google.rpc", "googleapis"})
 #: Its queries run in another process, where our driver cannot see them.
-CONNECT = Advice(
+CONNECT = FailureAdvice(
     Category.CONFIGURATION,
     "The code uses Spark Connect (SparkSession.builder.remote, SPARK_REMOTE), which Headgate "
     "does not support: the query would run in the Connect server's process, where Headgate "
@@ -36,11 +36,11 @@ CONNECT = Advice(
 )
 
 
-def package_missing(package: str) -> Advice:
+def package_missing(package: str) -> FailureAdvice:
     """Return the advice for a package that Spark needs; "" if only the root cause names it."""
     named = package or "the package that the root cause names"
     how = f" (`pip install {package}`)" if package else ""
-    return Advice(
+    return FailureAdvice(
         Category.CONFIGURATION,
         f"Spark needs the Python package {package} for this query, but the package is not "
         "installed."
@@ -51,9 +51,9 @@ def package_missing(package: str) -> Advice:
     )
 
 
-def module_missing(module: str) -> Advice:
+def module_missing(module: str) -> FailureAdvice:
     """Return the advice for a module that users' code imports but Python cannot find."""
-    return Advice(
+    return FailureAdvice(
         Category.USER_CODE,
         f"The code imports {module}, which is neither in the code folders nor in an installed "
         "package.",
@@ -62,7 +62,7 @@ def module_missing(module: str) -> Advice:
 
 
 #: Matched against the type, for anything that our own driver refuses to start (`queries.runtime`).
-TYPE_RULES: tuple[Rule, ...] = (
+TYPE_RULES: tuple[FailureRule, ...] = (
     rule(
         r"NotAWriter|StartsItself|QueryOnly|CallsNeedBatches",
         Category.CONFIGURATION,

@@ -9,7 +9,14 @@ import re
 from dataclasses import dataclass, replace
 
 from queries.domain.failures import driver_exits, error_text, kafka_rules, store_rules
-from queries.domain.failures.categories import AGAIN, GENERAL, Advice, Category, Remedy, Rule
+from queries.domain.failures.categories import (
+    AGAIN,
+    GENERAL,
+    Category,
+    FailureAdvice,
+    FailureRule,
+    Remedy,
+)
 from queries.domain.failures.code_rules import (
     CONNECT,
     CONNECT_CONDITIONS,
@@ -21,7 +28,7 @@ from queries.domain.failures.code_rules import (
     package_missing,
 )
 from queries.domain.failures.rules import CONDITION_RULES, MESSAGE_RULES
-from queries.domain.failures.subjects import Subject, fitted
+from queries.domain.failures.subjects import FailureSubject, fitted
 from queries.domain.states import Policy
 
 
@@ -112,7 +119,7 @@ def classify(
     message: str,
     refused: str = "",
     in_batch: bool = True,
-    subject: Subject = Subject.SQL,
+    subject: FailureSubject = FailureSubject.SQL,
 ) -> Classified:
     """Return how a run's failure is classified, with a remedy that the API accepts for the subject.
 
@@ -143,8 +150,12 @@ def classify(
     advice = store_rules.detailed(kafka_rules.detailed(advice, text), text)
     if title.startswith(_PY4J):  # it says what Python called, and not what went wrong
         title = error_text.first_sentence(advice.meaning).removesuffix(".")
-    found = _classified(advice, title=title, subject=subject)
-    return found if in_batch else replace(found, way_out=found.way_out.replace(AGAIN, ""))
+    classified = _classified(advice, title=title, subject=subject)
+    return (
+        classified
+        if in_batch
+        else replace(classified, way_out=classified.way_out.replace(AGAIN, ""))
+    )
 
 
 def classify_exit(
@@ -183,11 +194,11 @@ def _title(name: str, type_name: str, text: str) -> str:
     return " ".join(part for part in (title, error_text.suggestion(text)) if part)
 
 
-def _of_driver(advice: Advice, title: str) -> Classified:
-    return _classified(advice, title=title, subject=Subject.APPLICATION)
+def _of_driver(advice: FailureAdvice, title: str) -> Classified:
+    return _classified(advice, title=title, subject=FailureSubject.APPLICATION)
 
 
-def _classified(advice: Advice, *, title: str, subject: Subject) -> Classified:
+def _classified(advice: FailureAdvice, *, title: str, subject: FailureSubject) -> Classified:
     return Classified(
         category=advice.category,
         policy=advice.policy or advice.category.policy,
@@ -199,10 +210,10 @@ def _classified(advice: Advice, *, title: str, subject: Subject) -> Classified:
     )
 
 
-def _refusal(refused: str) -> Advice:
+def _refusal(refused: str) -> FailureAdvice:
     category = _REFUSED.get(refused, Category.LOCK)
     if category is Category.OWNERSHIP:
-        return Advice(
+        return FailureAdvice(
             category,
             "The checkpoint's owner file names another Headgate installation.",
             "{takeover}",
@@ -210,12 +221,12 @@ def _refusal(refused: str) -> Advice:
     return GENERAL[category]
 
 
-def _of_our_own(type_name: str) -> Advice | None:
+def _of_our_own(type_name: str) -> FailureAdvice | None:
     short = error_text.short_type(type_name)
     return next((rule.advice for rule in TYPE_RULES if re.fullmatch(rule.pattern, short)), None)
 
 
-def _of_package(name: str, error_class: str, type_name: str, text: str) -> Advice | None:
+def _of_package(name: str, error_class: str, type_name: str, text: str) -> FailureAdvice | None:
     """Return advice if a package that Spark needs, or that users' code imports, is missing."""
     names = {name, error_class, *error_text.conditions(text)}
     if names & CONNECT_CONDITIONS or (names & PACKAGE_CONDITIONS and _CONNECT_TEXT.search(text)):
@@ -232,19 +243,23 @@ def _of_package(name: str, error_class: str, type_name: str, text: str) -> Advic
     return package_missing(SPARK_PACKAGES[top]) if top in SPARK_PACKAGES else module_missing(module)
 
 
-def _of_user_code(name: str, error_class: str, type_name: str, text: str) -> Advice | None:
+def _of_user_code(name: str, error_class: str, type_name: str, text: str) -> FailureAdvice | None:
     """Classify user code by its error: an unreachable service is retried, a bug is not."""
     names = (name, error_class, *error_text.conditions(text))
-    if not any(_USER_CODE.fullmatch(each) for each in names):
+    if not any(_USER_CODE.fullmatch(condition) for condition in names):
         return None
     if store := _matching(store_rules.MESSAGES, type_name, text):
         return store
     if _is_connection(type_name, text):
         return GENERAL[Category.CONNECTION]
-    inner = [each for each in names if each not in error_text.WRAPPERS]
-    found = next((advice for each in inner if (advice := _advice_for(each, text))), None)
-    if found and (found.category.policy is Policy.RETRY or not _USER_CODE.fullmatch(name)):
-        return found
+    inner = [condition for condition in names if condition not in error_text.WRAPPERS]
+    inner_advice = next(
+        (advice for condition in inner if (advice := _advice_for(condition, text))), None
+    )
+    if inner_advice and (
+        inner_advice.category.policy is Policy.RETRY or not _USER_CODE.fullmatch(name)
+    ):
+        return inner_advice
     return GENERAL[Category.USER_CODE]
 
 
@@ -256,14 +271,14 @@ def _is_connection(type_name: str, text: str) -> bool:
     )
 
 
-def _advice_for(name: str, text: str) -> Advice | None:
+def _advice_for(name: str, text: str) -> FailureAdvice | None:
     for rule in CONDITION_RULES:
         if re.match(rule.pattern, name) and re.search(rule.text, text):
             return rule.advice
     return None
 
 
-def _of_condition(name: str, type_name: str, text: str) -> Advice | None:
+def _of_condition(name: str, type_name: str, text: str) -> FailureAdvice | None:
     if not name or name in error_text.WRAPPERS:
         return None
     advice = _advice_for(name, text)
@@ -277,27 +292,27 @@ def _of_condition(name: str, type_name: str, text: str) -> Advice | None:
     return advice
 
 
-def _of_message(text: str, type_name: str) -> Advice | None:
+def _of_message(text: str, type_name: str) -> FailureAdvice | None:
     return _matching(MESSAGE_RULES, type_name, text)
 
 
-def _matching(rules: tuple[Rule, ...], type_name: str, text: str) -> Advice | None:
+def _matching(rules: tuple[FailureRule, ...], type_name: str, text: str) -> FailureAdvice | None:
     """Return the advice of the first of the rules that matches a failure's type or texts."""
     whole = f"{type_name}: {text}"
-    found = (rule.advice for rule in rules if re.search(rule.pattern, whole, re.IGNORECASE))
-    return next(found, None)
+    matches = (rule.advice for rule in rules if re.search(rule.pattern, whole, re.IGNORECASE))
+    return next(matches, None)
 
 
-def _of_wrapper(name: str, text: str) -> Advice | None:
+def _of_wrapper(name: str, text: str) -> FailureAdvice | None:
     return _advice_for(name, text) if name in error_text.WRAPPERS else None
 
 
-def _of_sqlstate(text: str) -> Advice | None:
+def _of_sqlstate(text: str) -> FailureAdvice | None:
     category = _SQLSTATES.get(error_text.sqlstate(text)[:2])
     return GENERAL[category] if category else None
 
 
-def _of_type(type_name: str, text: str) -> Advice | None:
+def _of_type(type_name: str, text: str) -> FailureAdvice | None:
     if _is_connection(type_name, text):
         return GENERAL[Category.CONNECTION]
     short = error_text.short_type(type_name)

@@ -1,6 +1,6 @@
 """What the end of a driver's processes means: who killed them, and what to do about it."""
 
-from queries.domain.failures.categories import GENERAL, Advice, Category
+from queries.domain.failures.categories import GENERAL, Category, FailureAdvice
 from queries.domain.protocol import CUT_OFF, Killer
 
 _FROM_CHECKPOINT = "The driver is restarted from the checkpoint."
@@ -58,10 +58,10 @@ def words(code: str) -> str:
     return f"killed by {code}" if code.startswith("SIG") else f"exited with {code or 'no code'}"
 
 
-def advice(python: str, jvm: str, killed: str) -> Advice:
+def advice(python: str, jvm: str, killed: str) -> FailureAdvice:
     """Return what a driver's end means and the remedy; `killed` is a `Killer`, "" if unknown."""
     meaning, way_out = _KILLED.get(killed) or _unknown_killer(python, jvm)
-    return Advice(Category.PROCESS, meaning, way_out)
+    return FailureAdvice(Category.PROCESS, meaning, way_out)
 
 
 def _unknown_killer(python: str, jvm: str) -> tuple[str, str]:

@@ -32,7 +32,7 @@ _JAVA_FRAME = re.compile(r"^[ \t]*at ((?:[\w$]+\.)+[\w$<>]+)\(", re.MULTILINE)
 _SQL_CONTEXT = re.compile(r"^== SQL.*==[ \t]*\n(.*)\n([ \t]*)(\^+)", re.MULTILINE)
 #: The position of an error in a query's text, 1-based; a parse error has "pos", which is 0-based
 #: (Spark's `SQLQueryContext.summary`, `ParseException`). "== SQL of VIEW" refers to another text.
-_SQL_PLACE = re.compile(
+_SQL_POSITION = re.compile(
     r"^(?!== SQL of ).*?\(line (\d{1,6}), (pos|position) (\d{1,6})\)", re.MULTILINE
 )
 _MISSING_MODULE = re.compile(r"No module named '([\w.]{1,200})'")
@@ -96,10 +96,10 @@ def without_plan(text: str) -> str:
 
 def conditions(*texts: str) -> list[str]:
     """Return Spark's conditions in order of appearance, without repeats, wrappers last."""
-    found: list[str] = []
+    names: list[str] = []
     for text in texts:
-        found += _CONDITION.findall(text)
-    return sorted(dict.fromkeys(found), key=lambda name: name in WRAPPERS)
+        names += _CONDITION.findall(text)
+    return sorted(dict.fromkeys(names), key=lambda name: name in WRAPPERS)
 
 
 def condition(error_class: str, root_cause: str, message: str) -> str:
@@ -115,19 +115,19 @@ def condition(error_class: str, root_cause: str, message: str) -> str:
     return telling([*conditions(root_cause, message), error_class])
 
 
-def sql_place(*texts: str) -> tuple[int, int] | None:
+def sql_position(*texts: str) -> tuple[int, int] | None:
     """Return the 1-based line and column of a SQL error in the texts; None if there is none."""
     for text in texts:
-        if found := _SQL_PLACE.search(without_plan(text)):
-            line, word, column = found.groups()
+        if match := _SQL_POSITION.search(without_plan(text)):
+            line, word, column = match.groups()
             return int(line), int(column) + (word == "pos")
     return None
 
 
 def telling(names: list[str]) -> str:
     """Return the first condition that is not a wrapper, else the first other than STREAM_FAILED."""
-    said = sorted(names, key=lambda name: name in WRAPPERS)
-    return next((name for name in said if name not in ("", "STREAM_FAILED")), "")
+    ordered = sorted(names, key=lambda name: name in WRAPPERS)
+    return next((name for name in ordered if name not in ("", "STREAM_FAILED")), "")
 
 
 def sqlstate(*texts: str) -> str:
@@ -182,10 +182,10 @@ def suggestion(text: str) -> str:
 
     "Did you mean one of the following? [`dep_delay`, `delay`]." -> "Did you mean `dep_delay`, …?"
     """
-    found = re.search(
+    match = re.search(
         r"Did you mean one of the following\? \[([^\]\n]{1,1000})\]", text[:LINE_LIMIT]
     )
-    names = found[1].split(", ")[:SUGGESTIONS] if found else []
+    names = match[1].split(", ")[:SUGGESTIONS] if match else []
     return f"Did you mean {', '.join(names)}?" if names else ""
 
 
@@ -234,8 +234,8 @@ def missing_module(type_name: str, text: str) -> str:
     """Return the module that an import could not find ("prices.rules"), "" for other errors."""
     if short_type(type_name) != "ModuleNotFoundError":
         return ""
-    found = _MISSING_MODULE.search(text)
-    return found[1] if found else ""
+    match = _MISSING_MODULE.search(text)
+    return match[1] if match else ""
 
 
 def fingerprint(*, error_class: str, type_name: str, root_cause: str, message: str) -> str:
@@ -247,9 +247,9 @@ def fingerprint(*, error_class: str, type_name: str, root_cause: str, message: s
     root_cause = bounded(root_cause)
     message = without_plan(bounded(message))
     frame = top_frame(message) or top_frame(root_cause)
-    place = frame or normalised(innermost_line(root_cause or message))
+    position = frame or normalised(innermost_line(root_cause or message))
     name = condition(error_class, root_cause, message)
-    parts = (name, short_type(type_name), place)
+    parts = (name, short_type(type_name), position)
     return hashlib.sha256("\x1f".join(parts).encode()).hexdigest()[:32]
 
 

@@ -7,10 +7,17 @@ throws one type for eighteen conditions, of which seven are about loss.
 import re
 from dataclasses import replace
 
-from queries.domain.failures.categories import AGAIN, Advice, Category, Remedy, Rule, rule
+from queries.domain.failures.categories import (
+    AGAIN,
+    Category,
+    FailureAdvice,
+    FailureRule,
+    Remedy,
+    rule,
+)
 
 #: One record, or a batch that the producer cannot split into small enough parts.
-TOO_LARGE = Advice(
+TOO_LARGE = FailureAdvice(
     Category.DATA,
     "A record in the batch, or a group of records that the producer sends together, is larger "
     "than the Kafka producer or the sink's topic accepts.",
@@ -21,7 +28,7 @@ TOO_LARGE = Advice(
     "options share the producer and wait for it; give each sink its own kafka.client.id.",
 )
 #: The source no longer matches the checkpoint's offsets: there is nothing to skip.
-RECREATED = Advice(
+RECREATED = FailureAdvice(
     Category.SOURCE_LOST,
     "A topic was deleted and recreated, or partitions of it were deleted: the offsets in the "
     "checkpoint belong to the old topic, and no records of the new one were read.",
@@ -29,7 +36,7 @@ RECREATED = Advice(
     Remedy.TO_EARLIEST,
 )
 #: startingOffsets or startingOffsetsByTimestamp does not match the topics.
-PARTITIONS = Advice(
+PARTITIONS = FailureAdvice(
     Category.CONFIGURATION,
     "Starting offsets per partition must list every partition of the topics and no others. "
     "Nothing was read, so nothing is lost.",
@@ -37,15 +44,15 @@ PARTITIONS = Advice(
     "startingOffsetsByTimestamp, or use earliest or latest; then {start}.",
 )
 
-CONDITIONS: tuple[Rule, ...] = (
-    Rule(
+CONDITIONS: tuple[FailureRule, ...] = (
+    FailureRule(
         r"HEADGATE_TOPIC_RECREATED|KAFKA_DATA_LOSS\.(PARTITIONS_DELETED"
         r"|INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS)",
         RECREATED,
     ),
     rule(r"KAFKA_DATA_LOSS", Category.SOURCE_LOST),
-    Rule(r"HEADGATE_KAFKA_BATCH_TOO_LARGE", TOO_LARGE),
-    Rule(r"KAFKA_(START|TIMESTAMP)_OFFSET_DOES_NOT_MATCH_ASSIGNED", PARTITIONS),
+    FailureRule(r"HEADGATE_KAFKA_BATCH_TOO_LARGE", TOO_LARGE),
+    FailureRule(r"KAFKA_(START|TIMESTAMP)_OFFSET_DOES_NOT_MATCH_ASSIGNED", PARTITIONS),
     rule(
         r"MISMATCHED_TOPIC_PARTITIONS_BETWEEN_START_OFFSET_AND_END_OFFSET"
         r"|(UN)?RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET",
@@ -90,7 +97,7 @@ CONDITIONS: tuple[Rule, ...] = (
     ),
 )
 
-MESSAGES: tuple[Rule, ...] = (
+MESSAGES: tuple[FailureRule, ...] = (
     rule(
         r"SaslAuthenticationException|SslAuthenticationException|SSLHandshakeException"
         r"|Could not find a 'KafkaClient' entry in the JAAS",
@@ -108,16 +115,16 @@ MESSAGES: tuple[Rule, ...] = (
         "source's topics and on groups that begin with groupIdPrefix; WRITE on the sink's "
         "topic); then {start}.",
     ),
-    Rule(
+    FailureRule(
         r"RecordTooLargeException|RecordBatchTooLargeException|MESSAGE_TOO_LARGE"
         r"|larger than the max message size the server will accept",
         TOO_LARGE,
     ),
-    Rule(
+    FailureRule(
         r"Partitions .{1,400} have been deleted|Cannot find initial offsets for partitions",
         RECREATED,
     ),
-    Rule(r"you must specify all TopicPartitions", PARTITIONS),
+    FailureRule(r"you must specify all TopicPartitions", PARTITIONS),
     rule(
         r"some data may have been lost|OffsetOutOfRange"
         r"|Cannot fetch records? in (interval|offset)",
@@ -138,19 +145,19 @@ MESSAGES: tuple[Rule, ...] = (
 )
 
 
-def detailed(advice: Advice, text: str) -> Advice:
+def detailed(advice: FailureAdvice, text: str) -> FailureAdvice:
     """Return the advice with the partitions and offsets that Spark reports in the text."""
     if advice is PARTITIONS:
         return _with_partitions(advice, text)
     if advice.category is not Category.SOURCE_LOST:
         return advice
-    moved = re.findall(r"offset was changed from (\d{1,19}) to (\d{1,19})", text)
-    if any(int(after) < int(before) for before, after in moved):
+    resets = re.findall(r"offset was changed from (\d{1,19}) to (\d{1,19})", text)
+    if any(int(after) < int(before) for before, after in resets):
         return RECREATED  # no gap before the remaining records, so nothing to skip
-    gone = re.search(r"offset \[(\d+), (\d+)\) for topic partition (\S+?-\d+)", text)
-    if not gone:
+    match = re.search(r"offset \[(\d+), (\d+)\) for topic partition (\S+?-\d+)", text)
+    if not match:
         return advice
-    first, last, partition = gone.groups()
+    first, last, partition = match.groups()
     # The range is what was to be read: only its beginning is missing.
     most = int(last) - int(first)
     detail = (
@@ -160,15 +167,18 @@ def detailed(advice: Advice, text: str) -> Advice:
     return replace(advice, meaning=advice.meaning + detail)
 
 
-def _with_partitions(advice: Advice, text: str) -> Advice:
+def _with_partitions(advice: FailureAdvice, text: str) -> FailureAdvice:
     """List the missing and the extra partitions; at most ten of each."""
-    found = re.search(r"Specified: \w*\(([^()]{0,4000})\)\s+Assigned: \w*\(([^()]{0,4000})\)", text)
-    if not found:
+    match = re.search(r"Specified: \w*\(([^()]{0,4000})\)\s+Assigned: \w*\(([^()]{0,4000})\)", text)
+    if not match:
         return advice
-    named, there = (set(re.findall(r"[\w.-]+-\d+", part)) for part in found.groups())
-    said = [
+    specified, assigned = (set(re.findall(r"[\w.-]+-\d+", part)) for part in match.groups())
+    sentences = [
         f" {words} {', '.join(sorted(names)[:10])}."
-        for words, names in (("Missing:", there - named), ("Not in the topics:", named - there))
+        for words, names in (
+            ("Missing:", assigned - specified),
+            ("Not in the topics:", specified - assigned),
+        )
         if names
     ]
-    return replace(advice, meaning=advice.meaning + "".join(said))
+    return replace(advice, meaning=advice.meaning + "".join(sentences))

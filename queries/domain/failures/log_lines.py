@@ -56,8 +56,8 @@ def lines_of(data: bytes, start: int, *, whole: bool = False) -> Iterator[LogLin
     """
     at, level = start, None
     for number, raw in enumerate(data.split(b"\n")):
-        if found := _ENTRY.match(raw):
-            level = _LEVELS[found[1]]
+        if entry := _ENTRY.match(raw):
+            level = _LEVELS[entry[1]]
         if (number or whole) and (raw or at + 1 < start + len(data)):
             text = raw[:_READ].decode("utf-8", errors="replace").replace("\0", "\ufffd")
             yield LogLine(at, level, text.rstrip("\r"))
@@ -81,7 +81,7 @@ def select(
     are masked, but masks at least one line.
     """
     wanted = words.casefold()
-    kept: list[LogLine] = []
+    selected: list[LogLine] = []
     masked = 0
     after: int | None = None  # the last line that was masked
     for line in reversed(lines):
@@ -90,12 +90,12 @@ def select(
         if wanted and wanted not in line.text.casefold():
             continue
         masked += len(line.text)
-        if len(kept) == most or (after is not None and masked > most_masked):
-            return kept[::-1], after
+        if len(selected) == most or (after is not None and masked > most_masked):
+            return selected[::-1], after
         after = line.at
         shown = mask(line.text)
         if wanted and wanted not in shown.casefold():
             continue
         shown = f"{shown[:LINE_LIMIT]}…" if len(shown) > LINE_LIMIT else shown
-        kept.append(LogLine(line.at, line.level, shown))
-    return kept[::-1], None
+        selected.append(LogLine(line.at, line.level, shown))
+    return selected[::-1], None

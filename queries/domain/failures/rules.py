@@ -6,14 +6,14 @@ wins, so narrower rules come first. Remedies contain the placeholders from `subj
 """
 
 from queries.domain.failures import kafka_rules, state_rules, store_rules, table_rules
-from queries.domain.failures.categories import AGAIN, Category, Rule, rule
+from queries.domain.failures.categories import AGAIN, Category, FailureRule, rule
 from queries.domain.failures.code_rules import CONNECT
 
 #: Matched against Spark's condition, from its start.
-CONDITION_RULES: tuple[Rule, ...] = (
+CONDITION_RULES: tuple[FailureRule, ...] = (
     *kafka_rules.CONDITIONS,
     *table_rules.CONDITIONS,
-    Rule(
+    FailureRule(
         r"CONNECT_|SPARK_CONNECT_|UNSUPPORTED_CONNECT_FEATURE"
         r"|INVALID_PARAMETER_VALUE\.STREAMING_LISTENER_COMMAND_MISSING",
         CONNECT,
@@ -129,7 +129,7 @@ CONDITION_RULES: tuple[Rule, ...] = (
 )
 
 #: Searched in the whole text, ignoring case, for failures without a condition.
-MESSAGE_RULES: tuple[Rule, ...] = (
+MESSAGE_RULES: tuple[FailureRule, ...] = (
     *kafka_rules.MESSAGES,
     *table_rules.MESSAGES,
     *state_rules.MESSAGES,

@@ -1,8 +1,8 @@
 """Rules for a checkpoint's contents: its logs, and the state of operators."""
 
-from queries.domain.failures.categories import Advice, Category, Remedy, Rule, rule
+from queries.domain.failures.categories import Category, FailureAdvice, FailureRule, Remedy, rule
 
-ASYNC_PROGRESS_GAP = Advice(
+ASYNC_PROGRESS_GAP = FailureAdvice(
     Category.INCOMPATIBLE,
     "The offset log has a gap: async progress tracking left it, or an entry was removed.",
     "If async progress tracking was just switched off, {async_off}. Otherwise start from a backup "
@@ -11,7 +11,7 @@ ASYNC_PROGRESS_GAP = Advice(
 )
 _CONCURRENT = r"CONCURRENT_STREAM_LOG_UPDATE|CONCURRENT_QUERY|_LEGACY_ERROR_TEMP_2207"
 #: Spark 4.3 writes the commit before it checks, so each restart continues with the next batch.
-PART_OF_BATCH = Advice(
+PART_OF_BATCH = FailureAdvice(
     Category.USER_CODE,
     "The foreachBatch function did not read the whole batch, so the state of the rows it "
     "skipped was not saved: limit(), show(), take() and first() read only part of it, and so "
@@ -49,8 +49,8 @@ _SNAPSHOT = (
     "Check both settings, and {restart}. If that fails, rewind to an earlier batch, or {renew}."
 )
 
-CONDITIONS: tuple[Rule, ...] = (
-    Rule(r"STATE_STORE_COMMIT_VALIDATION_FAILED", PART_OF_BATCH),
+CONDITIONS: tuple[FailureRule, ...] = (
+    FailureRule(r"STATE_STORE_COMMIT_VALIDATION_FAILED", PART_OF_BATCH),
     rule(
         r"STREAMING_UNFINISHED_REPARTITION_DETECTED",
         Category.DAMAGED,
@@ -201,7 +201,7 @@ CONDITIONS: tuple[Rule, ...] = (
     ),
 )
 
-MESSAGES: tuple[Rule, ...] = (
+MESSAGES: tuple[FailureRule, ...] = (
     rule(
         r"Mismatch in unique ID on table file",
         Category.CORRUPTION,
@@ -217,7 +217,7 @@ MESSAGES: tuple[Rule, ...] = (
         "Rewind to the last committed batch: the entry belongs to a batch that never "
         "committed and will be planned again.",
     ),
-    Rule(r"batch -?\d+ (doesn't exist|not found in offset log)", ASYNC_PROGRESS_GAP),
+    FailureRule(r"batch -?\d+ (doesn't exist|not found in offset log)", ASYNC_PROGRESS_GAP),
     rule(
         r"There are \[\d+\] sources in the checkpoint",
         Category.INCOMPATIBLE,

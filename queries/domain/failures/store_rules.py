@@ -11,18 +11,18 @@ corrected outside Headgate, so these failures are retried for as long as they la
 import re
 from dataclasses import replace
 
-from queries.domain.failures.categories import RETRIES, Advice, Category, Rule, rule
+from queries.domain.failures.categories import RETRIES, Category, FailureAdvice, FailureRule, rule
 from queries.domain.states import Policy
 
 #: The account may not use the key with which the store encrypts.
-KMS_DENIED = Advice(
+KMS_DENIED = FailureAdvice(
     Category.CREDENTIALS,
     "The store encrypts with a KMS key that the account is not allowed to use. Its access to the "
     "bucket is not the reason.",
     f"{RETRIES} Have the account allowed to use the key, in its policy and in the key's: "
     "kms:GenerateDataKey to write, kms:Decrypt to read.",
 )
-KMS_UNUSABLE = Advice(
+KMS_UNUSABLE = FailureAdvice(
     Category.CONFIGURATION,
     "The KMS key with which the store encrypts is disabled, scheduled for deletion or does not "
     "exist.",
@@ -33,14 +33,16 @@ KMS_UNUSABLE = Advice(
 _KEY = re.compile(r"arn:[\w-]{1,20}:kms:[\w-]{0,40}:\d{0,20}:(?:key|alias)/[\w/-]{1,300}")
 
 
-def _limited(pattern: str, meaning: str, way_out: str) -> Rule:
+def _limited(pattern: str, meaning: str, way_out: str) -> FailureRule:
     """Return a rule for a mistake in a configuration that may be corrected outside Headgate."""
     return rule(pattern, Category.CONFIGURATION, meaning, way_out, policy=Policy.LIMITED)
 
 
-_S3: tuple[Rule, ...] = (
-    Rule(r"KMS\.\w*AccessDenied|not authorized to perform: kms:|\bkms:\w+ on resource", KMS_DENIED),
-    Rule(r"KMS\.\w*(Disabled|NotFound|InvalidState|InvalidKeyUsage)Exception", KMS_UNUSABLE),
+_S3: tuple[FailureRule, ...] = (
+    FailureRule(
+        r"KMS\.\w*AccessDenied|not authorized to perform: kms:|\bkms:\w+ on resource", KMS_DENIED
+    ),
+    FailureRule(r"KMS\.\w*(Disabled|NotFound|InvalidState|InvalidKeyUsage)Exception", KMS_UNUSABLE),
     _limited(
         r"AWSRedirectException|PermanentRedirect|AuthorizationHeaderMalformed"
         r"|IllegalLocationConstraintException|\(Service: S3, Status Code: 301",
@@ -107,7 +109,7 @@ _S3: tuple[Rule, ...] = (
     ),
 )
 
-_AZURE_AND_GOOGLE: tuple[Rule, ...] = (
+_AZURE_AND_GOOGLE: tuple[FailureRule, ...] = (
     rule(
         r"ServerBusy|over the account limit|server is currently unable to receive requests",
         Category.CAPACITY,
@@ -155,7 +157,7 @@ _AZURE_AND_GOOGLE: tuple[Rule, ...] = (
     ),
 )
 
-_MISSING: tuple[Rule, ...] = (
+_MISSING: tuple[FailureRule, ...] = (
     _limited(
         r"UnknownStoreException|NoSuchBucket|specified bucket does not exist|FilesystemNotFound"
         r"|specified (filesystem|container) does not exist|ContainerNotFound",
@@ -178,7 +180,7 @@ _MISSING: tuple[Rule, ...] = (
     ),
 )
 
-_KERBEROS: tuple[Rule, ...] = (
+_KERBEROS: tuple[FailureRule, ...] = (
     rule(
         r"RequestTimeTooSkewed|Clock skew too great|KRB_AP_ERR_SKEW|Request date header too old"
         r"|in a reasonable timeframe|difference between the request time and",
@@ -233,7 +235,7 @@ _KERBEROS: tuple[Rule, ...] = (
     ),
 )
 
-_HADOOP: tuple[Rule, ...] = (
+_HADOOP: tuple[FailureRule, ...] = (
     rule(
         r"StandbyException|not supported in state standby",
         Category.CONNECTION,
@@ -287,10 +289,10 @@ _HADOOP: tuple[Rule, ...] = (
     ),
 )
 
-MESSAGES: tuple[Rule, ...] = (*_KERBEROS, *_S3, *_MISSING, *_AZURE_AND_GOOGLE, *_HADOOP)
+MESSAGES: tuple[FailureRule, ...] = (*_KERBEROS, *_S3, *_MISSING, *_AZURE_AND_GOOGLE, *_HADOOP)
 
 
-def detailed(advice: Advice, text: str) -> Advice:
+def detailed(advice: FailureAdvice, text: str) -> FailureAdvice:
     """Return the advice with the KMS key that the store names in the text."""
     key = _KEY.search(text) if advice in (KMS_DENIED, KMS_UNUSABLE) else None
     return replace(advice, meaning=f"{advice.meaning} The key: {key[0]}.") if key else advice

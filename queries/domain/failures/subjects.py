@@ -8,7 +8,7 @@ query, but a script controls its own queries. So remedies refer to actions by pl
 from enum import StrEnum
 
 
-class Subject(StrEnum):
+class FailureSubject(StrEnum):
     """What failed, as far as the remedy depends on it."""
 
     SQL = "sql"  # a SQL query over named sources
@@ -17,11 +17,11 @@ class Subject(StrEnum):
     APPLICATION = "application"  # a driver, or the script it runs
 
 
-def subject_of(kind: str, *, discovered: bool) -> Subject:
+def subject_of(kind: str, *, discovered: bool) -> FailureSubject:
     """Return the subject of a query's failure, from its revision's `kind` and its discovery."""
     if discovered:
-        return Subject.SCRIPT
-    return Subject.FUNCTION if kind == "python" else Subject.SQL
+        return FailureSubject.SCRIPT
+    return FailureSubject.FUNCTION if kind == "python" else FailureSubject.SQL
 
 
 _NEW_LOCATION = "set another checkpointLocation in the script, then restart the application"
@@ -96,9 +96,9 @@ _QUERY = {
         "confirm the takeover."
     ),
 }
-_WORDS: dict[Subject, dict[str, str]] = {
-    Subject.SQL: _QUERY,
-    Subject.FUNCTION: {
+_WORDS: dict[FailureSubject, dict[str, str]] = {
+    FailureSubject.SQL: _QUERY,
+    FailureSubject.FUNCTION: {
         **_QUERY,
         "edit": "Change the definition or its function",
         "code": "the function",
@@ -123,12 +123,12 @@ _WORDS: dict[Subject, dict[str, str]] = {
             "have committed, remove both"
         ),
     },
-    Subject.SCRIPT: _SCRIPT,
-    Subject.APPLICATION: {**_SCRIPT, "edit": "Change the application or its script"},
+    FailureSubject.SCRIPT: _SCRIPT,
+    FailureSubject.APPLICATION: {**_SCRIPT, "edit": "Change the application or its script"},
 }
 
 
-def fitted(way_out: str, subject: Subject) -> str:
+def fitted(way_out: str, subject: FailureSubject) -> str:
     """Return a remedy worded for the subject; each sentence begins with a capital letter."""
     text = way_out.format_map(_WORDS[subject])
     return text[:1].upper() + text[1:]

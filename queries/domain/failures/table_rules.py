@@ -5,10 +5,10 @@ failures recorded with them. Iceberg's failures, and some of Delta's, have a mes
 condition.
 """
 
-from queries.domain.failures.categories import Advice, Category, Remedy, Rule, rule
+from queries.domain.failures.categories import Category, FailureAdvice, FailureRule, Remedy, rule
 
 #: The table no longer has the version or snapshot that the checkpoint points to.
-EXPIRED = Advice(
+EXPIRED = FailureAdvice(
     Category.SOURCE_LOST,
     "The table no longer has the version or snapshot that the checkpoint points to: that version "
     "or snapshot expired or was removed before the query read the next one.",
@@ -18,7 +18,7 @@ EXPIRED = Advice(
     Remedy.TO_EARLIEST,
 )
 #: The log exists, but data files that it names do not.
-VACUUMED = Advice(
+VACUUMED = FailureAdvice(
     Category.SOURCE_LOST,
     "A data file of the source table no longer exists: it was vacuumed or removed before the "
     "query read it.",
@@ -26,14 +26,14 @@ VACUUMED = Advice(
     "files longer than the query can be down.",
     Remedy.TO_EARLIEST,
 )
-ANOTHER = Advice(
+ANOTHER = FailureAdvice(
     Category.SOURCE_LOST,
     "The table was deleted and created again, or its path now leads to another table. The "
     "checkpoint belongs to the former table.",
     "{from_start}",
     Remedy.TO_EARLIEST,
 )
-RENAMED = Advice(
+RENAMED = FailureAdvice(
     Category.CONFIGURATION,
     "A column of the source table was renamed, dropped or retyped. Delta does not read past such a "
     "change.",
@@ -48,7 +48,7 @@ CHANGED_ROWS = (
     "rows."
 )
 #: The sink's table has other columns than the query.
-COLUMNS = Advice(
+COLUMNS = FailureAdvice(
     Category.CONFIGURATION,
     "The columns of the query do not match those of the sink's table.",
     "Change the SQL to return the table's columns and types, or let the sink add new columns with "
@@ -56,14 +56,14 @@ COLUMNS = Advice(
     "as well); then {start}.",
 )
 #: The table does not exist yet: its writer may start later than its reader.
-NOT_YET = Advice(
+NOT_YET = FailureAdvice(
     Category.CONNECTION,
     "The source's table does not exist at the moment.",
     "The query retries. Let its writer create the table, or correct the source's path or "
     "table name.",
 )
 
-CONDITIONS: tuple[Rule, ...] = (
+CONDITIONS: tuple[FailureRule, ...] = (
     rule(
         r"DELTA_STREAMING_SCHEMA_MISMATCH_ON_RESTART",
         Category.EVOLVED,
@@ -78,7 +78,7 @@ CONDITIONS: tuple[Rule, ...] = (
         r"|DELTA_SCHEMA_CHANGED(_WITH_VERSION|_WITH_STARTING_OPTIONS)?$",
         Category.EVOLVED,
     ),
-    Rule(
+    FailureRule(
         r"DELTA_STREAMING_CANNOT_CONTINUE_PROCESSING|DELTA_STREAMING_INCOMPATIBLE_SCHEMA_CHANGE"
         r"|DELTA_STREAMING_CHECK_COLUMN_MAPPING",
         RENAMED,
@@ -99,12 +99,12 @@ CONDITIONS: tuple[Rule, ...] = (
         "skipChangeCommits option to true, then {start}. To read the changed table instead: "
         "{from_start}",
     ),
-    Rule(
+    FailureRule(
         r"DELTA_LOG_FILE_NOT_FOUND|DELTA_VERSIONS_NOT_CONTIGUOUS|DELTA_TRUNCATED_TRANSACTION_LOG"
         r"|DELTA_MISSING_FILES_UNEXPECTED_VERSION",
         EXPIRED,
     ),
-    Rule(r"DELTA_(CHANGE_DATA_)?FILE_NOT_FOUND", VACUUMED),
+    FailureRule(r"DELTA_(CHANGE_DATA_)?FILE_NOT_FOUND", VACUUMED),
     rule(
         r"FAILED_READ_FILE\.FILE_NOT_EXIST",
         Category.DATA,
@@ -120,7 +120,7 @@ CONDITIONS: tuple[Rule, ...] = (
         "Delta does not accept the value of an option.",
         "Correct the option named in the root cause, then {start}.",
     ),
-    Rule(r"DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE", ANOTHER),
+    FailureRule(r"DIFFERENT_DELTA_TABLE_READ_BY_STREAMING_SOURCE", ANOTHER),
     rule(
         r"DELTA_(VERSION_NOT_FOUND|TIMESTAMP_(GREATER|EARLIER)_THAN_)",
         Category.CONFIGURATION,
@@ -134,8 +134,8 @@ CONDITIONS: tuple[Rule, ...] = (
         "Remove the source's readChangeFeed option, or set startingVersion to a version after the "
         "one that set the table's property delta.enableChangeDataFeed. Then {start}.",
     ),
-    Rule(r"DELTA_SCHEMA_NOT_SET", NOT_YET),
-    Rule(r"TABLE_OR_VIEW_NOT_FOUND", NOT_YET, text=r"(?m)^(source|table) '\w+' \(iceberg\)"),
+    FailureRule(r"DELTA_SCHEMA_NOT_SET", NOT_YET),
+    FailureRule(r"TABLE_OR_VIEW_NOT_FOUND", NOT_YET, text=r"(?m)^(source|table) '\w+' \(iceberg\)"),
     rule(
         r"DELTA_METADATA_MISMATCH",
         Category.CONFIGURATION,
@@ -143,7 +143,7 @@ CONDITIONS: tuple[Rule, ...] = (
         "Set the sink's partition columns to those of the table, then {start}.",
         text=r"Partition columns do not match",
     ),
-    Rule(
+    FailureRule(
         r"DELTA_METADATA_MISMATCH|DELTA_FAILED_TO_MERGE_FIELDS|DELTA_SCHEMA_CHANGE_SINCE_ANALYSIS",
         COLUMNS,
     ),
@@ -171,14 +171,14 @@ CONDITIONS: tuple[Rule, ...] = (
     ),
 )
 
-MESSAGES: tuple[Rule, ...] = (
-    Rule(
+MESSAGES: tuple[FailureRule, ...] = (
+    FailureRule(
         r"Cannot load current offset at snapshot|snapshot \S{1,40} was expired or removed"
         r"|Cannot find (a )?snapshot (after|with id|older than)"
         r"|Could not find any delta files for version",
         EXPIRED,
     ),
-    Rule(r"iceberg\.exceptions\.NotFoundException: File does not exist", VACUUMED),
+    FailureRule(r"iceberg\.exceptions\.NotFoundException: File does not exist", VACUUMED),
     rule(
         r"Cannot process (delete|overwrite|\w{1,20}) snapshot",
         Category.CONFIGURATION,
@@ -187,7 +187,7 @@ MESSAGES: tuple[Rule, ...] = (
         "(streaming-skip-delete-snapshots or streaming-skip-overwrite-snapshots) to true, then "
         "{start}. A stream of an Iceberg table cannot read such changes.",
     ),
-    Rule(
+    FailureRule(
         r"Cannot write incompatible dataset to table with schema"
         r"|Field \S{1,200} not found in source schema",
         COLUMNS,

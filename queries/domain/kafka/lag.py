@@ -27,7 +27,7 @@ SKEW_RULE = (
 )
 
 
-class Unit(StrEnum):
+class OffsetUnit(StrEnum):
     """The unit in which offsets are counted."""
 
     RECORDS = "records"  # each offset is a record, as far as known
@@ -66,7 +66,7 @@ class Behind:
     arrival_rate: float | None
     processing_rate: float | None
     catch_up_s: float | None  # None: never at these rates, or unknown
-    unit: Unit = Unit.OFFSETS
+    unit: OffsetUnit = OffsetUnit.OFFSETS
     waiting: int = 0  # how many of `records` are waiting for an open transaction
 
 
@@ -80,12 +80,12 @@ def behind(look: PartitionLook, *, now: datetime) -> Behind:
         seconds = max(0.0, (now - look.record_at).total_seconds())
     return Behind(
         records=records,
-        gone=0 if is_new(look) else gone(look.committed, look.earliest),
+        gone=0 if is_new(look) else deleted_unread(look.committed, look.earliest),
         seconds=seconds,
         arrival_rate=look.arrival_rate,
         processing_rate=look.processing_rate,
         catch_up_s=catch_up_s(records, look.arrival_rate, look.processing_rate),
-        unit=Unit.RECORDS if look.plain else Unit.OFFSETS,
+        unit=OffsetUnit.RECORDS if look.plain else OffsetUnit.OFFSETS,
         waiting=waiting(look),
     )
 
@@ -119,11 +119,11 @@ def is_new(look: PartitionLook) -> bool:
     """
     if look.replaced:
         return True
-    told = look.committed is not None and look.latest is not None and look.earliest is not None
-    return told and look.latest < look.committed  # type: ignore[operator]
+    measured = look.committed is not None and look.latest is not None and look.earliest is not None
+    return measured and look.latest < look.committed  # type: ignore[operator]
 
 
-def gone(committed: int | None, earliest: int | None) -> int:
+def deleted_unread(committed: int | None, earliest: int | None) -> int:
     """Return how many offsets were deleted before they were read; 0 if unknown."""
     if committed is None or earliest is None:
         return 0
@@ -147,9 +147,9 @@ def total(parts: Sequence[Behind]) -> Behind:
         arrival_rate=arrival,
         processing_rate=processing,
         catch_up_s=catch_up_s(summed, arrival, processing),
-        unit=Unit.RECORDS
-        if parts and all(part.unit is Unit.RECORDS for part in parts)
-        else Unit.OFFSETS,
+        unit=OffsetUnit.RECORDS
+        if parts and all(part.unit is OffsetUnit.RECORDS for part in parts)
+        else OffsetUnit.OFFSETS,
         waiting=sum(part.waiting for part in parts),
     )
 
@@ -204,13 +204,13 @@ def _unread_since(look: PartitionLook, before: PartitionLook | None) -> datetime
 
 def skewed(parts: Mapping[int, Behind]) -> int | None:
     """Return the partition of a topic that is skewed according to `SKEW_RULE`, or None."""
-    known = {number: part.records for number, part in parts.items() if part.records is not None}
-    if len(known) < 2:
+    sizes = {number: part.records for number, part in parts.items() if part.records is not None}
+    if len(sizes) < 2:
         return None
-    worst = max(sorted(known), key=lambda number: known[number])
-    others = [records for number, records in known.items() if number != worst]
+    worst = max(sorted(sizes), key=lambda number: sizes[number])
+    others = [records for number, records in sizes.items() if number != worst]
     mean = sum(others) / len(others)
-    if known[worst] < SKEW_FLOOR or known[worst] < SKEW_TIMES * mean:
+    if sizes[worst] < SKEW_FLOOR or sizes[worst] < SKEW_TIMES * mean:
         return None
     return worst
 
@@ -222,15 +222,15 @@ def kafka_offsets(value: Any) -> dict[str, dict[int, int]]:
     """
     if not isinstance(value, dict) or not value:
         return {}
-    found: dict[str, dict[int, int]] = {}
+    offsets: dict[str, dict[int, int]] = {}
     for topic, partitions in value.items():
         if not isinstance(partitions, dict):
             return {}
         try:
-            found[str(topic)] = {int(number): int(at) for number, at in partitions.items()}
+            offsets[str(topic)] = {int(number): int(at) for number, at in partitions.items()}
         except (TypeError, ValueError):
             return {}
-    return found
+    return offsets
 
 
 def merged(offsets: Iterable[Mapping[str, Mapping[int, int]]]) -> dict[str, dict[int, int]]:
@@ -248,13 +248,13 @@ def further(
 def _by_partition(
     choose: Callable[[int, int], int], offsets: Iterable[Mapping[str, Mapping[int, int]]]
 ) -> dict[str, dict[int, int]]:
-    found: dict[str, dict[int, int]] = {}
-    for one in offsets:
-        for topic, partitions in one.items():
-            known = found.setdefault(topic, {})
+    by_topic: dict[str, dict[int, int]] = {}
+    for source_offsets in offsets:
+        for topic, partitions in source_offsets.items():
+            chosen = by_topic.setdefault(topic, {})
             for number, at in partitions.items():
-                known[number] = choose(at, known.get(number, at))
-    return found
+                chosen[number] = choose(at, chosen.get(number, at))
+    return by_topic
 
 
 def _rate(before: float | None, was: int | None, now: int | None, seconds: float) -> float | None:
@@ -264,5 +264,5 @@ def _rate(before: float | None, was: int | None, now: int | None, seconds: float
 
 
 def _summed(rates: Iterable[float | None]) -> float | None:
-    known = [rate for rate in rates if rate is not None]
-    return sum(known) if known else None
+    measured = [rate for rate in rates if rate is not None]
+    return sum(measured) if measured else None

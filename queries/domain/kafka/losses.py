@@ -13,13 +13,13 @@ from typing import Any
 
 from headgate_ground.tolerant.values import count
 from queries.domain.failures.error_text import bounded
-from queries.domain.kafka.lag import PartitionLook, gone, is_new, kafka_offsets
+from queries.domain.kafka.lag import PartitionLook, deleted_unread, is_new, kafka_offsets
 
 Offsets = Mapping[str, Mapping[int, int]]
 
 
 @dataclass(frozen=True, slots=True, order=True)
-class Gap:
+class OffsetGap:
     """Offsets [first, until) of one partition that can no longer be read."""
 
     topic: str
@@ -34,25 +34,25 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedOffsets:
     """What one batch skipped silently in a source."""
 
     topic: str
-    gaps: tuple[Gap, ...]  # empty if the offsets are unknown
+    gaps: tuple[OffsetGap, ...]  # empty if the offsets are unknown
     records: int  # number of records not read
 
 
-def gaps_of(looks: Iterable[PartitionLook]) -> list[Gap]:
+def gaps_of(looks: Iterable[PartitionLook]) -> list[OffsetGap]:
     """Return the offsets that were deleted before they were read, by topic and partition.
 
     Topics that were replaced are left out, because their offsets cannot be compared.
     """
     return sorted(
-        Gap(look.topic, look.partition, look.committed, look.earliest)
+        OffsetGap(look.topic, look.partition, look.committed, look.earliest)
         for look in looks
         if look.committed is not None
         and look.earliest is not None
-        and gone(look.committed, look.earliest)
+        and deleted_unread(look.committed, look.earliest)
         and not is_new(look)
     )
 
@@ -69,37 +69,37 @@ _FETCH = re.compile(
 )
 
 
-def named_in(text: str) -> list[Gap]:
+def named_in(text: str) -> list[OffsetGap]:
     """Return the offsets that Spark's message reports as lost, by topic and partition.
 
     An offset that could not be fetched and has no end is a gap of one offset.
     """
-    found: dict[tuple[str, int], Gap] = {}
+    gaps: dict[tuple[str, int], OffsetGap] = {}
 
     def note(topic: str, partition: str, first: int, until: int) -> None:
-        known = found.get((topic, int(partition)))
-        if known is not None:
-            first, until = min(first, known.first), max(until, known.until)
+        former = gaps.get((topic, int(partition)))
+        if former is not None:
+            first, until = min(first, former.first), max(until, former.until)
         if until > first:
-            found[topic, int(partition)] = Gap(topic, int(partition), first, until)
+            gaps[topic, int(partition)] = OffsetGap(topic, int(partition), first, until)
 
     text = bounded(text)
-    for one in _FETCH.finditer(text):
-        note(one[2], one[3], int(one[1]), int(one[1]) + 1)
-    for one in _CHANGED.finditer(text):
-        note(one[1], one[2], int(one[3]), int(one[4]))
-    for one in _RANGE.finditer(text):
-        note(one[3], one[4], int(one[1]), int(one[2]))
-    return sorted(found.values())
+    for match in _FETCH.finditer(text):
+        note(match[2], match[3], int(match[1]), int(match[1]) + 1)
+    for match in _CHANGED.finditer(text):
+        note(match[1], match[2], int(match[3]), int(match[4]))
+    for match in _RANGE.finditer(text):
+        note(match[3], match[4], int(match[1]), int(match[2]))
+    return sorted(gaps.values())
 
 
-def touch(gaps: Iterable[Gap], read: Sequence[Gap]) -> bool:
+def touch(gaps: Iterable[OffsetGap], read: Sequence[OffsetGap]) -> bool:
     """Return whether gaps overlap what a failed batch was reading; True if that is unknown."""
     return not read or any(
-        (gap.topic, gap.partition) == (one.topic, one.partition)
-        and max(gap.first, one.first) < min(gap.until, one.until)
+        (gap.topic, gap.partition) == (range_read.topic, range_read.partition)
+        and max(gap.first, range_read.first) < min(gap.until, range_read.until)
         for gap in gaps
-        for one in read
+        for range_read in read
     )
 
 
@@ -147,19 +147,19 @@ def skipped(
     missing: int,
     *,
     earliest: Offsets,
-    known: Mapping[tuple[str, int], Sequence[tuple[int, int]]],
-) -> list[Skipped]:
+    ledger: Mapping[tuple[str, int], Sequence[tuple[int, int]]],
+) -> list[SkippedOffsets]:
     """Return what a batch that is `missing` rows short skipped because it had been deleted.
 
     This applies only to topics in which each offset is a record. `earliest` are the broker's first
-    offsets after the batch; `known` are the ranges [first, until) already in the ledger. At most
+    offsets after the batch; `ledger` are the ranges [first, until) already in the ledger. At most
     `missing` records count as lost: records deleted after they were read do not.
     """
-    rest = missing - _covered(start, end, known)
+    rest = missing - _covered(start, end, ledger)
     left = [
         piece
         for gap in _below(start, end, earliest)
-        for piece in without(gap, known.get((gap.topic, gap.partition), ()))
+        for piece in without(gap, ledger.get((gap.topic, gap.partition), ()))
     ]
     possible = sum(piece.offsets for piece in left)
     if rest <= 0 or not possible:
@@ -170,20 +170,20 @@ def skipped(
         return _exact(_first(left, rest))
     # Records were deleted while it was reading: their number is certain, their offsets are not.
     topics = ", ".join(dict.fromkeys(piece.topic for piece in left))
-    return [Skipped(topics, (), rest)]
+    return [SkippedOffsets(topics, (), rest)]
 
 
-def without(gap: Gap, known: Iterable[tuple[int, int]]) -> list[Gap]:
+def without(gap: OffsetGap, ranges: Iterable[tuple[int, int]]) -> list[OffsetGap]:
     """Return the parts of a gap that no known range [first, until) covers."""
     parts = [(gap.first, gap.until)]
-    for first, until in known:
+    for first, until in ranges:
         parts = [
             piece
             for low, high in parts
             for piece in ((low, min(high, first)), (max(low, until), high))
             if piece[0] < piece[1]
         ]
-    return [Gap(gap.topic, gap.partition, low, high) for low, high in sorted(set(parts))]
+    return [OffsetGap(gap.topic, gap.partition, low, high) for low, high in sorted(set(parts))]
 
 
 def late_rows(progress: Mapping[str, Any]) -> dict[str, int]:
@@ -191,56 +191,58 @@ def late_rows(progress: Mapping[str, Any]) -> dict[str, int]:
 
     Spark numbers operators from 0; the number distinguishes operators with the same name.
     """
-    found = {}
-    for place, operator in enumerate(progress.get("stateOperators") or ()):
+    dropped = {}
+    for index, operator in enumerate(progress.get("stateOperators") or ()):
         if not isinstance(operator, Mapping):
             continue
         rows = count(operator.get("numRowsDroppedByWatermark"))
         if rows:
-            found[f"{operator.get('operatorName') or 'operator'} {place}"] = rows
-    return found
+            dropped[f"{operator.get('operatorName') or 'operator'} {index}"] = rows
+    return dropped
 
 
-def _below(start: Offsets, end: Offsets, earliest: Offsets) -> list[Gap]:
+def _below(start: Offsets, end: Offsets, earliest: Offsets) -> list[OffsetGap]:
     """Return the offsets of a batch that are below the broker's first ones."""
-    found = []
+    gaps = []
     for topic, partitions in end.items():
         for partition, until in partitions.items():
             first = start.get(topic, {}).get(partition, 0)
-            kept = min(earliest.get(topic, {}).get(partition, 0), until)
-            if kept > first:
-                found.append(Gap(topic, partition, first, kept))
-    return sorted(found)
+            earliest_offset = min(earliest.get(topic, {}).get(partition, 0), until)
+            if earliest_offset > first:
+                gaps.append(OffsetGap(topic, partition, first, earliest_offset))
+    return sorted(gaps)
 
 
 def _covered(
-    start: Offsets, end: Offsets, known: Mapping[tuple[str, int], Sequence[tuple[int, int]]]
+    start: Offsets, end: Offsets, ledger: Mapping[tuple[str, int], Sequence[tuple[int, int]]]
 ) -> int:
     """Return how many offsets of a batch are already in the ledger."""
     count = 0
-    for (topic, partition), ranges in known.items():
+    for (topic, partition), ranges in ledger.items():
         first = start.get(topic, {}).get(partition, 0)
         until = end.get(topic, {}).get(partition, 0)
-        whole = Gap(topic, partition, first, max(first, until))
+        whole = OffsetGap(topic, partition, first, max(first, until))
         count += whole.offsets - sum(piece.offsets for piece in without(whole, ranges))
     return count
 
 
-def _first(pieces: Sequence[Gap], count: int) -> list[Gap]:
+def _first(pieces: Sequence[OffsetGap], count: int) -> list[OffsetGap]:
     """Return the first `count` of these offsets: a log is deleted from its beginning."""
-    found = []
+    pieces_lost = []
     for piece in pieces:
-        taken = min(count, piece.offsets)
-        if taken:
-            found.append(Gap(piece.topic, piece.partition, piece.first, piece.first + taken))
-        count -= taken
-    return found
+        size = min(count, piece.offsets)
+        if size:
+            pieces_lost.append(
+                OffsetGap(piece.topic, piece.partition, piece.first, piece.first + size)
+            )
+        count -= size
+    return pieces_lost
 
 
-def _exact(gaps: Sequence[Gap]) -> list[Skipped]:
+def _exact(gaps: Sequence[OffsetGap]) -> list[SkippedOffsets]:
     topics = dict.fromkeys(gap.topic for gap in gaps)
     return [
-        Skipped(topic, own, sum(gap.offsets for gap in own))
+        SkippedOffsets(topic, own, sum(gap.offsets for gap in own))
         for topic in topics
         for own in (tuple(gap for gap in gaps if gap.topic == topic),)
     ]

@@ -12,7 +12,7 @@ from headgate_ground.tolerant.values import count, whole
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class OffsetRange:
     """What was read from one partition: offsets from `start` up to, but not including, `end`."""
 
     source: str  # its place in the log ("0", "1"…), or its name
@@ -49,26 +49,26 @@ def is_file(offset: Any) -> bool:
     return isinstance(offset, Mapping) and set(offset) == {"logOffset"}
 
 
-def ranges(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[Range]:
+def ranges(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[OffsetRange]:
     """Return what Kafka sources read between two batches' offsets, in partition order."""
-    found = []
+    offset_ranges = []
     for source, end in after.items():
         if not is_kafka(end):
             continue
         start = before.get(source)
-        known: Mapping[str, Any] = (start if is_kafka(start) else None) or {}
+        start_offsets: Mapping[str, Any] = (start if is_kafka(start) else None) or {}
         for topic in sorted(end):
-            earlier = known.get(topic) or {}
-            found += [
-                Range(source, topic, int(partition), earlier.get(partition), at)
+            earlier = start_offsets.get(topic) or {}
+            offset_ranges += [
+                OffsetRange(source, topic, int(partition), earlier.get(partition), at)
                 for partition, at in sorted(end[topic].items(), key=lambda pair: int(pair[0]))
             ]
-    return found
+    return offset_ranges
 
 
-def records(found: Iterable[Range]) -> int | None:
+def records(offset_ranges: Iterable[OffsetRange]) -> int | None:
     """Return the total offsets in all ranges; None if there are none, or one is unknown."""
-    counts = [each.records for each in found]
+    counts = [offset_range.records for offset_range in offset_ranges]
     if not counts or None in counts:
         return None
     return sum(count for count in counts if count is not None)

@@ -60,7 +60,7 @@ def coverage_problem(field: str, value: str, *, topics: set[str], assign: str) -
     """
     try:
         named: set[Partition] = {
-            (topic, number) for topic, one in places(value).items() for number in one
+            (topic, number) for topic, partitions in places(value).items() for number in partitions
         }
         wanted = assigned(assign) if assign else set()
     except NotPlaces:
@@ -79,7 +79,9 @@ def partitions_problem(field: str, value: str, *, read: set[tuple[str, int]]) ->
     None if the text lists no partitions, or is rejected elsewhere.
     """
     try:
-        named = {(topic, number) for topic, one in places(value).items() for number in one}
+        named = {
+            (topic, number) for topic, partitions in places(value).items() for number in partitions
+        }
     except NotPlaces:
         return None
     return _difference(field, value, set(named), set(read))
@@ -105,39 +107,39 @@ def _difference(
 
 def places(text: str) -> Places:
     """Return topic → partition → number; raise `NotPlaces` for anything else."""
-    found: Places = {}
+    by_topic: Places = {}
     for topic, partitions in _object(text).items():
         if not isinstance(partitions, dict) or not partitions:
             raise NotPlaces(f"has no partitions for {topic[:100]}.")
-        found[topic] = {}
+        by_topic[topic] = {}
         for partition, number in partitions.items():
-            if (place := whole(partition)) is None:
+            if (partition_number := whole(partition)) is None:
                 raise NotPlaces(f'names the partition "{partition[:40]}", which is not a number.')
             if isinstance(number, bool) or not isinstance(number, int):
                 raise NotPlaces(f"does not give a whole number for {topic[:100]} {partition}.")
-            found[topic][place] = number
-    return found
+            by_topic[topic][partition_number] = number
+    return by_topic
 
 
 def assigned(text: str) -> set[Partition]:
     """Return the (topic, partition) pairs of `assign`; raise `NotPlaces` if it is not valid."""
-    found: set[Partition] = set()
+    pairs: set[Partition] = set()
     for topic, partitions in _object(text).items():
         if not isinstance(partitions, list) or not partitions:
             raise NotPlaces(f"does not list partitions for {topic[:100]}.")
         for partition in partitions:
             if isinstance(partition, bool) or not isinstance(partition, int) or partition < 0:
                 raise NotPlaces(f"lists a partition of {topic[:100]} that is not a number.")
-            found.add((topic, partition))
-    return found
+            pairs.add((topic, partition))
+    return pairs
 
 
 def _problem(field: str, value: str, least: int, way_out: str) -> Problem | None:
     try:
-        found = places(value)
+        by_topic = places(value)
     except NotPlaces as error:
         return Problem(field, value[:200], str(error), way_out)
-    for topic, partitions in found.items():
+    for topic, partitions in by_topic.items():
         for partition, number in partitions.items():
             if number < least:
                 message = f"gives {number} for {topic[:100]} {partition}, which is too small."
@@ -147,12 +149,12 @@ def _problem(field: str, value: str, least: int, way_out: str) -> Problem | None
 
 def _object(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        by_topic = json.loads(text)
     except ValueError:
         raise NotPlaces("is not JSON.") from None
-    if not isinstance(found, dict) or not found:
+    if not isinstance(by_topic, dict) or not by_topic:
         raise NotPlaces("does not name a topic.")
-    return found
+    return by_topic
 
 
 def _words(partitions: set[Partition]) -> str:

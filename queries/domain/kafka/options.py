@@ -54,22 +54,22 @@ _REFUSED_BY_SINKS = {
 
 def source_option_problems(field: str, options: Mapping[str, str]) -> list[Problem]:
     """Return what is wrong with a source's options; `field` is the path of the options."""
-    given = _Given(field, options)
-    problems = given.twice + _servers(given) + _strategy(given)
-    for name, written, value in given.all():
+    parsed = _ParsedOptions(field, options)
+    problems = parsed.twice + _servers(parsed) + _strategy(parsed)
+    for name, written, value in parsed.all():
         problems += _named(
-            given, name, written, value, _SOURCE_CHECKS, CONSUMER, _REFUSED_BY_SOURCES
+            parsed, name, written, value, _SOURCE_CHECKS, CONSUMER, _REFUSED_BY_SOURCES
         )
-    return problems + _starts(given) + _limits(given) + _protocol(given)
+    return problems + _starts(parsed) + _limits(parsed) + _protocol(parsed)
 
 
 def sink_option_problems(field: str, options: Mapping[str, str]) -> list[Problem]:
     """Return what is wrong with a sink's options; `field` is the path of the options."""
-    given = _Given(field, options)
-    problems = given.twice + _servers(given)
-    for name, written, value in given.all():
-        problems += _named(given, name, written, value, _SINK_CHECKS, PRODUCER, _REFUSED_BY_SINKS)
-    return problems + _protocol(given)
+    parsed = _ParsedOptions(field, options)
+    problems = parsed.twice + _servers(parsed)
+    for name, written, value in parsed.all():
+        problems += _named(parsed, name, written, value, _SINK_CHECKS, PRODUCER, _REFUSED_BY_SINKS)
+    return problems + _protocol(parsed)
 
 
 def group_problems(sources: Mapping[str, Mapping[str, str]]) -> list[Problem]:
@@ -78,11 +78,11 @@ def group_problems(sources: Mapping[str, Mapping[str, str]]) -> list[Problem]:
     `sources` maps the path of a source's options to the options. Kafka would split the partitions
     between the two sources, and each would read only some.
     """
-    seen: dict[str, str] = {}
+    first_fields: dict[str, str] = {}
     problems = []
     for field, options in sources.items():
-        group = _Given(field, options).value("kafka.group.id")
-        if group and (first := seen.setdefault(group, field)) != field:
+        group = _ParsedOptions(field, options).value("kafka.group.id")
+        if group and (first := first_fields.setdefault(group, field)) != field:
             message = (
                 f"is also the group of {first.removesuffix('.options')}: Kafka would split "
                 "the partitions between them."
@@ -94,37 +94,38 @@ def group_problems(sources: Mapping[str, Mapping[str, str]]) -> list[Problem]:
 
 def uncovered(field: str, options: Mapping[str, str], read: set[tuple[str, int]]) -> list[Problem]:
     """Return where a new query's starting partitions differ from those that it would read."""
-    given = _Given(field, options)
-    found = (
-        partitions_problem(f"{field}.{name}", given.value(name), read=read) for name in BY_PARTITION
+    parsed = _ParsedOptions(field, options)
+    problems = (
+        partitions_problem(f"{field}.{name}", parsed.value(name), read=read)
+        for name in BY_PARTITION
     )
-    return [problem for problem in found if problem is not None]
+    return [problem for problem in problems if problem is not None]
 
 
-class _Given:
+class _ParsedOptions:
     """Options by lower-case name, with the names as written."""
 
     def __init__(self, field: str, options: Mapping[str, str]) -> None:
         self.field = field
         self.twice: list[Problem] = []
-        self._found: dict[str, tuple[str, str]] = {}
+        self._by_name: dict[str, tuple[str, str]] = {}
         for written, value in options.items():
-            first = self._found.setdefault(written.lower(), (written, value))
+            first = self._by_name.setdefault(written.lower(), (written, value))
             if first[0] != written:
                 message = f"is set twice, also as {first[0]}."
                 self.twice.append(self.problem(written, value, message, "Keep one of them."))
 
     def all(self) -> list[tuple[str, str, str]]:
         """Return (lower-case name, name as written, value)."""
-        return [(name, written, value) for name, (written, value) in self._found.items()]
+        return [(name, written, value) for name, (written, value) in self._by_name.items()]
 
     def value(self, name: str) -> str:
         """Return an option's value, "" if it is not set."""
-        return self._found.get(name.lower(), ("", ""))[1]
+        return self._by_name.get(name.lower(), ("", ""))[1]
 
     def has(self, name: str) -> bool:
         """Return whether an option is set."""
-        return name.lower() in self._found
+        return name.lower() in self._by_name
 
     def problem(self, name: str, value: str, message: str, way_out: str) -> Problem:
         """Return a problem with an option; a secret's value is masked."""
@@ -133,7 +134,7 @@ class _Given:
 
 
 def _named(
-    given: _Given,
+    parsed: _ParsedOptions,
     name: str,
     written: str,
     value: str,
@@ -143,110 +144,112 @@ def _named(
 ) -> list[Problem]:
     """Return what is wrong with one option's name or value."""
     if name in refused:
-        return [given.problem(written, value, "is rejected by Spark.", refused[name])]
+        return [parsed.problem(written, value, "is rejected by Spark.", refused[name])]
     if name in checks:
         check = checks[name]
-        found = check(f"{given.field}.{written}", value) if check else None
-        return [found] if found else []
+        problem = check(f"{parsed.field}.{written}", value) if check else None
+        return [problem] if problem else []
     if name.startswith("kafka."):
-        return _unknown_to_kafka(given, name, written, value, client)
+        return _unknown_to_kafka(parsed, name, written, value, client)
     if name in client:
         way_out = f"Spark passes on only options with the kafka. prefix: write kafka.{name}."
-        return [given.problem(written, value, "is ignored by Spark.", way_out)]
+        return [parsed.problem(written, value, "is ignored by Spark.", way_out)]
     if name in _SOURCE_CHECKS:
         way_out = "It is a source option. Remove it."
-        return [given.problem(written, value, "is not an option of a Kafka sink.", way_out)]
+        return [parsed.problem(written, value, "is not an option of a Kafka sink.", way_out)]
     if name in ("checkpointlocation", "queryname", *_ELSEWHERE):
         return []  # reported by the general rules for options, or by the trigger's
     near = difflib.get_close_matches(name, sorted(checks), n=1, cutoff=CLOSE - 0.2)
     way_out = f"Did you mean {_SPELLED[near[0]]}?" if near else "Remove it."
     message = "is not a Kafka option known to Spark, which would ignore it."
-    return [given.problem(written, value, message, way_out)]
+    return [parsed.problem(written, value, message, way_out)]
 
 
 def _unknown_to_kafka(
-    given: _Given, name: str, written: str, value: str, client: frozenset[str]
+    parsed: _ParsedOptions, name: str, written: str, value: str, client: frozenset[str]
 ) -> list[Problem]:
-    known = name.removeprefix("kafka.")
-    near = difflib.get_close_matches(known, sorted(client), n=1, cutoff=CLOSE)
-    if known in client or not near:
+    option = name.removeprefix("kafka.")
+    near = difflib.get_close_matches(option, sorted(client), n=1, cutoff=CLOSE)
+    if option in client or not near:
         return []  # a plug-in may have its own option names
     message = "is not known to the Kafka client, which would ignore it."
-    return [given.problem(written, value, message, f"Did you mean kafka.{near[0]}?")]
+    return [parsed.problem(written, value, message, f"Did you mean kafka.{near[0]}?")]
 
 
-def _servers(given: _Given) -> list[Problem]:
-    value = given.value(SERVERS)
+def _servers(parsed: _ParsedOptions) -> list[Problem]:
+    value = parsed.value(SERVERS)
     way_out = 'Set it to "host:9092"; separate several with commas.'
     if not value:
-        return [given.problem(SERVERS, "", "is missing.", way_out)]
-    wrong = [one for one in value.split(",") if not _SERVER.fullmatch(one.strip())]
+        return [parsed.problem(SERVERS, "", "is missing.", way_out)]
+    wrong = [server for server in value.split(",") if not _SERVER.fullmatch(server.strip())]
     if not wrong:
         return []
-    return [given.problem(SERVERS, wrong[0], "is not a valid broker address.", way_out)]
+    return [parsed.problem(SERVERS, wrong[0], "is not a valid broker address.", way_out)]
 
 
-def _strategy(given: _Given) -> list[Problem]:
-    ways = [name for name in STRATEGIES if given.has(name)]
+def _strategy(parsed: _ParsedOptions) -> list[Problem]:
+    ways = [name for name in STRATEGIES if parsed.has(name)]
     if len(ways) == 1:
         return []
     message = "is set in several ways." if ways else "is missing."
     way_out = f"Set exactly one of {STRATEGIES[0]}, {STRATEGIES[1]} and {STRATEGIES[2]}."
-    return [given.problem("subscribe", ", ".join(ways), message, way_out)]
+    return [parsed.problem("subscribe", ", ".join(ways), message, way_out)]
 
 
-def _starts(given: _Given) -> list[Problem]:
+def _starts(parsed: _ParsedOptions) -> list[Problem]:
     """Report options that a stronger option overrides, and offsets for topics that are not read."""
-    ways = [name for name in STARTS if given.has(name)]
+    ways = [name for name in STARTS if parsed.has(name)]
     problems = [
-        given.problem(
-            name, given.value(name), f"has no effect together with {ways[0]}.", "Keep one of them."
+        parsed.problem(
+            name, parsed.value(name), f"has no effect together with {ways[0]}.", "Keep one of them."
         )
         for name in ways[1:]
     ]
-    topics = {one.strip() for one in given.value("subscribe").split(",") if one.strip()}
+    topics = {topic.strip() for topic in parsed.value("subscribe").split(",") if topic.strip()}
     for name in BY_PARTITION:
-        found = coverage_problem(
-            f"{given.field}.{name}",
-            given.value(name),
+        problem = coverage_problem(
+            f"{parsed.field}.{name}",
+            parsed.value(name),
             topics=topics,
-            assign=given.value("assign"),
+            assign=parsed.value("assign"),
         )
-        problems += [found] if found else []
+        problems += [problem] if problem else []
     strategy = "startingOffsetsByTimestampStrategy"
-    if given.has(strategy) and ways[:1] not in ([STARTS[0]], [STARTS[1]]):
+    if parsed.has(strategy) and ways[:1] not in ([STARTS[0]], [STARTS[1]]):
         way_out = f"Use it together with {STARTS[0]} or {STARTS[1]}."
-        problems.append(given.problem(strategy, given.value(strategy), "has no effect.", way_out))
+        problems.append(parsed.problem(strategy, parsed.value(strategy), "has no effect.", way_out))
     return problems
 
 
-def _limits(given: _Given) -> list[Problem]:
-    least, most = given.value("minOffsetsPerTrigger"), given.value("maxOffsetsPerTrigger")
+def _limits(parsed: _ParsedOptions) -> list[Problem]:
+    least, most = parsed.value("minOffsetsPerTrigger"), parsed.value("maxOffsetsPerTrigger")
     low, high = whole(least), whole(most)
     problems = []
     if low is not None and high is not None and low > high:
         message = f"is more than maxOffsetsPerTrigger ({most})."
         way_out = "Set it to that value or less."
-        problems.append(given.problem("minOffsetsPerTrigger", least, message, way_out))
-    if given.has("maxTriggerDelay") and not given.has("minOffsetsPerTrigger"):
+        problems.append(parsed.problem("minOffsetsPerTrigger", least, message, way_out))
+    if parsed.has("maxTriggerDelay") and not parsed.has("minOffsetsPerTrigger"):
         way_out = "Set minOffsetsPerTrigger too, or remove it."
-        delay = given.value("maxTriggerDelay")
-        problems.append(given.problem("maxTriggerDelay", delay, "has no effect.", way_out))
+        delay = parsed.value("maxTriggerDelay")
+        problems.append(parsed.problem("maxTriggerDelay", delay, "has no effect.", way_out))
     return problems
 
 
-def _protocol(given: _Given) -> list[Problem]:
+def _protocol(parsed: _ParsedOptions) -> list[Problem]:
     """Report a login or certificate that the chosen protocol does not use."""
-    protocol = given.value(PROTOCOL).upper() or _PROTOCOLS[0]
+    protocol = parsed.value(PROTOCOL).upper() or _PROTOCOLS[0]
     if protocol not in _PROTOCOLS:
         way_out = f"Use one of {', '.join(_PROTOCOLS)}."
         message = "is not a supported protocol."
-        return [given.problem(PROTOCOL, given.value(PROTOCOL), message, way_out)]
+        return [parsed.problem(PROTOCOL, parsed.value(PROTOCOL), message, way_out)]
     for prefix, way_out in (("sasl", "SASL_SSL (or SASL_PLAINTEXT)"), ("ssl", "SSL or SASL_SSL")):
-        said = [written for name, written, _ in given.all() if name.startswith(f"kafka.{prefix}.")]
-        if said and prefix.upper() not in protocol.split("_"):
-            message = f"is {protocol}, so {said[0]} has no effect."
-            return [given.problem(PROTOCOL, given.value(PROTOCOL), message, f"Use {way_out}.")]
+        unused = [
+            written for name, written, _ in parsed.all() if name.startswith(f"kafka.{prefix}.")
+        ]
+        if unused and prefix.upper() not in protocol.split("_"):
+            message = f"is {protocol}, so {unused[0]} has no effect."
+            return [parsed.problem(PROTOCOL, parsed.value(PROTOCOL), message, f"Use {way_out}.")]
     return []
 
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from queries.domain.counts import counted
-from queries.domain.kafka.lag import PartitionLook, gone, is_new, unread
+from queries.domain.kafka.lag import PartitionLook, deleted_unread, is_new, unread
 from queries.domain.kafka.topic_ids import names
 
 #: The most bytes that a record takes in a log in addition to key and value: a batch of its own (61
@@ -21,7 +21,7 @@ RECORD_OVERHEAD_BYTES = 70
 RUNNING_SHARE = 0.5
 
 
-class Cause(StrEnum):
+class RetentionLimit(StrEnum):
     """The topic limit that deletes a record."""
 
     AGE = "age"  # retention.ms
@@ -40,11 +40,11 @@ class Retention:
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class DeletionDeadline:
     """When the first unread record of a partition may be deleted, and why."""
 
     at: datetime
-    cause: Cause
+    cause: RetentionLimit
     used: float  # used share of its time, or of the partition's size: 0.0 to 1.0
 
 
@@ -69,16 +69,20 @@ def read_retention(config: dict[str, str]) -> Retention:
 
 def clock(
     look: PartitionLook, retention: Retention, *, record_bytes: float | None, now: datetime
-) -> Clock | None:
+) -> DeletionDeadline | None:
     """Return when the first unread record may be deleted; None if nothing is unread or deleted."""
     if not retention.deletes or not unread(look):
         return None
     clocks = [_by_age(look, retention, now), _by_size(look, retention, record_bytes, now)]
-    return min((one for one in clocks if one is not None), key=lambda one: one.at, default=None)
+    return min(
+        (deadline for deadline in clocks if deadline is not None),
+        key=lambda deadline: deadline.at,
+        default=None,
+    )
 
 
 def risk(
-    parts: Sequence[tuple[PartitionLook, Clock | None]],
+    parts: Sequence[tuple[PartitionLook, DeletionDeadline | None]],
     *,
     running: bool,
     may_have_read: bool,
@@ -100,22 +104,24 @@ def risk(
             f"{names(new)} deleted and recreated: the offsets in the checkpoint belong to the "
             "old topic. Reset the query to earliest to read the new topic from its beginning.",
         )
-    lost = [look for look, _ in parts if gone(look.committed, look.earliest)]
+    lost = [look for look, _ in parts if deleted_unread(look.committed, look.earliest)]
     if lost:
         return _lost(lost, now, certain=not may_have_read)
     due = [
-        (look, one)
-        for look, one in parts
-        if one is not None and one.at - now <= within and not (running and one.used < RUNNING_SHARE)
+        (look, deadline)
+        for look, deadline in parts
+        if deadline is not None
+        and deadline.at - now <= within
+        and not (running and deadline.used < RUNNING_SHARE)
     ]
     if not due:
         return None
-    look, first = min(due, key=lambda each: each[1].at)
+    look, first = min(due, key=lambda pair: pair[1].at)
     where = f"{look.topic}-{look.partition}"
     others = f" and {len(due) - 1} more" if len(due) > 1 else ""
     why = (
         "their age (retention.ms)"
-        if first.cause is Cause.AGE
+        if first.cause is RetentionLimit.AGE
         else "the partition's size (retention.bytes)"
     )
     unless = "unless the query gets faster" if running else "unless the query runs"
@@ -141,7 +147,7 @@ def span(length: timedelta) -> str:
 
 
 def _lost(lost: Sequence[PartitionLook], now: datetime, *, certain: bool) -> Risk:
-    count = sum(gone(look.committed, look.earliest) for look in lost)
+    count = sum(deleted_unread(look.committed, look.earliest) for look in lost)
     where = ", ".join(f"{look.topic}-{look.partition}" for look in lost[:3])
     more = f" and {len(lost) - 3} more" if len(lost) > 3 else ""
     were, they, them = ("was", "it", "it") if count == 1 else ("were", "they", "them")
@@ -156,7 +162,7 @@ def _lost(lost: Sequence[PartitionLook], now: datetime, *, certain: bool) -> Ris
     )
 
 
-def _by_age(look: PartitionLook, retention: Retention, now: datetime) -> Clock | None:
+def _by_age(look: PartitionLook, retention: Retention, now: datetime) -> DeletionDeadline | None:
     if retention.ms is None or look.record_at is None:
         return None
     age_ms = (now - look.record_at).total_seconds() * 1000
@@ -164,12 +170,12 @@ def _by_age(look: PartitionLook, retention: Retention, now: datetime) -> Clock |
     if at is None:
         return None
     used = age_ms / retention.ms if retention.ms else 1.0
-    return Clock(at, Cause.AGE, min(1.0, max(0.0, used)))
+    return DeletionDeadline(at, RetentionLimit.AGE, min(1.0, max(0.0, used)))
 
 
 def _by_size(
     look: PartitionLook, retention: Retention, record_bytes: float | None, now: datetime
-) -> Clock | None:
+) -> DeletionDeadline | None:
     """Return when the records after the first unread one will fill the partition's limit."""
     waiting = unread(look)
     if retention.bytes is None or not record_bytes or waiting is None:
@@ -177,11 +183,11 @@ def _by_size(
     room = retention.bytes / record_bytes - waiting  # in records
     used = min(1.0, waiting * record_bytes / retention.bytes) if retention.bytes else 1.0
     if room <= 0:
-        return Clock(now, Cause.SIZE, 1.0)
+        return DeletionDeadline(now, RetentionLimit.SIZE, 1.0)
     if not look.arrival_rate:
         return None
     at = _later(now, room / look.arrival_rate * 1000)
-    return Clock(at, Cause.SIZE, used) if at is not None else None
+    return DeletionDeadline(at, RetentionLimit.SIZE, used) if at is not None else None
 
 
 def _later(moment: datetime, ms: float) -> datetime | None:

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from queries.domain.kafka.losses import Gap, Offsets
+from queries.domain.kafka.losses import OffsetGap, Offsets
 
 #: Used instead of the ID of a deleted topic whose ID was never known; no topic has this ID.
 GONE = "gone"
@@ -23,7 +23,7 @@ _FOR_URLS = str.maketrans("+/", "-_")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class PartitionPosition:
     """A query's last known position in one partition of a topic."""
 
     committed: int | None  # next offset to read; None: unknown
@@ -37,7 +37,9 @@ class Remembered:
     id: str  # `GONE` if all that is known is that it was deleted
     since: int = 0  # first batch that read this topic
     now: str = ""  # ID of the topic that now has its name; "": the same ID, as far as known
-    was: dict[int, Place] = field(default_factory=dict)  # by partition, before it was replaced
+    was: dict[int, PartitionPosition] = field(
+        default_factory=dict
+    )  # by partition, before it was replaced
     passed: int | None = None  # first batch that read the new topic; None: no batch did
 
     @property
@@ -58,7 +60,7 @@ Ids = dict[str, dict[str, Remembered]]
 def ids_of(raw: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Ids:
     """Return the IDs from the form written by `as_json`."""
     return {
-        source: {topic: _remembered(held) for topic, held in topics.items()}
+        source: {topic: _remembered(stored) for topic, stored in topics.items()}
         for source, topics in raw.items()
     }
 
@@ -66,7 +68,7 @@ def ids_of(raw: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Ids:
 def as_json(ids: Ids) -> dict[str, Any]:
     """Return the form stored in rows, without empty sources; rows return it unchanged."""
     return {
-        source: {topic: _stored(held) for topic, held in topics.items()}
+        source: {topic: _stored(remembered) for topic, remembered in topics.items()}
         for source, topics in ids.items()
         if topics
     }
@@ -74,19 +76,24 @@ def as_json(ids: Ids) -> dict[str, Any]:
 
 def by_topic(ids: Ids) -> dict[str, list[str]]:
     """Return the possible IDs of each topic name; two sources may read from two brokers."""
-    found: dict[str, list[str]] = {}
+    ids_by_topic: dict[str, list[str]] = {}
     for topics in ids.values():
-        for topic, held in topics.items():
-            found.setdefault(topic, []).append(held.id)
-    return found
+        for topic, remembered in topics.items():
+            ids_by_topic.setdefault(topic, []).append(remembered.id)
+    return ids_by_topic
 
 
 def replaced_in(ids: Ids) -> set[str]:
     """Return the topics whose name has been taken by another topic."""
-    return {topic for topics in ids.values() for topic, held in topics.items() if held.is_replaced}
+    return {
+        topic
+        for topics in ids.values()
+        for topic, remembered in topics.items()
+        if remembered.is_replaced
+    }
 
 
-def known_id(text: str | None) -> str | None:
+def java_id(text: str | None) -> str | None:
     """Return an ID as the Java client prints it; None for Kafka's "no ID".
 
     Both clients print base64: Java's is URL-safe, librdkafka's is standard.
@@ -94,65 +101,70 @@ def known_id(text: str | None) -> str | None:
     return None if not text or text == NO_ID else text.translate(_FOR_URLS)
 
 
-def changed(remembered: Mapping[str, Sequence[str]], seen: Mapping[str, str]) -> list[str]:
+def changed(remembered: Mapping[str, Sequence[str]], current: Mapping[str, str]) -> list[str]:
     """Return the topics whose ID is known and is not one of those remembered."""
     return sorted(
         topic
-        for topic, one in seen.items()
-        if remembered.get(topic) and one not in remembered[topic]
+        for topic, topic_id in current.items()
+        if remembered.get(topic) and topic_id not in remembered[topic]
     )
 
 
 def after_look(
-    held: Remembered | None,
-    seen: str | None,
+    remembered: Remembered | None,
+    current_id: str | None,
     *,
     begun: bool,
-    was: Mapping[int, Place],
+    was: Mapping[int, PartitionPosition],
     ends: Mapping[int, int],
 ) -> Remembered | None:
     """Return what to remember after a look at a topic; None if nothing is known.
 
-    `seen` is the ID that the broker reports now, None if it reports none. `begun` says whether the
-    checkpoint has any offset of the topic; until then, any topic with this name is the right one.
-    `was` is the query's position at the previous look, `ends` the topic's next offsets now.
+    `current_id` is the ID that the broker reports now, None if it reports none. `begun` says
+    whether the checkpoint has any offset of the topic; until then, any topic with this name is the
+    right one. `was` is the query's position at the previous look, `ends` the topic's next offsets
+    now.
     """
-    if seen is None:
-        return held
+    if current_id is None:
+        return remembered
     if not begun:
-        return Remembered(seen)
-    if held is None:
+        return Remembered(current_id)
+    if remembered is None:
         shorter = any(
-            place.committed is not None and number in ends and ends[number] < place.committed
-            for number, place in was.items()
+            position.committed is not None and number in ends and ends[number] < position.committed
+            for number, position in was.items()
         )
-        return Remembered(GONE, now=seen, was=dict(was)) if shorter else Remembered(seen)
-    if held.id == seen:
-        return Remembered(held.id, held.since)
-    if held.now == seen:
-        return held
+        return (
+            Remembered(GONE, now=current_id, was=dict(was)) if shorter else Remembered(current_id)
+        )
+    if remembered.id == current_id:
+        return Remembered(remembered.id, remembered.since)
+    if remembered.now == current_id:
+        return remembered
     # Missing for a while, or replaced twice before anything was read: the first position counts.
-    keep = bool(held.was) and held.passed is None
-    return replace(held, now=seen, was=held.was if keep else dict(was), passed=None)
+    keep = bool(remembered.was) and remembered.passed is None
+    return replace(
+        remembered, now=current_id, was=remembered.was if keep else dict(was), passed=None
+    )
 
 
-def while_missing(held: Remembered, was: Mapping[int, Place]) -> Remembered:
+def while_missing(remembered: Remembered, was: Mapping[int, PartitionPosition]) -> Remembered:
     """Return what to remember while the topic is missing: the position in it at the last look."""
-    return held if held.now or held.was else replace(held, was=dict(was))
+    return remembered if remembered.now or remembered.was else replace(remembered, was=dict(was))
 
 
-def ended_at(held: Remembered, committed: Mapping[int, int]) -> Remembered:
+def ended_at(remembered: Remembered, committed: Mapping[int, int]) -> Remembered:
     """Return what to remember once no run can continue reading the replaced topic.
 
     `committed` are the offsets of its newest commit. Whichever is later counts, that commit or the
     last look before the replacement: with async progress tracking, commits lag behind reading.
     """
     was = {
-        number: replace(place, committed=max(place.committed or 0, committed[number]))
-        for number, place in held.was.items()
+        number: replace(position, committed=max(position.committed or 0, committed[number]))
+        for number, position in remembered.was.items()
         if number in committed
     }
-    return replace(held, was={**held.was, **was})
+    return replace(remembered, was={**remembered.was, **was})
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +176,10 @@ class Entered:
 
 
 def entered(
-    held: Remembered, topic: str, history: Sequence[tuple[int, Offsets]], ends: Mapping[int, int]
+    remembered: Remembered,
+    topic: str,
+    history: Sequence[tuple[int, Offsets]],
+    ends: Mapping[int, int],
 ) -> Entered | None:
     """Return where a query entered the new topic; None if it did not, or if that is uncertain.
 
@@ -172,44 +187,44 @@ def entered(
     `ends` contains the new topic's next offsets. Spark continues from the old offset if the new
     topic reaches it, and from the new end (that is, backwards) if it does not.
     """
-    found = {
-        number: _entered_partition(number, place.committed, topic, history, ends.get(number))
-        for number, place in held.was.items()
-        if place.committed is not None and number in ends
+    entries = {
+        number: _entered_partition(number, position.committed, topic, history, ends.get(number))
+        for number, position in remembered.was.items()
+        if position.committed is not None and number in ends
     }
-    batches = [one[0] for one in found.values() if one is not None]
-    batches += _other_partitions(held, topic, history)
+    batches = [entry[0] for entry in entries.values() if entry is not None]
+    batches += _other_partitions(remembered, topic, history)
     if not batches:
         return None
     at: dict[int, int] = {}
-    for number, one in found.items():
-        committed = held.was[number].committed or 0
-        if one is None and ends[number] < committed:
+    for number, entry in entries.items():
+        committed = remembered.was[number].committed or 0
+        if entry is None and ends[number] < committed:
             return None  # Spark would have gone back here too: the old topic was still moving
-        at[number] = committed if one is None else one[1]
+        at[number] = committed if entry is None else entry[1]
     return Entered(min(batches), at)
 
 
 def lost_by(
-    held: Remembered, topic: str, entered_at: Mapping[int, int], earliest: Mapping[int, int]
-) -> tuple[list[Gap], list[Gap]]:
+    remembered: Remembered, topic: str, entered_at: Mapping[int, int], earliest: Mapping[int, int]
+) -> tuple[list[OffsetGap], list[OffsetGap]]:
     """Return the gaps never read in the deleted topic, and those in the one that replaced it."""
     new = [
-        Gap(topic, number, earliest[number], at)
+        OffsetGap(topic, number, earliest[number], at)
         for number, at in sorted(entered_at.items())
         if number in earliest and at > earliest[number]
     ]
-    return rest_of(held, topic), new
+    return rest_of(remembered, topic), new
 
 
-def rest_of(held: Remembered, topic: str) -> list[Gap]:
+def rest_of(remembered: Remembered, topic: str) -> list[OffsetGap]:
     """Return the gaps never read in a deleted topic."""
     return [
-        Gap(topic, number, place.committed, place.latest)
-        for number, place in sorted(held.was.items())
-        if place.committed is not None
-        and place.latest is not None
-        and place.latest > place.committed
+        OffsetGap(topic, number, position.committed, position.latest)
+        for number, position in sorted(remembered.was.items())
+        if position.committed is not None
+        and position.latest is not None
+        and position.latest > position.committed
     ]
 
 
@@ -220,45 +235,50 @@ def as_of(ids: Ids, batch: int) -> Ids:
     gone.
     """
     return {
-        source: {topic: _as_of(held, batch) for topic, held in topics.items()}
+        source: {topic: _as_of(remembered, batch) for topic, remembered in topics.items()}
         for source, topics in ids.items()
     }
 
 
 def names(topics: Iterable[str]) -> str:
     """Return topics as the beginning of a sentence: "Topic flights was", "Topics a, b were"."""
-    found = sorted(topics)
-    listed = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
-    return f"Topic {listed} was" if len(found) == 1 else f"Topics {listed} were"
+    ordered = sorted(topics)
+    listed = ", ".join(ordered[:3]) + (f" and {len(ordered) - 3} more" if len(ordered) > 3 else "")
+    return f"Topic {listed} was" if len(ordered) == 1 else f"Topics {listed} were"
 
 
-def _stored(held: Remembered) -> dict[str, Any]:
-    return asdict(held) | {"was": {str(number): asdict(at) for number, at in held.was.items()}}
+def _stored(remembered: Remembered) -> dict[str, Any]:
+    return asdict(remembered) | {
+        "was": {str(number): asdict(at) for number, at in remembered.was.items()}
+    }
 
 
 def _remembered(raw: Mapping[str, Any]) -> Remembered:
-    was = {int(number): Place(**place) for number, place in raw.get("was", {}).items()}
+    was = {
+        int(number): PartitionPosition(**position)
+        for number, position in raw.get("was", {}).items()
+    }
     return Remembered(**{**raw, "was": was})
 
 
-def _as_of(held: Remembered, batch: int) -> Remembered:
-    if batch < held.since:
+def _as_of(remembered: Remembered, batch: int) -> Remembered:
+    if batch < remembered.since:
         return Remembered(GONE)
-    if held.passed is not None and batch >= held.passed:
-        return held
-    return Remembered(held.id, held.since)
+    if remembered.passed is not None and batch >= remembered.passed:
+        return remembered
+    return Remembered(remembered.id, remembered.since)
 
 
 def _other_partitions(
-    held: Remembered, topic: str, history: Sequence[tuple[int, Offsets]]
+    remembered: Remembered, topic: str, history: Sequence[tuple[int, Offsets]]
 ) -> list[int]:
     """Return the first batch that read different partitions than before, as a list; [] for none.
 
     Only a different topic has fewer partitions, and partitions added to a topic appear in the
     previous look.
     """
-    read = [(batch, one[topic].keys()) for batch, one in history if topic in one]
-    same = [place for place, (_, numbers) in enumerate(read) if numbers == held.was.keys()]
+    read = [(batch, offsets[topic].keys()) for batch, offsets in history if topic in offsets]
+    same = [index for index, (_, numbers) in enumerate(read) if numbers == remembered.was.keys()]
     return [batch for batch, _ in read[same[-1] + 1 :]][:1] if same else []
 
 
@@ -271,9 +291,11 @@ def _entered_partition(
 ) -> tuple[int, int] | None:
     """Return the first batch that read a partition of the new topic, and the offset it began at."""
     read = [
-        (batch, at) for batch, one in history if (at := one.get(topic, {}).get(number)) is not None
+        (batch, at)
+        for batch, offsets in history
+        if (at := offsets.get(topic, {}).get(number)) is not None
     ]
-    first = next((place for place, (_, at) in enumerate(read) if at == committed), 0)
+    first = next((index for index, (_, at) in enumerate(read) if at == committed), 0)
     rest = read[first:]
     for (_, before), (batch, at) in pairwise(rest):
         if at < before:

@@ -34,7 +34,7 @@ def flag(field: str, value: str) -> Problem | None:
 
 def topics(field: str, value: str) -> Problem | None:
     """Return what is wrong with a comma-separated list of topic names, or None."""
-    wrong = [one for one in value.split(",") if not _TOPIC.fullmatch(one.strip())]
+    wrong = [topic for topic in value.split(",") if not _TOPIC.fullmatch(topic.strip())]
     if not wrong:
         return None
     way_out = (

@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Any
 
 from headgate_ground.masking import mask_text
-from queries.domain.definitions.locations import NotALocation, canonical, place_of
+from queries.domain.definitions.locations import NotALocation, canonical, normalized_location
 from queries.domain.definitions.spec import FILES, UNKEPT_SINKS
 from queries.domain.definitions.sql_reads import SqlReads
 from queries.domain.definitions.sql_verdict import has_own_grammar
@@ -64,7 +64,7 @@ class Dataset:
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class DatasetUse:
     """One use of a dataset by a query."""
 
     dataset: Dataset
@@ -78,8 +78,8 @@ class Use:
 class Uses:
     """What a query reads and writes, and sentences about what is unknown of each."""
 
-    reads: tuple[Use, ...] = ()
-    writes: tuple[Use, ...] = ()
+    reads: tuple[DatasetUse, ...] = ()
+    writes: tuple[DatasetUse, ...] = ()
     unread: tuple[str, ...] = ()
     unwritten: tuple[str, ...] = ()
 
@@ -90,7 +90,7 @@ class Uses:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class BatchReport:
     """The sources and the sink of a query's newest progress event."""
 
     sources: Any  # Spark's JSON, as received
@@ -122,7 +122,10 @@ _masked = lru_cache(4096)(mask_text)
 
 
 def uses_of(
-    spec: Mapping[str, Any], conf: Mapping[str, str], report: Report | None, sql_reads: Any = None
+    spec: Mapping[str, Any],
+    conf: Mapping[str, str],
+    report: BatchReport | None,
+    sql_reads: Any = None,
 ) -> Uses:
     """Return what a query uses, from its definition's JSON form and Spark's newest report.
 
@@ -132,39 +135,39 @@ def uses_of(
     """
     conf = {**conf, **_mapping(spec.get("conf"))}
     if spec.get("kind") == "sql":
-        found = _of_sql(spec, conf, sql_reads)
+        uses = _of_sql(spec, conf, sql_reads)
         if report is not None and any(
-            one.pattern and one.dataset.kind is DatasetKind.TOPIC for one in found.reads
+            use.pattern and use.dataset.kind is DatasetKind.TOPIC for use in uses.reads
         ):
-            found = replace(found, reads=(*found.reads, *_reported_topics(report, found)))
-        return found
+            uses = replace(uses, reads=(*uses.reads, *_reported_topics(report, uses)))
+        return uses
     return _of_code(spec, conf, report)
 
 
 def _of_sql(spec: Mapping[str, Any], conf: Mapping[str, str], sql_reads: Any) -> Uses:
-    reads: list[Use] = []
+    reads: list[DatasetUse] = []
     unknown: list[str] = []
     for part in (*_list(spec.get("sources")), *_list(spec.get("tables"))):
-        found, why = _part(part, conf, reads=True)
-        reads += found
+        used, why = _part(part, conf, reads=True)
+        reads += used
         unknown += [f"Reads of {part.get('name') or 'a source'}: {why}"] if why else []
     if str(spec.get("sql") or "").strip():
-        found, more = _in_text(spec, conf, sql_reads)
-        reads += found
+        used, more = _in_text(spec, conf, sql_reads)
+        reads += used
         unknown += [f"Reads of the SQL: {why}" for why in more]
     writes, why = _part(_mapping(spec.get("sink")), conf, reads=False)
     return Uses(tuple(reads), tuple(writes), tuple(unknown), (f"Writes: {why}",) if why else ())
 
 
-def _of_code(spec: Mapping[str, Any], conf: Mapping[str, str], report: Report | None) -> Uses:
-    reads: list[Use] = []
+def _of_code(spec: Mapping[str, Any], conf: Mapping[str, str], report: BatchReport | None) -> Uses:
+    reads: list[DatasetUse] = []
     unread: list[str] = []
-    writes: list[Use] = []
+    writes: list[DatasetUse] = []
     unwritten = ""
     sources = _list(report.sources) if report is not None else []
     for source in sources:
-        found, why = _described(source, conf, report, "Reads")
-        reads += found
+        used, why = _described(source, conf, report, "Reads")
+        reads += used
         unread += [why] if why else []
     if not sources:
         unread.append("Reads: unknown until Spark reports a batch.")
@@ -175,8 +178,8 @@ def _of_code(spec: Mapping[str, Any], conf: Mapping[str, str], report: Report | 
         unwritten = "Writes: unknown until Spark reports a batch."
     else:
         writes, unwritten = _described(_mapping(report.sink), conf, report, "Writes")
-    said = (unwritten,) if unwritten else ()
-    return Uses(tuple(reads), tuple(writes), tuple(dict.fromkeys(unread)), said)
+    unwritten_reasons = (unwritten,) if unwritten else ()
+    return Uses(tuple(reads), tuple(writes), tuple(dict.fromkeys(unread)), unwritten_reasons)
 
 
 # --- definitions --------------------------------------------------------------------------
@@ -184,7 +187,7 @@ def _of_code(spec: Mapping[str, Any], conf: Mapping[str, str], report: Report | 
 
 def _part(
     part: Mapping[str, Any], conf: Mapping[str, str], *, reads: bool
-) -> tuple[list[Use], str]:
+) -> tuple[list[DatasetUse], str]:
     """Return the datasets of one source, table or sink, and why one is unknown ("" if none is)."""
     name = str(part.get("format") or "")
     options = {key.lower(): str(value) for key, value in _mapping(part.get("options")).items()}
@@ -195,62 +198,64 @@ def _part(
     if name in TABLES and (options.get("path") or options.get("table")):
         return [_in_format(name, options, conf)], ""
     if path := options.get("path"):
-        found = _path_use(path, recursive=options.get("recursivefilelookup") == "true")
+        use = _path_use(path, recursive=options.get("recursivefilelookup") == "true")
         return (
-            ([found], "")
-            if found
+            ([use], "")
+            if use
             else ([], f"unknown; the path {mask_text(path[:_SHOWN])!r} is not a valid location.")
         )
     if table := options.get("table"):
-        return [Use(_table(table, conf))], ""
+        return [DatasetUse(_table(table, conf))], ""
     return [], f"unknown; Headgate does not know which option of {name} names its data."
 
 
-def _kafka(options: Mapping[str, str], *, reads: bool) -> tuple[list[Use], str]:
+def _kafka(options: Mapping[str, str], *, reads: bool) -> tuple[list[DatasetUse], str]:
     store = options.get(SERVERS, "")
     if not reads:
         topic = options.get("topic")
         if topic:
-            return [Use(_topic(store, topic))], ""
+            return [DatasetUse(_topic(store, topic))], ""
         return [], "unknown; each row names its Kafka topic."
     if pattern := options.get("subscribepattern"):
-        return [Use(_topic(store, pattern), pattern=True)], ""
+        return [DatasetUse(_topic(store, pattern), pattern=True)], ""
     topics = options.get("subscribe", "").split(",")
     if assigned := options.get("assign"):
         try:
-            topics = [str(one) for one in json.loads(assigned)]
+            topics = [str(topic_name) for topic_name in json.loads(assigned)]
         except (ValueError, TypeError):
             return [], "unknown; the option assign is not a valid JSON object."
-    return [Use(_topic(store, one.strip())) for one in topics if one.strip()], ""
+    return [
+        DatasetUse(_topic(store, topic_name.strip())) for topic_name in topics if topic_name.strip()
+    ], ""
 
 
 def _topic(store: str, name: str) -> Dataset:
     return Dataset(DatasetKind.TOPIC, _masked(store.strip()), name)  # it may be a pattern: not cut
 
 
-def _in_format(form: str, options: Mapping[str, str], conf: Mapping[str, str]) -> Use:
+def _in_format(form: str, options: Mapping[str, str], conf: Mapping[str, str]) -> DatasetUse:
     """Return the use of a Delta or Iceberg table; a branch other than main is part of its name."""
     branch = options.get("branch", MAIN)
     main = {name: value for name, value in options.items() if name != "branch"}
-    place = table_of({"format": form, "options": main}, conf)
-    return _named(place or TablePlace(form, ""), conf, "" if branch == MAIN else branch)
+    table = table_of({"format": form, "options": main}, conf)
+    return _named(table or TablePlace(form, ""), conf, "" if branch == MAIN else branch)
 
 
-def _named(place: TablePlace, conf: Mapping[str, str], branch: str = "") -> Use:
-    if place.location:
-        found = Dataset(DatasetKind.PATH, "", place_of(place.location))
+def _named(table: TablePlace, conf: Mapping[str, str], branch: str = "") -> DatasetUse:
+    if table.location:
+        dataset = Dataset(DatasetKind.PATH, "", normalized_location(table.location))
     else:
-        found = _table(place.name, conf)
-    return Use(replace(found, name=f"{found.name}@{branch}") if branch else found)
+        dataset = _table(table.name, conf)
+    return DatasetUse(replace(dataset, name=f"{dataset.name}@{branch}") if branch else dataset)
 
 
 def _table(name: str, conf: Mapping[str, str]) -> Dataset:
     """Return a table by name; its catalog is known by its address, not by its local name."""
     name = name.removeprefix(f"{_SESSION_CATALOG}.")
     catalog, _, rest = name.partition(".")
-    held = next((conf[key] for key in _addresses(catalog) if conf.get(key)), "")
-    if rest and held:
-        return Dataset(DatasetKind.TABLE, _masked(held), rest[:_SHOWN])
+    address = next((conf[key] for key in _addresses(catalog) if conf.get(key)), "")
+    if rest and address:
+        return Dataset(DatasetKind.TABLE, _masked(address), rest[:_SHOWN])
     return Dataset(DatasetKind.TABLE, "", name[:_SHOWN])
 
 
@@ -260,7 +265,7 @@ def _addresses(catalog: str) -> tuple[str, str]:
 
 def _in_text(
     spec: Mapping[str, Any], conf: Mapping[str, str], sql_reads: Any
-) -> tuple[list[Use], list[str]]:
+) -> tuple[list[DatasetUse], list[str]]:
     """Return the tables and paths that a SQL text names itself, and why others are unknown."""
     if sql_reads is None:
         return [], ["unknown until Spark's parser has read it."]
@@ -273,7 +278,7 @@ def _in_text(
         unknown.append("unknown; spark.sql.extensions or parser settings change Spark's grammar.")
     parts = (*_list(spec.get("sources")), *_list(spec.get("tables")))
     views = {str(part.get("name")).lower() for part in parts}
-    found = []
+    uses = []
     for relation in named.relations:
         if len(relation) == 1 and relation[0].lower() in views:
             continue
@@ -282,11 +287,11 @@ def _in_text(
             shown = mask_text(".".join(relation)[:_SHOWN])
             unknown.append(f"unknown; {shown!r} is no source, table or location of the query.")
         else:
-            found.append(use)
-    return found, unknown
+            uses.append(use)
+    return uses, unknown
 
 
-def _relation(parts: Sequence[str], conf: Mapping[str, str]) -> Use | None:
+def _relation(parts: Sequence[str], conf: Mapping[str, str]) -> DatasetUse | None:
     """Return the use of a relation that a text names; None if it is not known what it is."""
     form, last = parts[0].lower(), parts[-1]
     is_file = len(parts) == 2 and form in _BEFORE_PATHS
@@ -304,45 +309,45 @@ def _relation(parts: Sequence[str], conf: Mapping[str, str]) -> Use | None:
     return _named(table_named(parts, conf), conf, branch)
 
 
-def _path_use(text: str, *, recursive: bool = False) -> Use | None:
+def _path_use(text: str, *, recursive: bool = False) -> DatasetUse | None:
     """Return the use of a path, which may contain wildcards; None if it is not a location."""
     parts = text.strip().split("/")
     at = next((number for number, part in enumerate(parts) if _GLOB.search(part)), len(parts))
     try:
-        fixed = place_of(canonical("/".join(parts[:at])))
+        fixed = normalized_location(canonical("/".join(parts[:at])))
     except NotALocation:
         return None
     rest = [part for part in parts[at:] if part]
     name = mask_text("/".join((fixed, *rest)))
     pattern = _GLOB.search(name) is not None  # masking may have removed the wildcards
-    return Use(Dataset(DatasetKind.PATH, "", name), pattern=pattern, recursive=recursive)
+    return DatasetUse(Dataset(DatasetKind.PATH, "", name), pattern=pattern, recursive=recursive)
 
 
 # --- what Spark reports -------------------------------------------------------------------
 
 
 def _described(
-    part: Mapping[str, Any], conf: Mapping[str, str], report: Report | None, does: str
-) -> tuple[list[Use], str]:
+    part: Mapping[str, Any], conf: Mapping[str, str], report: BatchReport | None, does: str
+) -> tuple[list[DatasetUse], str]:
     """Return the datasets of a source or sink in a progress event, and why one is unknown.
 
     `does` begins that sentence: "Reads" or "Writes".
     """
     text = part.get("description")
     text = text if isinstance(text, str) else ""
-    found: list[Use] = []
+    uses: list[DatasetUse] = []
     if topics := _topics(part, text):
-        found = [Use(_topic("", one)) for one in topics]
+        uses = [DatasetUse(_topic("", use_or_topic)) for use_or_topic in topics]
     elif files := _FILES.fullmatch(text):
         use = _path_use(files[1])
-        found = [use] if use else []
-    elif place := described_table(text):
-        found = [_named(place, conf)]
+        uses = [use] if use else []
+    elif table := described_table(text):
+        uses = [_named(table, conf)]
     elif _is_table(text, conf):
-        found = [_in_format(ICEBERG, {"table": text}, conf)]
+        uses = [_in_format(ICEBERG, {"table": text}, conf)]
     at = report.at if report is not None else None
-    seen = [replace(one, known_from=KnownFrom.SPARK, as_of=at) for one in found]
-    return seen, "" if found else _not_named(text, does)
+    dated = [replace(use_or_topic, known_from=KnownFrom.SPARK, as_of=at) for use_or_topic in uses]
+    return dated, "" if uses else _not_named(text, does)
 
 
 def _is_table(text: str, conf: Mapping[str, str]) -> bool:
@@ -354,8 +359,8 @@ def _is_table(text: str, conf: Mapping[str, str]) -> bool:
 
 
 def _topics(part: Mapping[str, Any], text: str) -> list[str]:
-    if found := _SUBSCRIBED.fullmatch(text):
-        return [one.strip() for one in found[1].split(",") if one.strip()]
+    if match := _SUBSCRIBED.fullmatch(text):
+        return [topic.strip() for topic in match[1].split(",") if topic.strip()]
     if not text.startswith("Kafka"):
         return []
     offsets: dict[str, Any] = {}
@@ -378,15 +383,15 @@ def _not_named(text: str, does: str) -> str:
     return f"{does}: unknown; Spark reports {f'only {shown}' if shown else 'no description'}."
 
 
-def _reported_topics(report: Report, found: Uses) -> Iterable[Use]:
+def _reported_topics(report: BatchReport, uses: Uses) -> Iterable[DatasetUse]:
     """Return the topics that Spark read for the patterns of a definition."""
-    stores = {one.dataset.store for one in found.reads if one.dataset.kind is DatasetKind.TOPIC}
+    stores = {use.dataset.store for use in uses.reads if use.dataset.kind is DatasetKind.TOPIC}
     store = next(iter(stores)) if len(stores) == 1 else ""
-    known = {one.dataset.name for one in found.reads}
+    listed = {use.dataset.name for use in uses.reads}
     for source in _list(report.sources):
         for name in _topics(source, str(source.get("description") or "")):
-            if name not in known:
-                yield Use(_topic(store, name), KnownFrom.SPARK, report.at)
+            if name not in listed:
+                yield DatasetUse(_topic(store, name), KnownFrom.SPARK, report.at)
 
 
 # --- JSON of any shape --------------------------------------------------------------------
@@ -397,4 +402,4 @@ def _mapping(value: Any) -> Mapping[str, Any]:
 
 
 def _list(value: Any) -> list[Mapping[str, Any]]:
-    return [one for one in value if isinstance(one, Mapping)] if isinstance(value, list) else []
+    return [part for part in value if isinstance(part, Mapping)] if isinstance(value, list) else []

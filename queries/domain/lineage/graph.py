@@ -11,7 +11,7 @@ from datetime import datetime
 from fnmatch import fnmatchcase
 from itertools import product
 
-from queries.domain.lineage.datasets import Dataset, DatasetKind, KnownFrom, Use, Uses
+from queries.domain.lineage.datasets import Dataset, DatasetKind, DatasetUse, KnownFrom, Uses
 
 #: Returns whether a pattern of topics (`subscribePattern`) matches a topic's whole name.
 Matches = Callable[[str, str], bool]
@@ -52,37 +52,37 @@ class Graph:
 
     def unsure_downstream(self, queries: Iterable[str]) -> list[str]:
         """Return the queries because of which `downstream` may be incomplete."""
-        asked = list(queries)
-        known = {*asked, *self.downstream(asked)}
-        return sorted(self.unread - known | self.unwritten & known)
+        start = list(queries)
+        covered = {*start, *self.downstream(start)}
+        return sorted(self.unread - covered | self.unwritten & covered)
 
     def unsure_upstream(self, queries: Iterable[str]) -> list[str]:
         """Return the queries because of which `upstream` may be incomplete."""
-        asked = list(queries)
-        known = {*asked, *self.upstream(asked)}
-        return sorted(self.unwritten - known | self.unread & known)
+        start = list(queries)
+        covered = {*start, *self.upstream(start)}
+        return sorted(self.unwritten - covered | self.unread & covered)
 
     def unsure_near(self, queries: Iterable[str]) -> list[str]:
         """Return those of these queries and their neighbours of which not all is known."""
         return sorted(self.near(queries) & (self.unread | self.unwritten))
 
-    def around(self, queries: Iterable[str]) -> frozenset[str]:
+    def connected(self, queries: Iterable[str]) -> frozenset[str]:
         """Return these queries with everything upstream and downstream of them."""
-        asked = list(queries)
-        return frozenset({*asked, *self.downstream(asked), *self.upstream(asked)})
+        start = list(queries)
+        return frozenset({*start, *self.downstream(start), *self.upstream(start)})
 
     def near(self, queries: Iterable[str]) -> frozenset[str]:
         """Return these queries with their direct writers and readers."""
-        asked = set(queries)
-        for name in tuple(asked):
-            asked |= self.after.get(name, frozenset()) | self.before.get(name, frozenset())
-        return frozenset(asked)
+        neighbours = set(queries)
+        for name in tuple(neighbours):
+            neighbours |= self.after.get(name, frozenset()) | self.before.get(name, frozenset())
+        return frozenset(neighbours)
 
     def of(self, queries: Collection[str]) -> "Graph":
         """Return the part of the graph that concerns these queries alone."""
         return Graph(
             tuple(edge for edge in self.edges if edge.query in queries),
-            {name: said for name, said in self.unknown.items() if name in queries},
+            {name: reasons for name, reasons in self.unknown.items() if name in queries},
             _within(self.after, queries),
             _within(self.before, queries),
             self.unread & set(queries),
@@ -95,20 +95,20 @@ def graph_of(uses: Mapping[str, Uses], matches: Matches) -> Graph:
     joined = _Clusters(uses.values())
     written: dict[Dataset, set[str]] = defaultdict(set)
     edges: set[Edge] = set()
-    for query, found in uses.items():
-        for use in found.writes:
+    for query, query_uses in uses.items():
+        for use in query_uses.writes:
             dataset = joined.of(use.dataset)
             written[dataset].add(query)
             edges.add(Edge(query, dataset, True, use.known_from, use.as_of))
-    index = _Written(written, matches)
+    index = _WrittenIndex(written, matches)
     after: dict[str, set[str]] = defaultdict(set)
-    for query, found in uses.items():
-        for use in found.reads:
+    for query, query_uses in uses.items():
+        for use in query_uses.reads:
             dataset = joined.of(use.dataset)
-            for one in index.read_by(replace(use, dataset=dataset)) or [dataset]:
-                via = use.dataset.title if one.name != use.dataset.name else ""
-                edges.add(Edge(query, one, False, use.known_from, use.as_of, via))
-                for writer in written.get(one, ()):
+            for match in index.read_by(replace(use, dataset=dataset)) or [dataset]:
+                via = use.dataset.title if match.name != use.dataset.name else ""
+                edges.add(Edge(query, match, False, use.known_from, use.as_of, via))
+                for writer in written.get(match, ()):
                     if writer != query:
                         after[writer].add(query)
     before: dict[str, set[str]] = defaultdict(set)
@@ -117,29 +117,29 @@ def graph_of(uses: Mapping[str, Uses], matches: Matches) -> Graph:
             before[reader].add(writer)
     return Graph(
         tuple(sorted(edges)),
-        {query: found.unknown for query, found in uses.items() if found.unknown},
-        {query: frozenset(found) for query, found in after.items()},
-        {query: frozenset(found) for query, found in before.items()},
-        frozenset(query for query, found in uses.items() if found.unread),
-        frozenset(query for query, found in uses.items() if found.unwritten),
+        {query: query_uses.unknown for query, query_uses in uses.items() if query_uses.unknown},
+        {query: frozenset(query_uses) for query, query_uses in after.items()},
+        {query: frozenset(query_uses) for query, query_uses in before.items()},
+        frozenset(query for query, query_uses in uses.items() if query_uses.unread),
+        frozenset(query for query, query_uses in uses.items() if query_uses.unwritten),
     )
 
 
 def _reached(next_of: Mapping[str, frozenset[str]], start: Iterable[str]) -> list[str]:
-    asked = list(dict.fromkeys(start))
-    seen, found, last = set(asked), [], asked
+    starts = list(dict.fromkeys(start))
+    visited, ordered, last = set(starts), [], starts
     while last:
-        last = sorted({one for name in last for one in next_of.get(name, ())} - seen)
-        seen |= set(last)
-        found += last
-    return found
+        last = sorted({neighbour for name in last for neighbour in next_of.get(name, ())} - visited)
+        visited |= set(last)
+        ordered += last
+    return ordered
 
 
 def _within(
     next_of: Mapping[str, frozenset[str]], queries: Collection[str]
 ) -> dict[str, frozenset[str]]:
-    found = {name: next_of[name] & set(queries) for name in queries if name in next_of}
-    return {name: names for name, names in found.items() if names}
+    links = {name: next_of[name] & set(queries) for name in queries if name in next_of}
+    return {name: names for name, names in links.items() if names}
 
 
 class _Clusters:
@@ -154,8 +154,8 @@ class _Clusters:
         self._named: dict[str, set[str]] = defaultdict(set)  # topic -> its clusters
         topics = {
             use.dataset
-            for one in uses
-            for use in (*one.reads, *one.writes)
+            for query_uses in uses
+            for use in (*query_uses.reads, *query_uses.writes)
             if use.dataset.kind is DatasetKind.TOPIC and use.dataset.store
         }
         for topic in sorted(topics):
@@ -171,8 +171,8 @@ class _Clusters:
             return dataset
         if dataset.store:
             return replace(dataset, store=self._cluster(dataset.store))
-        known = self._named.get(dataset.name, set())
-        return replace(dataset, store=next(iter(known))) if len(known) == 1 else dataset
+        clusters = self._named.get(dataset.name, set())
+        return replace(dataset, store=next(iter(clusters))) if len(clusters) == 1 else dataset
 
     def _cluster(self, store: str) -> str:
         return self._root(_brokers(store)[0])
@@ -186,11 +186,16 @@ class _Clusters:
 
 def _brokers(store: str) -> list[str]:
     """Return the addresses of a broker list, sorted, without listener names."""
-    found = (one.strip().rpartition("://")[2] for one in store.split(","))
-    return sorted({one if one.startswith(("env:", "file:")) else one.lower() for one in found})
+    addresses = (address.strip().rpartition("://")[2] for address in store.split(","))
+    return sorted(
+        {
+            address if address.startswith(("env:", "file:")) else address.lower()
+            for address in addresses
+        }
+    )
 
 
-class _Written:
+class _WrittenIndex:
     """The written datasets, indexed for reads by name, by pattern and by folder."""
 
     def __init__(self, written: Iterable[Dataset], matches: Matches) -> None:
@@ -198,54 +203,56 @@ class _Written:
         self._all = set(written)
         self._topics: dict[str, list[Dataset]] = defaultdict(list)  # by cluster
         self._below: dict[str, list[Dataset]] = defaultdict(list)  # a folder -> paths below it
-        for one in sorted(self._all):
-            if one.kind is DatasetKind.TOPIC:
-                self._topics[one.store].append(one)
-            elif one.kind is DatasetKind.PATH:
-                for folder in _above(one.name):
-                    self._below[folder].append(one)
-        self._known: dict[Use, list[Dataset]] = {}
+        for dataset in sorted(self._all):
+            if dataset.kind is DatasetKind.TOPIC:
+                self._topics[dataset.store].append(dataset)
+            elif dataset.kind is DatasetKind.PATH:
+                for folder in _above(dataset.name):
+                    self._below[folder].append(dataset)
+        self._readers: dict[DatasetUse, list[Dataset]] = {}
 
-    def read_by(self, use: Use) -> list[Dataset]:
+    def read_by(self, use: DatasetUse) -> list[Dataset]:
         """Return the written datasets that a use reads."""
         key = replace(use, known_from=KnownFrom.DEFINITION, as_of=None)
-        if key not in self._known:
-            self._known[key] = self._find(use)
-        return self._known[key]
+        if key not in self._readers:
+            self._readers[key] = self._find(use)
+        return self._readers[key]
 
-    def _find(self, use: Use) -> list[Dataset]:
+    def _find(self, use: DatasetUse) -> list[Dataset]:
         dataset = use.dataset
         if dataset.kind is DatasetKind.PATH:
             return self._paths(use)
         if use.pattern:
-            here = self._topics.get(dataset.store, ())
-            return [one for one in here if self._matches(dataset.name, one.name)]
+            topics = self._topics.get(dataset.store, ())
+            return [topic for topic in topics if self._matches(dataset.name, topic.name)]
         return [dataset] if dataset in self._all else []
 
-    def _paths(self, use: Use) -> list[Dataset]:
+    def _paths(self, use: DatasetUse) -> list[Dataset]:
         name = use.dataset.name
         fixed = _fixed(name) if use.pattern else name
-        near = [Dataset(DatasetKind.PATH, "", one) for one in (*_above(fixed), fixed)]
-        found = [one for one in near if one in self._all]
-        found += self._below.get(fixed, ())
-        return [one for one in found if _reads(use, one.name)]
+        near = [Dataset(DatasetKind.PATH, "", path) for path in (*_above(fixed), fixed)]
+        candidates = [path for path in near if path in self._all]
+        candidates += self._below.get(fixed, ())
+        return [path for path in candidates if _reads(use, path.name)]
 
 
-def _reads(use: Use, written: str) -> bool:
+def _reads(use: DatasetUse, written: str) -> bool:
     """Return whether a source of files at a path reads what a sink writes to a folder.
 
     It does if it reads the folder or something in it. Of a folder inside the path, it reads the
     partitions (`day=1`), and everything if the option recursiveFileLookup is true.
     """
-    asked, there = use.dataset.name.split("/"), written.split("/")
-    if any(not _fits(*pair) for pair in zip(asked, there, strict=False)):
+    pattern, folder = use.dataset.name.split("/"), written.split("/")
+    if any(not _fits(*pair) for pair in zip(pattern, folder, strict=False)):
         return False
-    inside = there[len(asked) :]
+    inside = folder[len(pattern) :]
     return use.recursive or all("=" in part for part in inside)
 
 
 def _fits(pattern: str, part: str) -> bool:
-    return pattern == part or any(fnmatchcase(part, one) for one in _alternatives(pattern))
+    return pattern == part or any(
+        fnmatchcase(part, alternative) for alternative in _alternatives(pattern)
+    )
 
 
 def _alternatives(pattern: str) -> list[str]:
@@ -259,7 +266,7 @@ def _alternatives(pattern: str) -> list[str]:
         count *= len(pieces[-1])
     if count > _ALTERNATIVES:
         return []
-    return ["".join(one) for one in product(*pieces, [rest])]
+    return ["".join(parts) for parts in product(*pieces, [rest])]
 
 
 def _fixed(path: str) -> str:

@@ -30,25 +30,25 @@ def order_of(units: Mapping[str, Iterable[str]], after: Follows) -> Order:
             if part_of[reader] is not part_of[unit]:
                 before.setdefault(reader, set()).add(unit)
     return Order(
-        {unit: frozenset(found) for unit, found in before.items()},
+        {unit: frozenset(earlier) for unit, earlier in before.items()},
         tuple(sorted(tuple(sorted(part)) for part in parts if len(part) > 1)),
     )
 
 
 def _next_units(queries: set[str], unit_of: Mapping[str, str], after: Follows) -> set[str]:
     """Return the nearest units downstream: a walk ends at the first query of another unit."""
-    seen, last, found = set(queries), list(queries), set[str]()
+    visited, last, units = set(queries), list(queries), set[str]()
     while last:
         name = last.pop()
         for reader in after.get(name, ()):
-            if reader in seen:
+            if reader in visited:
                 continue
-            seen.add(reader)
+            visited.add(reader)
             if reader in unit_of:
-                found.add(unit_of[reader])
+                units.add(unit_of[reader])
             else:
                 last.append(reader)
-    return found
+    return units
 
 
 def _circles(nodes: Sequence[str], follows: Mapping[str, set[str]]) -> list[tuple[str, ...]]:
@@ -57,7 +57,7 @@ def _circles(nodes: Sequence[str], follows: Mapping[str, set[str]]) -> list[tupl
     low: dict[str, int] = {}
     open_nodes: list[str] = []
     is_open: set[str] = set()
-    found: list[tuple[str, ...]] = []
+    components: list[tuple[str, ...]] = []
     for root in nodes:
         if root in number:
             continue
@@ -77,7 +77,7 @@ def _circles(nodes: Sequence[str], follows: Mapping[str, set[str]]) -> list[tupl
                     while part[-1] != node:
                         part.append(open_nodes.pop())
                     is_open -= set(part)
-                    found.append(tuple(part))
+                    components.append(tuple(part))
             elif other not in number:
                 number[other] = low[other] = len(number)
                 open_nodes.append(other)
@@ -85,4 +85,4 @@ def _circles(nodes: Sequence[str], follows: Mapping[str, set[str]]) -> list[tupl
                 walk.append((other, iter(sorted(follows[other]))))
             elif other in is_open:
                 low[node] = min(low[node], number[other])
-    return found
+    return components

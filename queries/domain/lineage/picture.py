@@ -17,7 +17,7 @@ _SWEEPS = 6  # orderings of the columns; more hardly remove any crossing
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class PictureNode:
     """One query or dataset in the picture; x and y are its upper left corner."""
 
     kind: str  # "query", or a `DatasetKind`
@@ -37,7 +37,7 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class PictureEdge:
     """One edge in the picture."""
 
     d: str  # the path's data, as in SVG
@@ -53,8 +53,8 @@ class Line:
 class Picture:
     """A laid-out graph; width and height are 0 if there are too many nodes to draw."""
 
-    nodes: tuple[Node, ...]
-    lines: tuple[Line, ...]
+    nodes: tuple[PictureNode, ...]
+    lines: tuple[PictureEdge, ...]
     width: int
     height: int
     count: int  # of nodes, drawn or not
@@ -73,12 +73,16 @@ def picture_of(graph: Graph, focus: Collection[str] = ()) -> Picture:
     columns = _columns(keys, set(flows.values()))
     at = _places(columns, flows.values())
     nodes = tuple(
-        Node(kind, name.removeprefix("file://"), store, *at[kind, store, name], name in focus)
+        PictureNode(
+            kind, name.removeprefix("file://"), store, *at[kind, store, name], name in focus
+        )
         if kind != _QUERY
-        else Node(kind, name, store, *at[kind, store, name], name in focus)
+        else PictureNode(kind, name, store, *at[kind, store, name], name in focus)
         for kind, store, name in keys
     )
-    lines = tuple(Line(_curve(at[start], at[end]), edge) for edge, (start, end) in flows.items())
+    lines = tuple(
+        PictureEdge(_curve(at[start], at[end]), edge) for edge, (start, end) in flows.items()
+    )
     width = MARGIN + max(x for x, _ in at.values()) + WIDTH
     height = MARGIN + max(y for _, y in at.values()) + HEIGHT
     return Picture(nodes, lines, width, height, len(keys))
@@ -95,7 +99,7 @@ def _places(
     for number, column in enumerate(columns):
         y = MARGIN
         for key in column:
-            rows = [at[one][1] for one in before[key] if one in at]
+            rows = [at[source][1] for source in before[key] if source in at]
             y = max(y, sum(rows) // len(rows) if rows else 0)
             at[key] = (MARGIN + number * (WIDTH + GAP_X), y)
             y += HEIGHT + GAP_Y
@@ -118,16 +122,16 @@ def _columns(keys: list[_Key], flows: Iterable[tuple[_Key, _Key]]) -> list[list[
     level = _levels(keys, after)
     for key in keys:  # what nothing writes is drawn next to its reader
         if not before[key]:
-            level[key] = max(0, min(level[one] for one in after[key]) - 1)
+            level[key] = max(0, min(level[reader] for reader in after[key]) - 1)
     used = {number: at for at, number in enumerate(sorted(set(level.values())))}
     columns: list[list[_Key]] = [[] for _ in used]
-    for key in sorted(keys, key=lambda one: (one[2], one)):
+    for key in sorted(keys, key=lambda reader: (reader[2], reader)):
         columns[used[level[key]]].append(key)
     for sweep in range(_SWEEPS):
         forward = sweep % 2 == 0
         near = before if forward else after
         for column in columns if forward else reversed(columns):
-            _sort(column, near, {key: row for one in columns for row, key in enumerate(one)})
+            _sort(column, near, {key: row for reader in columns for row, key in enumerate(reader)})
     return columns
 
 
@@ -167,7 +171,7 @@ def _sort(column: list[_Key], near: Mapping[_Key, list[_Key]], row: Mapping[_Key
     """Sort a column by the mean row of each node's neighbours, which removes most crossings."""
 
     def middle(key: _Key) -> float:
-        rows = [row[one] for one in near.get(key, ())]
+        rows = [row[neighbour] for neighbour in near.get(key, ())]
         return sum(rows) / len(rows) if rows else row[key]
 
     column.sort(key=lambda key: (middle(key), row[key]))

@@ -14,7 +14,7 @@ from queries.domain.metrics.catalogue import Metric
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MetricSample:
     """One series' value; labels are in the metric's order, followed by `extra`."""
 
     metric: Metric
@@ -53,20 +53,20 @@ class QueryFigures:
     lost: Mapping[str, int] = field(default_factory=dict)  # kind of loss -> records
 
 
-def samples_of(figures: QueryFigures, *, now: datetime) -> Iterator[Sample]:
+def samples_of(figures: QueryFigures, *, now: datetime) -> Iterator[MetricSample]:
     """Yield a query's samples, at most `MOST_SERIES`; unknown values yield none."""
     query = (figures.name,)
-    yield Sample(
+    yield MetricSample(
         catalogue.INFO, 1, (*query, figures.application), extra=label_names(figures.labels)
     )
-    yield Sample(catalogue.PHASE, 1, (*query, figures.phase))
+    yield MetricSample(catalogue.PHASE, 1, (*query, figures.phase))
     if figures.verdict:
-        yield Sample(catalogue.VERDICT, 1, (*query, figures.verdict))
+        yield MetricSample(catalogue.VERDICT, 1, (*query, figures.verdict))
     for kind, records in figures.lost.items():
-        yield Sample(catalogue.LOST, records, (*query, kind))
+        yield MetricSample(catalogue.LOST, records, (*query, kind))
     for metric, value in (*_of_the_row(figures, now), *_of_the_batch(figures.progress)):
         if value is not None:
-            yield Sample(metric, value, query)
+            yield MetricSample(metric, value, query)
 
 
 def label_names(labels: Mapping[str, str]) -> dict[str, str]:

@@ -24,31 +24,31 @@ def keys_sql(text: str) -> str:
     if statement is None:
         return ""
     # Breadth first, so the outermost comes first.
-    group = next((one for one in statement.find_all(exp.Group) if one.expressions), None)
+    group = next((node for node in statement.find_all(exp.Group) if node.expressions), None)
     select = group.parent if group is not None else None
     if group is None or not isinstance(select, exp.Select):
         return ""
-    keys = [_key(one, select) for one in group.expressions]
+    keys = [_key(node, select) for node in group.expressions]
     counts = f"count(*) AS {KEY_ROWS}", f"sum(count(*)) OVER () AS {TOTAL_ROWS}"
-    named = [exp.alias_(key.copy(), f"key{place}") for place, key in enumerate(keys, 1)]
+    named = [exp.alias_(key.copy(), f"key{number}") for number, key in enumerate(keys, 1)]
     counted = exp.select(*named, *counts, dialect="spark")
     inputs = {part: select.args.get(part) for part in ("from_", "joins", "laterals", "where")}
-    for part, held in {**inputs, "with_": statement.args.get("with_")}.items():
-        if held:
-            counted.set(part, deepcopy(held))
+    for part, clause in {**inputs, "with_": statement.args.get("with_")}.items():
+        if clause:
+            counted.set(part, deepcopy(clause))
     counted = counted.group_by(*(key.copy() for key in keys))
     ordered = counted.order_by(exp.Ordered(this=exp.column(KEY_ROWS), desc=True)).limit(MOST_KEYS)
     return _RENAMED.sub("window(", ordered.sql(dialect="spark"))
 
 
-def _key(one: exp.Expression, select: exp.Select) -> exp.Expression:
+def _key(key: exp.Expression, select: exp.Select) -> exp.Expression:
     """Return a key as an expression of the inputs: Spark also takes a column's number or alias."""
     columns = select.expressions
-    if isinstance(one, exp.Literal) and one.is_int and 0 < int(one.this) <= len(columns):
-        found: exp.Expression = columns[int(one.this) - 1].unalias()
-        return found
-    if isinstance(one, exp.Column) and not one.table:
+    if isinstance(key, exp.Literal) and key.is_int and 0 < int(key.this) <= len(columns):
+        expression: exp.Expression = columns[int(key.this) - 1].unalias()
+        return expression
+    if isinstance(key, exp.Column) and not key.table:
         for column in columns:
-            if isinstance(column, exp.Alias) and column.alias.lower() == one.name.lower():
+            if isinstance(column, exp.Alias) and column.alias.lower() == key.name.lower():
                 return column.this
-    return one
+    return key

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from queries.domain.probes.plan_shapes import Shape, Shapes
+from queries.domain.probes.plan_shapes import OperatorShape, Shapes
 
 SILENT = "Spark will not object, but the existing state was computed by the old definition."
 
@@ -29,7 +29,7 @@ class Property(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ShapeDifference:
     """One property that state depends on, before and now."""
 
     what: str  # a `Property`, or a configuration key
@@ -45,81 +45,88 @@ class Difference:
         return f"{self.what}: {self.old} → {self.new}"
 
 
-def compare(old: Shapes, new: Shapes) -> tuple[Difference, ...]:
+def compare(old: Shapes, new: Shapes) -> tuple[ShapeDifference, ...]:
     """Return how two forms of a query differ in what their state depends on.
 
     If either form has no state, there are no differences that affect a checkpoint.
     """
     if not old.operators and not new.operators:
         return ()
-    found: list[Difference] = []
+    differences: list[ShapeDifference] = []
     if old.output_mode != new.output_mode:
-        found.append(Difference(Property.OUTPUT_MODE, old.output_mode, new.output_mode))
-    before, after = [each.kind for each in old.operators], [each.kind for each in new.operators]
+        differences.append(ShapeDifference(Property.OUTPUT_MODE, old.output_mode, new.output_mode))
+    before, after = (
+        [operator.kind for operator in old.operators],
+        [operator.kind for operator in new.operators],
+    )
     if before != after:
-        found.append(Difference(Property.OPERATORS, _listed(before), _listed(after)))
-        return tuple(found)
-    for one, other in zip(old.operators, new.operators, strict=True):
-        found += _operator(one, other)
-    return tuple(dict.fromkeys(found))
+        differences.append(ShapeDifference(Property.OPERATORS, _listed(before), _listed(after)))
+        return tuple(differences)
+    for older, newer in zip(old.operators, new.operators, strict=True):
+        differences += _operator(older, newer)
+    return tuple(dict.fromkeys(differences))
 
 
 def in_words(
-    by_spark: tuple[Difference, ...], by_text: tuple[Difference, ...]
-) -> tuple[Difference, ...]:
+    by_spark: tuple[ShapeDifference, ...], by_text: tuple[ShapeDifference, ...]
+) -> tuple[ShapeDifference, ...]:
     """Return the differences between Spark's plans, in the author's wording where that is possible.
 
     If both comparisons found the same number of differences of a kind, these are the same ones.
     """
 
-    def of(found: tuple[Difference, ...], what: str) -> list[Difference]:
-        return [each for each in found if each.what == what]
+    def of(differences: tuple[ShapeDifference, ...], what: str) -> list[ShapeDifference]:
+        return [difference for difference in differences if difference.what == what]
 
-    chosen: list[Difference] = []
-    for what in dict.fromkeys(each.what for each in by_spark):
+    chosen: list[ShapeDifference] = []
+    for what in dict.fromkeys(plan_difference.what for plan_difference in by_spark):
         mine, theirs = of(by_spark, what), of(by_text, what)
         chosen += theirs if len(mine) == len(theirs) else mine
     return tuple(chosen)
 
 
-def pinned(wanted: Mapping[str, str], held: Mapping[str, str]) -> tuple[Difference, ...]:
+def pinned(wanted: Mapping[str, str], logged: Mapping[str, str]) -> tuple[ShapeDifference, ...]:
     """Return configuration that a checkpoint pins to a value other than the definition's.
 
-    `held` comes from the newest offset log; Spark uses these values and mentions that only in its
+    `logged` comes from the newest offset log; Spark uses these values and mentions that only in its
     log.
     """
     return tuple(
-        Difference(key, held[key], value)
+        ShapeDifference(key, logged[key], value)
         for key, value in sorted(wanted.items())
-        if key in held and held[key] != value
+        if key in logged and logged[key] != value
     )
 
 
-def _operator(old: Shape, new: Shape) -> list[Difference]:
+def _operator(old: OperatorShape, new: OperatorShape) -> list[ShapeDifference]:
     return [
-        *_by_place(Property.KEY, old.keys, new.keys),
-        *_by_place(Property.WINDOW, old.windows, new.windows),
-        *_by_place(Property.AGGREGATE, old.aggregates, new.aggregates),
+        *_by_position(Property.KEY, old.keys, new.keys),
+        *_by_position(Property.WINDOW, old.windows, new.windows),
+        *_by_position(Property.AGGREGATE, old.aggregates, new.aggregates),
         *_as_sets(Property.WATERMARK, old.watermarks, new.watermarks),
         *_as_sets(Property.FILTER, old.filters, new.filters),
-        *_by_place(Property.JOIN, old.joins, new.joins),
-        *_by_place(Property.OTHER, old.other, new.other),
+        *_by_position(Property.JOIN, old.joins, new.joins),
+        *_by_position(Property.OTHER, old.other, new.other),
     ]
 
 
-def _by_place(what: Property, old: tuple[str, ...], new: tuple[str, ...]) -> list[Difference]:
+def _by_position(
+    what: Property, old: tuple[str, ...], new: tuple[str, ...]
+) -> list[ShapeDifference]:
     """Compare properties that Spark identifies by position, because state has no names for them."""
     if len(old) == len(new):
-        return [Difference(what, a, b) for a, b in zip(old, new, strict=True) if a != b]
+        return [ShapeDifference(what, a, b) for a, b in zip(old, new, strict=True) if a != b]
     return _as_sets(what, old, new)
 
 
-def _as_sets(what: Property, old: tuple[str, ...], new: tuple[str, ...]) -> list[Difference]:
-    gone = [each for each in old if each not in new]
-    come = [each for each in new if each not in old]
-    if len(gone) == len(come):
-        return [Difference(what, a, b) for a, b in zip(gone, come, strict=True)]
-    return [Difference(what, a, "") for a in gone] + [Difference(what, "", b) for b in come]
+def _as_sets(what: Property, old: tuple[str, ...], new: tuple[str, ...]) -> list[ShapeDifference]:
+    removed = [value for value in old if value not in new]
+    added = [value for value in new if value not in old]
+    if len(removed) == len(added):
+        return [ShapeDifference(what, a, b) for a, b in zip(removed, added, strict=True)]
+    return [ShapeDifference(what, a, "") for a in removed] + [
+        ShapeDifference(what, "", b) for b in added
+    ]
 
 
 def _listed(words: list[str]) -> str:

@@ -52,7 +52,7 @@ _MOVING = frozenset({"Repartition", "RepartitionByExpression", "RebalancePartiti
 
 
 @dataclass(frozen=True, slots=True)
-class Shape:
+class OperatorShape:
     """One stateful operator, in terms of the source's columns."""
 
     kind: str
@@ -69,15 +69,15 @@ class Shape:
 class Shapes:
     """A query's stateful operators, outermost first, and its output mode."""
 
-    operators: tuple[Shape, ...] = ()
+    operators: tuple[OperatorShape, ...] = ()
     output_mode: str = ""
 
 
 def of_plan(nodes: Mapping[str, Any], output_mode: str) -> Shapes:
     """Return the shapes of an analyzed plan in the form that a probe driver reports."""
     names = _Names.of(nodes)
-    found = [_shape(node, names) for node in _walk(nodes) if _keeps_state(node)]
-    return Shapes(tuple(found), output_mode)
+    shapes = [_shape(node, names) for node in _walk(nodes) if _keeps_state(node)]
+    return Shapes(tuple(shapes), output_mode)
 
 
 def human(microseconds: int) -> str:
@@ -94,7 +94,7 @@ def conjuncts(condition: str) -> tuple[str, ...]:
     parts = _split(inner, " AND ")
     if len(parts) == 1:
         return (inner if _is_wrapped(text) else text,)
-    return tuple(each for part in parts for each in conjuncts(part))
+    return tuple(conjunct for part in parts for conjunct in conjuncts(part))
 
 
 def _walk(node: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -109,26 +109,33 @@ def _keeps_state(node: Mapping[str, Any]) -> bool:
     return node["op"] != "Join" or all(child["streaming"] for child in node["children"])
 
 
-def _shape(node: Mapping[str, Any], names: "_Names") -> Shape:
+def _shape(node: Mapping[str, Any], names: "_Names") -> OperatorShape:
     keys = tuple(names.plain(key) for key in node.get("keys", ()))
-    below = [each for child in node["children"] for each in _walk(child)]
+    below = [child_node for child in node["children"] for child_node in _walk(child)]
     own_join = [_join(node, names)] if node["op"] == "Join" else []
-    watermarks = (_watermark(each, names) for each in below if each["op"] == "EventTimeWatermark")
+    watermarks = (
+        _watermark(child_node, names)
+        for child_node in below
+        if child_node["op"] == "EventTimeWatermark"
+    )
     filters = (
         part
-        for each in below
-        if each["op"] == "Filter"
-        for part in conjuncts(names.plain(each["condition"]))
+        for child_node in below
+        if child_node["op"] == "Filter"
+        for part in conjuncts(names.plain(child_node["condition"]))
         if not part.startswith("isnotnull(")  # Spark adds it for every window
     )
-    return Shape(
+    return OperatorShape(
         kind=_STATEFUL[node["op"]],
         keys=tuple(key for key in keys if not _is_window(key)),
-        aggregates=tuple(names.plain(each) for each in node.get("aggregates", ())),
+        aggregates=tuple(names.plain(child_node) for child_node in node.get("aggregates", ())),
         windows=tuple(key for key in keys if _is_window(key)),
         watermarks=tuple(sorted(set(watermarks))),
         filters=tuple(sorted(set(filters))),
-        joins=tuple(own_join + [_join(each, names) for each in below if each["op"] == "Join"]),
+        joins=tuple(
+            own_join
+            + [_join(child_node, names) for child_node in below if child_node["op"] == "Join"]
+        ),
         other=tuple(_others(node, below, names)),
     )
 
@@ -136,16 +143,16 @@ def _shape(node: Mapping[str, Any], names: "_Names") -> Shape:
 def _others(
     node: Mapping[str, Any], below: list[Mapping[str, Any]], names: "_Names"
 ) -> Iterator[str]:
-    """Yield the other steps that rows go through, those without their own field in `Shape`."""
+    """Yield the other steps that rows go through, those without a field in `OperatorShape`."""
     if "text" in node and node["op"] not in ("Distinct",):
         yield names.plain(node["text"])
     if node["op"] == "Distinct":
         top = node["children"][0]
-        yield from (names.plain(_left(each)) for each in top.get("expressions", ()))
-    for each in below:
-        known = each["op"] in _STATEFUL or each["op"] in _MOVING
-        if "text" in each and not known and each["streaming"]:
-            yield names.plain(each["text"])
+        yield from (names.plain(_left(child_node)) for child_node in top.get("expressions", ()))
+    for child_node in below:
+        has_own_field = child_node["op"] in _STATEFUL or child_node["op"] in _MOVING
+        if "text" in child_node and not has_own_field and child_node["streaming"]:
+            yield names.plain(child_node["text"])
 
 
 def _join(node: Mapping[str, Any], names: "_Names") -> str:
@@ -188,15 +195,15 @@ class _Names:
         """Return an expression in terms of the source's columns, without numbers."""
         text = _compact(text)
         pieces, end = [], 0
-        for found in _ID.finditer(text):
-            before = text[end : found.start()]
-            name, expression = self.made_of.get(found[1], ("", ""))
+        for match in _ID.finditer(text):
+            before = text[end : match.start()]
+            name, expression = self.made_of.get(match[1], ("", ""))
             # Nested more deeply than any plan, or too long to read: keep the name.
             if name and before.endswith(name) and depth < 40 and len(text) < _LIMIT:
-                pieces += [before[: -len(name)], self._opened(found[1], expression, depth)]
+                pieces += [before[: -len(name)], self._opened(match[1], expression, depth)]
             else:
                 pieces.append(before)
-            end = found.end()
+            end = match.end()
         return "".join([*pieces, text[end:]])
 
     def _opened(self, number: str, expression: str, depth: int) -> str:
@@ -206,9 +213,9 @@ class _Names:
 
     def _alias(self, text: str) -> None:
         expression, _, column = text.rpartition(" AS ")
-        found = _NAMED.fullmatch(column)
-        if expression and found is not None:
-            self.made_of[found[2]] = (found[1], expression)
+        match = _NAMED.fullmatch(column)
+        if expression and match is not None:
+            self.made_of[match[2]] = (match[1], expression)
 
     def _expanded(self, column: str, values: list[str]) -> None:
         """Register a column of Expand: the same in every row, or one of several windows."""
@@ -218,9 +225,9 @@ class _Names:
             self._define(column, values[0] if _window(values[0]) else "; ".join(values))
 
     def _define(self, column: str, expression: str) -> None:
-        found = _ID.search(column)
-        if found is not None and column != expression:
-            self.made_of[found[1]] = (column[: found.start()], expression)
+        match = _ID.search(column)
+        if match is not None and column != expression:
+            self.made_of[match[1]] = (column[: match.start()], expression)
 
 
 def _compact(text: str) -> str:
@@ -253,7 +260,7 @@ def _session_window(text: str) -> str:
     if not text.startswith(_SESSION):
         return ""
     ends = _COLUMN_ENDS.search(text, len(_SESSION) + 1)
-    last = max((found.start() for found in _GAP_ENDS.finditer(text)), default=0)
+    last = max((match.start() for match in _GAP_ENDS.finditer(text)), default=0)
     plus = text.rfind(" + ", ends.end(), last) if ends else -1
     if ends is None or plus < 0:
         return ""
@@ -277,19 +284,19 @@ def _is_wrapped(text: str) -> bool:
     if not (text.startswith("(") and text.endswith(")")):
         return False
     depth = 0
-    for place, letter in enumerate(text):
+    for index, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
         if depth == 0:
-            return place == len(text) - 1
+            return index == len(text) - 1
     return False
 
 
 def _split(text: str, separator: str) -> list[str]:
     """Split at separators outside parentheses."""
     parts, depth, begin = [], 0, 0
-    for place, letter in enumerate(text):
+    for index, letter in enumerate(text):
         depth += (letter == "(") - (letter == ")")
-        if depth == 0 and text.startswith(separator, place):
-            parts.append(text[begin:place])
-            begin = place + len(separator)
+        if depth == 0 and text.startswith(separator, index):
+            parts.append(text[begin:index])
+            begin = index + len(separator)
     return [*parts, text[begin:]]

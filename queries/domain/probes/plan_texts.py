@@ -9,7 +9,7 @@ from sqlglot import exp
 
 from queries.domain.definitions.spec import SqlQuery
 from queries.domain.definitions.sql_text import Text, read
-from queries.domain.probes.plan_shapes import Shape, Shapes
+from queries.domain.probes.plan_shapes import OperatorShape, Shapes
 
 
 def of_text(spec: SqlQuery) -> Shapes | None:
@@ -23,25 +23,27 @@ def of_text(spec: SqlQuery) -> Shapes | None:
         for source in spec.sources
         if source.watermark
     )
-    found = [_shape(text, select, watermarks) for select in text.streaming_aggregates()]
-    return Shapes(tuple(found), mode)
+    shapes = [_shape(text, select, watermarks) for select in text.streaming_aggregates()]
+    return Shapes(tuple(shapes), mode)
 
 
-def _shape(text: Text, select: exp.Select, watermarks: tuple[str, ...]) -> Shape:
-    keys = [_key(select, each) for each in _grouped(select)]
+def _shape(text: Text, select: exp.Select, watermarks: tuple[str, ...]) -> OperatorShape:
+    keys = [_key(select, expression) for expression in _grouped(select)]
     where = select.args.get("where")
     aggregates = dict.fromkeys(
         _sql(node)
         for node in select.walk(prune=lambda inner: inner is not select and _inner(inner))
         if isinstance(node, exp.AggFunc) and not node.find_ancestor(exp.Window)
     )
-    return Shape(
+    return OperatorShape(
         kind="aggregation",
         keys=tuple(_sql(key) for key in keys if not _is_window(key)),
         aggregates=tuple(aggregates),
         windows=tuple(_sql(key) for key in keys if _is_window(key)),
         watermarks=watermarks,
-        filters=tuple(sorted(_sql(each) for each in _conjuncts(where.this))) if where else (),
+        filters=tuple(sorted(_sql(expression) for expression in _conjuncts(where.this)))
+        if where
+        else (),
         joins=tuple(_sql(join) for join in select.args.get("joins") or ()),
     )
 
@@ -57,7 +59,9 @@ def _key(select: exp.Select, key: exp.Expression) -> exp.Expression:
         return _unaliased(select.expressions[int(key.this) - 1])
     if isinstance(key, exp.Column) and not key.table:
         named = {
-            each.alias: each.this for each in select.expressions if isinstance(each, exp.Alias)
+            expression.alias: expression.this
+            for expression in select.expressions
+            if isinstance(expression, exp.Alias)
         }
         return named.get(key.name, key)
     return key

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from queries.domain.protocol import Form
+from queries.domain.protocol import WireForm
 
 TASK = "probe.json"
 RESULT = "result.json"
@@ -26,11 +26,11 @@ RECORDS_PARTS = ("sources", "searched", "failing")
 STATE_NUMBERS = ("operators", "operator", "partitions", "rows", "bytes")
 
 
-class Unreadable(ValueError):
+class UnreadableResult(ValueError):
     """A file does not contain a complete result of a probe driver."""
 
 
-class Attempt(StrEnum):
+class PreflightAttempt(StrEnum):
     """The attempts of a preflight, in this order."""
 
     REPLAY = "replay"  # run the newest batch of the copy again
@@ -50,7 +50,7 @@ class AttemptEnd(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class PreflightTask(Form):
+class PreflightTask(WireForm):
     """A definition to try, and where."""
 
     name: str  # the query's
@@ -68,7 +68,7 @@ class PreflightTask(Form):
 
 
 @dataclass(frozen=True, slots=True)
-class XrayTask(Form):
+class XrayTask(WireForm):
     """A state store to read."""
 
     checkpoint: str  # canonical location of a copy, or of a checkpoint at rest
@@ -85,7 +85,7 @@ class XrayTask(Form):
 
 
 @dataclass(frozen=True, slots=True)
-class BatchRead(Form):
+class BatchRead(WireForm):
     """What one batch read from one source: files, or offsets of Kafka partitions."""
 
     source: str  # the source's name in the definition
@@ -95,7 +95,7 @@ class BatchRead(Form):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordsTask(Form):
+class RecordsTask(WireForm):
     """Records of a batch to show, and the failing record to find."""
 
     spec: dict[str, Any]  # QuerySpec's JSON form
@@ -127,7 +127,7 @@ def read_task(text: str) -> PreflightTask | XrayTask | RecordsTask:
 class Tried:
     """One attempt to start the definition."""
 
-    attempt: Attempt
+    attempt: PreflightAttempt
     end: AttemptEnd
     batch: int | None = None
     rows: int | None = None
@@ -146,7 +146,7 @@ class PlanSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeResult(Form):
+class ProbeResult(WireForm):
     """What a probe driver has found so far."""
 
     at: str  # its current step, as a phrase: "Starting Spark"
@@ -176,23 +176,23 @@ _KINDS: dict[str, Any] = {
 
 
 def read_result(text: str) -> ProbeResult:
-    """Return the result in `text`; raise `Unreadable` if it is incomplete."""
+    """Return the result in `text`; raise `UnreadableResult` if it is incomplete."""
     if len(text) > MOST_CHARACTERS:
-        raise Unreadable(f"it has more than {MOST_CHARACTERS:,} characters")
+        raise UnreadableResult(f"it has more than {MOST_CHARACTERS:,} characters")
     try:
         result = ProbeResult.loads(text)
         # The defaults of these fields would mean that everything is fine.
         if lacking := {"tried", "plan", "old_plan"} - json.loads(text).keys():
             raise KeyError(*sorted(lacking))
     except RecursionError as error:
-        raise Unreadable("it is nested too deeply") from error
+        raise UnreadableResult("it is nested too deeply") from error
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise Unreadable(f"{type(error).__name__}: {error}") from error
+        raise UnreadableResult(f"{type(error).__name__}: {error}") from error
     for name, kind in _KINDS.items():
         if not isinstance(getattr(result, name), kind):
-            raise Unreadable(f"its {name} is not valid")
+            raise UnreadableResult(f"its {name} is not valid")
     if result.state is not None and not result.state.keys() >= set(STATE_NUMBERS):
-        raise Unreadable("numbers are missing from its state")
+        raise UnreadableResult("numbers are missing from its state")
     if result.records is not None and not result.records.keys() >= set(RECORDS_PARTS):
-        raise Unreadable("parts of its records are missing")
+        raise UnreadableResult("parts of its records are missing")
     return result

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from queries.domain.definitions.spec import SqlQuery
-from queries.domain.probes.plan_comparison import Difference, Property, compare, in_words
-from queries.domain.probes.plan_shapes import Shape, Shapes
+from queries.domain.probes.plan_comparison import Property, ShapeDifference, compare, in_words
+from queries.domain.probes.plan_shapes import OperatorShape, Shapes
 from queries.domain.probes.plan_texts import of_text
 
 #: Differences that change the form of the state: Spark rejects them if one side has none.
@@ -13,7 +13,7 @@ _FORM = frozenset({Property.KEY, Property.WINDOW, Property.AGGREGATE, Property.O
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class AnalyzedQuery:
     """One form of a query: its definition, and its state according to Spark's analyzer."""
 
     spec: SqlQuery
@@ -29,7 +29,7 @@ class StateChange:
     unknown: str = ""  # why it cannot be determined; "" if it can
 
 
-def state_change(old: Seen, new: Seen) -> StateChange:
+def state_change(old: AnalyzedQuery, new: AnalyzedQuery) -> StateChange:
     """Return how two forms of a query differ.
 
     Spark's plans are compared; if they are missing, the texts are, as far as they can be parsed
@@ -38,34 +38,37 @@ def state_change(old: Seen, new: Seen) -> StateChange:
     was, now = of_text(old.spec), of_text(new.spec)
     by_text = compare(was, now) if was is not None and now is not None else None
     if old.shapes is not None and new.shapes is not None:
-        found = in_words(compare(old.shapes, new.shapes), by_text or ())
+        differences = in_words(compare(old.shapes, new.shapes), by_text or ())
     elif by_text is not None:
-        found = by_text
+        differences = by_text
     else:
         return StateChange((), (), "neither Spark's plans nor the SQL texts are known.")
-    refused = [one for one in found if _changes_form(one)]
-    silent = [one for one in found if not _changes_form(one)]
-    return StateChange(_said(refused), _said(silent))
+    refused = [difference for difference in differences if _changes_form(difference)]
+    silent = [difference for difference in differences if not _changes_form(difference)]
+    return StateChange(_sentences(refused), _sentences(silent))
 
 
-def _said(found: list[Difference]) -> tuple[str, ...]:
-    return tuple(one.sentence() for one in found)
+def _sentences(differences: list[ShapeDifference]) -> tuple[str, ...]:
+    return tuple(difference.sentence() for difference in differences)
 
 
-def _changes_form(one: Difference) -> bool:
-    counted = one.what in _FORM and not (one.old and one.new)
-    return counted or one.what == Property.OPERATORS
+def _changes_form(difference: ShapeDifference) -> bool:
+    counted = difference.what in _FORM and not (difference.old and difference.new)
+    return counted or difference.what == Property.OPERATORS
 
 
-def shapes_of(kept: dict[str, Any] | None) -> Shapes | None:
+def shapes_of(stored: dict[str, Any] | None) -> Shapes | None:
     """Return the shapes stored with a revision; None if missing or from a later release."""
-    if kept is None:
+    if stored is None:
         return None
     try:
         operators = tuple(
-            Shape(one["kind"], **{name: tuple(one[name]) for name in one.keys() - {"kind"}})
-            for one in kept["operators"]
+            OperatorShape(
+                operator["kind"],
+                **{name: tuple(operator[name]) for name in operator.keys() - {"kind"}},
+            )
+            for operator in stored["operators"]
         )
-        return Shapes(operators, kept["output_mode"])
+        return Shapes(operators, stored["output_mode"])
     except (KeyError, TypeError, AttributeError):
         return None

@@ -44,10 +44,12 @@ def totals_from(body: Mapping[str, Any]) -> Totals | None:
     return Totals(files, size, newest)
 
 
-def totals_of(found: Iterable[tuple[str, int, float]]) -> Totals:
+def totals_of(files: Iterable[tuple[str, int, float]]) -> Totals:
     """Return the totals of files (name relative to the folder, bytes, Unix time)."""
-    seen = [(size, at) for name, size, at in found if not is_hidden(name)]
-    return Totals(len(seen), sum(size for size, _ in seen), max((at for _, at in seen), default=0))
+    visible = [(size, at) for name, size, at in files if not is_hidden(name)]
+    return Totals(
+        len(visible), sum(size for size, _ in visible), max((at for _, at in visible), default=0)
+    )
 
 
 def is_hidden(name: str) -> bool:

@@ -30,7 +30,7 @@ _DAY = timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True)
-class _Clock:
+class _ZonedCron:
     """An expression in a zone."""
 
     cron: CronSim
@@ -102,7 +102,7 @@ def times(schedule: Schedule, after: datetime) -> Iterator[datetime]:
     return _walk(_clock(schedule), after)
 
 
-def _clock(schedule: Schedule) -> _Clock:
+def _clock(schedule: Schedule) -> _ZonedCron:
     fields = schedule.cron.split()
     if len(fields) != FIELDS:
         raise ValueError("a cron expression has five fields")
@@ -112,10 +112,10 @@ def _clock(schedule: Schedule) -> _Clock:
         raise ValueError(str(error)) from error
     minutes = [60 * hour + minute for hour in sorted(cron.hours) for minute in sorted(cron.minutes)]
     elapsed = any(field.startswith("*") for field in fields[:2])
-    return _Clock(cron, ZoneInfo(schedule.time_zone), minutes, elapsed)
+    return _ZonedCron(cron, ZoneInfo(schedule.time_zone), minutes, elapsed)
 
 
-def _walk(clock: _Clock, after: datetime) -> Iterator[datetime]:
+def _walk(clock: _ZonedCron, after: datetime) -> Iterator[datetime]:
     # Clocks that go back over midnight show times of two days in turn: a time is given once no
     # later day can have an earlier one.
     day = after.astimezone(clock.zone).date() - _DAY

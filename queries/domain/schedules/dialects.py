@@ -43,14 +43,14 @@ class Foreign:
 def foreign(expression: str) -> Foreign | None:
     """Return what an expression is in another scheduler; None if it is not known as one's."""
     text = expression.strip()
-    if found := _ZONE.fullmatch(text):
-        inner = foreign(found[2])
-        cron = inner.cron if inner is not None else " ".join(found[2].split())
-        return Foreign("names its time zone within the expression", cron, found[1])
-    if found := _WRAPPED.fullmatch(text):
-        if found[1].lower() == "rate":
-            return _rate(found[2].strip())
-        return foreign(found[2]) or Foreign("has parentheses", " ".join(found[2].split()))
+    if match := _ZONE.fullmatch(text):
+        inner = foreign(match[2])
+        cron = inner.cron if inner is not None else " ".join(match[2].split())
+        return Foreign("names its time zone within the expression", cron, match[1])
+    if match := _WRAPPED.fullmatch(text):
+        if match[1].lower() == "rate":
+            return _rate(match[2].strip())
+        return foreign(match[2]) or Foreign("has parentheses", " ".join(match[2].split()))
     if text.startswith("@"):
         return _nickname(text.lower())
     fields = text.upper().split()
@@ -67,14 +67,14 @@ def _nickname(text: str) -> Foreign:
     name, _, rest = text.partition(" ")
     if name != "@every":
         return Foreign("is a nickname", _NICKNAMES.get(text, ""))
-    found = _EVERY.fullmatch(rest.strip())
-    hours, minutes = (int(part or 0) for part in found.groups()) if found else (0, 0)
+    match = _EVERY.fullmatch(rest.strip())
+    hours, minutes = (int(part or 0) for part in match.groups()) if match else (0, 0)
     return _interval(60 * hours + minutes)
 
 
 def _rate(text: str) -> Foreign:
-    found = _RATE.fullmatch(text)
-    return _interval(int(found[1]) * _MINUTES[found[2].lower()] if found else 0)
+    match = _RATE.fullmatch(text)
+    return _interval(int(match[1]) * _MINUTES[match[2].lower()] if match else 0)
 
 
 def _interval(minutes: int) -> Foreign:

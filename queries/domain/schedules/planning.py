@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 from queries.domain.definitions.spec import Schedule
-from queries.domain.schedules.states import PlannedState, Skipped
+from queries.domain.schedules.states import PlannedState, SkipReason
 from queries.domain.states import HELD_PHASES, STOPPED_PHASES, Desired, Phase
 
 #: A planned time that is handled later than this was missed. What was handled up to a moment that
@@ -15,7 +15,7 @@ EARLIEST = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ScheduledObject:
     """What a planned time depends on, besides the schedule."""
 
     desired: Desired
@@ -32,7 +32,7 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True)
-class Choice:
+class PlannedOutcome:
     """What one planned time gives: a start (STARTED), a place in the queue, or a skip.
 
     Consecutive times that are skipped for the same reason are one choice.
@@ -40,7 +40,7 @@ class Choice:
 
     due_at: datetime  # the newest
     state: PlannedState
-    skipped: Skipped | None = None
+    skipped: SkipReason | None = None
     times: int = 1
     first_due_at: datetime | None = None  # the oldest; None: there is one
 
@@ -48,12 +48,12 @@ class Choice:
 def choose(
     due: list[datetime],
     schedule: Schedule,
-    subject: Subject,
+    subject: ScheduledObject,
     now: datetime,
     *,
     more: bool = False,
-    instead: PlannedState | Skipped | None = None,
-) -> list[Choice]:
+    instead: PlannedState | SkipReason | None = None,
+) -> list[PlannedOutcome]:
     """Return the choices for the due times; at most one time, the newest, starts or waits.
 
     `more`: later due times follow in another call, so that none of these is the newest. The run
@@ -62,33 +62,35 @@ def choose(
     `instead`: what becomes of a time that would start or wait, because the schedule is changed now:
     WAITING, or the reason for which it is skipped.
     """
-    earlier = Skipped.MISSED if schedule.kind == "cron" else Skipped.DUPLICATE
-    passed = Skipped.PAUSED if subject.paused else earlier
-    choices = [Choice(at, PlannedState.SKIPPED, passed) for at in due]
+    earlier = SkipReason.MISSED if schedule.kind == "cron" else SkipReason.DUPLICATE
+    passed = SkipReason.PAUSED if subject.paused else earlier
+    choices = [PlannedOutcome(at, PlannedState.SKIPPED, passed) for at in due]
     if due and not more:
         choices[-1] = _changed(_newest(due[-1], schedule, subject, now), subject, instead)
     return _folded(choices)
 
 
-def _changed(choice: Choice, subject: Subject, instead: PlannedState | Skipped | None) -> Choice:
+def _changed(
+    choice: PlannedOutcome, subject: ScheduledObject, instead: PlannedState | SkipReason | None
+) -> PlannedOutcome:
     if instead is None or choice.skipped:
         return choice
-    if isinstance(instead, Skipped):
-        return Choice(choice.due_at, PlannedState.SKIPPED, instead)
+    if isinstance(instead, SkipReason):
+        return PlannedOutcome(choice.due_at, PlannedState.SKIPPED, instead)
     if subject.waiting:
-        return Choice(choice.due_at, PlannedState.SKIPPED, Skipped.DUPLICATE)
-    return Choice(choice.due_at, instead)
+        return PlannedOutcome(choice.due_at, PlannedState.SKIPPED, SkipReason.DUPLICATE)
+    return PlannedOutcome(choice.due_at, instead)
 
 
-def _folded(choices: list[Choice]) -> list[Choice]:
-    folded: list[Choice] = []
-    for one in choices:
+def _folded(choices: list[PlannedOutcome]) -> list[PlannedOutcome]:
+    folded: list[PlannedOutcome] = []
+    for choice in choices:
         last = folded[-1] if folded else None
-        if last is not None and one.skipped is not None and one.skipped is last.skipped:
+        if last is not None and choice.skipped is not None and choice.skipped is last.skipped:
             first = last.first_due_at or last.due_at
-            folded[-1] = replace(one, times=last.times + 1, first_due_at=first)
+            folded[-1] = replace(choice, times=last.times + 1, first_due_at=first)
         else:
-            folded.append(one)
+            folded.append(choice)
     return folded
 
 
@@ -97,30 +99,32 @@ def is_ahead(handled: datetime, now: datetime) -> bool:
     return handled > now + LATE_AFTER and now >= EARLIEST
 
 
-def _newest(at: datetime, schedule: Schedule, subject: Subject, now: datetime) -> Choice:
+def _newest(
+    at: datetime, schedule: Schedule, subject: ScheduledObject, now: datetime
+) -> PlannedOutcome:
     late = now - at
     if subject.paused:
-        why = Skipped.PAUSED
+        why = SkipReason.PAUSED
     elif late > LATE_AFTER and (
         schedule.missed == "skip" or late > timedelta(seconds=schedule.missed_window_s)
     ):
-        why = Skipped.MISSED
+        why = SkipReason.MISSED
     elif subject.phase in HELD_PHASES:
-        why = Skipped.HELD
+        why = SkipReason.HELD
     elif subject.phase is Phase.LOST:
-        why = Skipped.HOST
+        why = SkipReason.HOST
     elif subject.at_rest:
-        return Choice(at, PlannedState.STARTED)
+        return PlannedOutcome(at, PlannedState.STARTED)
     elif schedule.kind == "cron" and schedule.overlap == "skip":
-        why = Skipped.OVERLAP
+        why = SkipReason.OVERLAP
     elif subject.waiting:
-        why = Skipped.DUPLICATE
+        why = SkipReason.DUPLICATE
     else:
-        return Choice(at, PlannedState.WAITING)
-    return Choice(at, PlannedState.SKIPPED, why)
+        return PlannedOutcome(at, PlannedState.WAITING)
+    return PlannedOutcome(at, PlannedState.SKIPPED, why)
 
 
-def end_of(started: int, generation: int, subject: Subject) -> PlannedState | None:
+def end_of(started: int, generation: int, subject: ScheduledObject) -> PlannedState | None:
     """Return how the run that a planned time started has ended; None while it continues.
 
     `started` is the generation of the schedule's last request, `generation` the query's now. If it

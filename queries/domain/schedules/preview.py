@@ -39,7 +39,7 @@ class PlannedTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class SchedulePreview:
     """The next planned times, and what the next change of the clocks does to them."""
 
     times: list[PlannedTime]
@@ -50,13 +50,13 @@ class Preview:
     around: list[PlannedTime]
 
 
-def preview(schedule: Schedule, after: datetime, count: int = 5) -> Preview:
+def preview(schedule: Schedule, after: datetime, count: int = 5) -> SchedulePreview:
     """Return the preview from a moment on; `ValueError` as for `times`."""
     zone = ZoneInfo(schedule.time_zone)
-    coming = [_at(one, zone) for one in next_times(schedule, after, count)]
+    coming = [_at(moment, zone) for moment in next_times(schedule, after, count)]
     changed = _clock_change(zone, after)
     if changed is None:
-        return Preview(coming, None, "", [])
+        return SchedulePreview(coming, None, "", [])
     day = timedelta(days=1)
     near = takewhile(lambda at: at < changed + day, times(schedule, max(after, changed - day)))
     before: deque[datetime] = deque(maxlen=1)
@@ -65,12 +65,12 @@ def preview(schedule: Schedule, after: datetime, count: int = 5) -> Preview:
         (before if at < changed else later).append(at)
         if len(later) == _AFTER_CHANGE:
             break
-    around = [*before, *later]
-    return Preview(
+    near_change = [*before, *later]
+    return SchedulePreview(
         coming,
         _at(changed, zone),
         _at(changed - timedelta(seconds=1), zone).offset,
-        [_at(one, zone) for one in around],
+        [_at(moment, zone) for moment in near_change],
     )
 
 

@@ -21,20 +21,20 @@ def schedule_problems(schedule: Schedule | None, *, ends: bool) -> list[Problem]
     """Return what is wrong with a schedule; `ends` says whether what it starts ends by itself."""
     if schedule is None:
         return []
-    found = []
+    problems = []
     if not ends:
         message = "needs a query that ends by itself."
         way_out = 'Set trigger.kind to "available_now", or remove the schedule.'
-        found.append(Problem("schedule", schedule.kind, message, way_out))
-    given = [name for name in _STARTERS if getattr(schedule, name)]
-    if len(given) != 1:
-        value = " and ".join(given)
-        message = f"has {value}." if given else "says nothing about when it starts the query."
+        problems.append(Problem("schedule", schedule.kind, message, way_out))
+    starters = [name for name in _STARTERS if getattr(schedule, name)]
+    if len(starters) != 1:
+        value = " and ".join(starters)
+        message = f"has {value}." if starters else "says nothing about when it starts the query."
         way_out = "Set exactly one of cron, after and files."
-        return [*found, Problem("schedule", value, message, way_out)]
+        return [*problems, Problem("schedule", value, message, way_out)]
     if wrong := zone_problem("schedule.time_zone", schedule.time_zone):
-        return [*found, wrong]
-    return found + (_cron(schedule) if schedule.cron else _files(schedule))
+        return [*problems, wrong]
+    return problems + (_cron(schedule) if schedule.cron else _files(schedule))
 
 
 def _cron(schedule: Schedule) -> list[Problem]:

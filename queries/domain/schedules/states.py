@@ -18,7 +18,7 @@ class PlannedState(StrEnum):
 OPEN_STATES = frozenset({PlannedState.WAITING, PlannedState.STARTED})
 
 
-class Skipped(StrEnum):
+class SkipReason(StrEnum):
     """Why a planned time gave no run."""
 
     OVERLAP = "overlap"  # the run before it had not ended
@@ -32,11 +32,11 @@ class Skipped(StrEnum):
 
 #: One sentence for each reason for a skip.
 SKIPPED_WORDS = {
-    Skipped.OVERLAP: "The run before it had not ended.",
-    Skipped.MISSED: "Nothing looked at the schedule in time.",
-    Skipped.PAUSED: "The schedule was paused.",
-    Skipped.HELD: "The query is FAILED or BROKEN; an operator must look at it first.",
-    Skipped.HOST: "The query's host was not responding.",
-    Skipped.DUPLICATE: "Another planned run covers it.",
-    Skipped.REMOVED: "The schedule was removed before it started.",
+    SkipReason.OVERLAP: "The run before it had not ended.",
+    SkipReason.MISSED: "Nothing looked at the schedule in time.",
+    SkipReason.PAUSED: "The schedule was paused.",
+    SkipReason.HELD: "The query is FAILED or BROKEN; an operator must look at it first.",
+    SkipReason.HOST: "The query's host was not responding.",
+    SkipReason.DUPLICATE: "Another planned run covers it.",
+    SkipReason.REMOVED: "The schedule was removed before it started.",
 }

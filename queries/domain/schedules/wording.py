@@ -4,7 +4,7 @@ from datetime import datetime
 
 from queries.domain.counts import counted
 from queries.domain.definitions.spec import Schedule
-from queries.domain.schedules.states import SKIPPED_WORDS, Skipped
+from queries.domain.schedules.states import SKIPPED_WORDS, SkipReason
 
 
 def when_words(schedule: Schedule) -> str:
@@ -33,12 +33,12 @@ def listing_cost(schedule: Schedule) -> str:
 
 
 def skipped_words(
-    why: Skipped, times: int, first: datetime | None, last: datetime, reason: str = ""
+    why: SkipReason, times: int, first: datetime | None, last: datetime, reason: str = ""
 ) -> str:
     """Return why a planned time was skipped; of several, how many and from when to when."""
     reason = reason or SKIPPED_WORDS[why]
     if first is None:
         return reason
-    verb = "missed" if why is Skipped.MISSED else "skipped"
+    verb = "missed" if why is SkipReason.MISSED else "skipped"
     span = f"{first:%Y-%m-%d %H:%M} to {last:%Y-%m-%d %H:%M} UTC"
     return f"{counted(times, 'due time was,due times were')} {verb}, {span}. {reason}"

@@ -15,7 +15,7 @@ from queries.domain.definitions.spec import ProcessingTime, Trigger
 from queries.domain.protocol import FoundQuery
 
 #: Maximum queries per script; more would mean that a loop is starting them.
-FOUND_AT_MOST = 50
+MAX_QUERIES = 50
 #: Maximum length of the part of a row's name that comes from the script, in characters.
 SLUG_LIMIT = 60
 _TEXT_LIMIT = 1_024
@@ -27,7 +27,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _TRIGGER: TypeAdapter[Trigger] = TypeAdapter(Trigger)
 
 
-def identity(name: str, asked: str) -> str:
+def identity(name: str, checkpoint: str) -> str:
     """Return a query's identity, which is the same in every driver.
 
     It is the queryName; if there is none, the checkpoint that the script specifies; if there is
@@ -35,27 +35,27 @@ def identity(name: str, asked: str) -> str:
     """
     if name:
         return f"name:{name}"
-    return f"checkpoint:{asked}" if asked else UNNAMED
+    return f"checkpoint:{checkpoint}" if checkpoint else UNNAMED
 
 
-def slug(name: str, asked: str) -> str:
+def slug(name: str, checkpoint: str) -> str:
     """Return the part of row and folder names that stands for a query: letters, digits, . _ -."""
-    said = name or asked.rpartition("/")[2]
-    return _NOT_IN_NAMES.sub("-", said).strip("-.")[:SLUG_LIMIT] or "query"
+    source = name or checkpoint.rpartition("/")[2]
+    return _NOT_IN_NAMES.sub("-", source).strip("-.")[:SLUG_LIMIT] or "query"
 
 
-def folder(name: str, asked: str) -> str:
+def folder(name: str, checkpoint: str) -> str:
     """Return the folder name of a query's own checkpoint, unique for each name."""
-    made, known = slug(name, asked), identity(name, asked)
-    if made == name or known == UNNAMED:
+    made, identity_text = slug(name, checkpoint), identity(name, checkpoint)
+    if made == name or identity_text == UNNAMED:
         return made if name else UNNAMED
-    return f"{made}~{hashlib.sha256(known.encode()).hexdigest()[:12]}"
+    return f"{made}~{hashlib.sha256(identity_text.encode()).hexdigest()[:12]}"
 
 
-def row_name(application: str, found: FoundQuery, taken: Iterable[str]) -> str:
+def row_name(application: str, query: FoundQuery, used_names: Iterable[str]) -> str:
     """Return `application/query`, followed by a number if that name is taken."""
-    base = f"{application}/{slug(found.name, found.asked)}"
-    names, number = set(taken), 1
+    base = f"{application}/{slug(query.name, query.asked)}"
+    names, number = set(used_names), 1
     name = base
     while name in names:
         number += 1
@@ -71,56 +71,56 @@ class Believed:
     refused: tuple[str, ...]  # sentences
 
 
-def believed(found: Iterable[FoundQuery]) -> Believed:
+def believed(reported: Iterable[FoundQuery]) -> Believed:
     """Return the well-formed found queries, at most 50, and what was rejected."""
     queries: list[FoundQuery] = []
     refused: list[str] = []
     numbers: set[int] = set()
-    for one in found:
-        if len(queries) >= FOUND_AT_MOST:
-            refused.append(f"Only {FOUND_AT_MOST} queries are shown; there are more.")
+    for query in reported:
+        if len(queries) >= MAX_QUERIES:
+            refused.append(f"Only {MAX_QUERIES} queries are shown; there are more.")
             break
-        why = _fault(one, numbers)
+        why = _fault(query, numbers)
         if why:
             refused.append(f"A query that the driver reports is not shown: {why}")
             continue
-        numbers.add(one.number)
-        queries.append(one)
+        numbers.add(query.number)
+        queries.append(query)
     return Believed(tuple(queries), tuple(refused))
 
 
-def trigger_of(found: FoundQuery) -> Trigger:
+def trigger_of(query: FoundQuery) -> Trigger:
     """Return the reported trigger in a definition's form; Spark's default if there is none."""
     try:
-        held = _TRIGGER.validate_python(found.trigger)
+        trigger = _TRIGGER.validate_python(query.trigger)
     except ValidationError:
         return ProcessingTime()
-    shown = held.model_dump(mode="json")
-    return held if all(len(str(value)) <= 100 for value in shown.values()) else ProcessingTime()
+    shown = trigger.model_dump(mode="json")
+    return trigger if all(len(str(value)) <= 100 for value in shown.values()) else ProcessingTime()
 
 
-def identity_fault(known: str, name: str, asked: str, *more: str) -> str:
+def identity_fault(stated: str, name: str, checkpoint: str, *more: str) -> str:
     """Return what is wrong with the texts that describe a query, as a predicate; "" if nothing."""
-    for text in (known, name, asked, *more):
+    for text in (stated, name, checkpoint, *more):
         if not isinstance(text, str) or len(text) > _TEXT_LIMIT + 20:
             return "has no description, or one that is too long."
         if _CONTROL.search(text):
             return "has control characters in its description."
-    return "" if known == identity(name, asked) else "is known by a different name."
+    return "" if stated == identity(name, checkpoint) else "is known by a different name."
 
 
-def _fault(one: FoundQuery, numbers: set[int]) -> str:
+def _fault(query: FoundQuery, numbers: set[int]) -> str:
     """Return what is wrong with a reported query, as a sentence; "" if nothing is wrong."""
-    number: object = one.number  # a file may contain anything
+    number: object = query.number  # a file may contain anything
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         return "it has no number."
     if number > 2**31 - 1 or number in numbers:
         return f"the number {number} belongs to another query."
-    fault = identity_fault(one.identity, one.name, one.asked, one.location, one.temporary)
+    fault = identity_fault(query.identity, query.name, query.asked, query.location, query.temporary)
     if fault:
         return f"query {number} {fault}"
     try:
-        if canonical(one.location) != one.location:
+        if canonical(query.location) != query.location:
             return f"the checkpoint of query {number} is not an absolute location."
     except NotALocation as error:
         return f"the checkpoint of query {number} {error}"

@@ -16,7 +16,7 @@ from queries.domain.definitions.parsing import parsed
 from queries.domain.definitions.spec import StrictForm
 from queries.domain.errors import Invalid, Problem
 from queries.domain.secrets.hosts import ANYWHERE, allows, is_pattern
-from queries.domain.secrets.uses import Use
+from queries.domain.secrets.uses import SecretUse
 
 #: For one application or channel: secret -> patterns for the hosts it may be sent to.
 Bound = Mapping[str, tuple[str, ...]]
@@ -33,7 +33,7 @@ class HolderKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class SecretHolder:
     """An application or a channel, by name: a secret may be bound to it before it exists."""
 
     kind: HolderKind
@@ -43,17 +43,17 @@ class Holder:
         return f"{self.kind} {self.name}"
 
 
-def application(name: str) -> Holder:
+def application(name: str) -> SecretHolder:
     """Return an application as a holder."""
-    return Holder(HolderKind.APPLICATION, name)
+    return SecretHolder(HolderKind.APPLICATION, name)
 
 
-def channel(name: str) -> Holder:
+def channel(name: str) -> SecretHolder:
     """Return a channel as a holder."""
-    return Holder(HolderKind.CHANNEL, name)
+    return SecretHolder(HolderKind.CHANNEL, name)
 
 
-class BindingForm(StrictForm):
+class BindingInput(StrictForm):
     """A complete binding.
 
     secret: env:NAME or file:NAME.
@@ -67,10 +67,10 @@ class BindingForm(StrictForm):
     hosts: list[str]
 
 
-def parse_binding(raw: Mapping[str, Any]) -> BindingForm:
+def parse_binding(raw: Mapping[str, Any]) -> BindingInput:
     """Return a binding with lower-case hosts; raise `Invalid` with every error by field."""
-    form = parsed(BindingForm.model_validate, raw)
-    hosts = list(dict.fromkeys(one.strip().lower() for one in form.hosts if one.strip()))
+    form = parsed(BindingInput.model_validate, raw)
+    hosts = list(dict.fromkeys(host.strip().lower() for host in form.hosts if host.strip()))
     problems = []
     if not is_reference(form.secret):
         way_out = "Write env:NAME or file:NAME; the value itself is never stored."
@@ -85,27 +85,29 @@ def parse_binding(raw: Mapping[str, Any]) -> BindingForm:
         way_out = "Write host:port, host or *.domain, one per line; * means any host."
         problems.append(Problem("hosts", "", f"must list 1 to {_MOST_HOSTS} hosts.", way_out))
     problems += [
-        Problem("hosts", one[:200], "is not a valid host.", "Write host:port, host, *.domain or *.")
-        for one in hosts
-        if not is_pattern(one)
+        Problem(
+            "hosts", host[:200], "is not a valid host.", "Write host:port, host, *.domain or *."
+        )
+        for host in hosts
+        if not is_pattern(host)
     ]
     if problems:
         raise Invalid(problems)
     return form.model_copy(update={"hosts": hosts})
 
 
-def unbound(uses: Iterable[Use], bound: Bound, holder: Holder) -> list[Problem]:
+def unbound(uses: Iterable[SecretUse], bound: Bound, holder: SecretHolder) -> list[Problem]:
     """Return a problem for each use of a secret that is not bound, or not for its destination."""
-    return [found for use in uses if (found := _problem(use, bound, holder))]
+    return [problem for use in uses if (problem := _problem(use, bound, holder))]
 
 
-def _problem(use: Use, bound: Bound, holder: Holder) -> Problem | None:
+def _problem(use: SecretUse, bound: Bound, holder: SecretHolder) -> Problem | None:
     patterns = bound.get(use.secret)
     if patterns is None:
         message = f"is not bound to {holder}."
         way_out = f"Ask an admin to bind {use.secret} to {holder}{_where(use.places)}: {PAGE}."
         return Problem(use.field, use.secret, message, way_out)
-    out = [one for one in use.places if not any(allows(each, one) for each in patterns)]
+    out = [host for host in use.places if not any(allows(pattern, host) for pattern in patterns)]
     if not out:
         return None
     message = f"is bound to {holder}, but not{_where(out)}."
@@ -114,5 +116,5 @@ def _problem(use: Use, bound: Bound, holder: Holder) -> Problem | None:
 
 
 def _where(places: Iterable[str]) -> str:
-    told = ["any host (*)" if one == ANYWHERE else one for one in places]
-    return f" for {', '.join(told)}" if told else ""
+    hosts = ["any host (*)" if host == ANYWHERE else host for host in places]
+    return f" for {', '.join(hosts)}" if hosts else ""

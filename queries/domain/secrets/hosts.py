@@ -20,7 +20,7 @@ ANYWHERE = "*"
 
 _NAME = r"[0-9a-z_](?:[0-9a-z._\-]*[0-9a-z_])?"
 _IP6 = r"\[[0-9a-f:.]+\]"
-_PLACE = re.compile(rf"(?P<host>{_NAME}|{_IP6})(?::(?P<port>[0-9]{{1,5}}))?")
+_HOST_PORT = re.compile(rf"(?P<host>{_NAME}|{_IP6})(?::(?P<port>[0-9]{{1,5}}))?")
 _PATTERN = re.compile(rf"\*|(?:(?:\*\.)?{_NAME}|{_IP6})(?::[0-9]{{1,5}})?")
 #: "SASL_SSL://host:9092", a valid entry of Kafka's bootstrap.servers.
 _SERVER = re.compile(r"(?:\w+://)?(?P<place>.+:[0-9]{1,5})")
@@ -32,14 +32,14 @@ def is_pattern(text: str) -> bool:
     return _PATTERN.fullmatch(text) is not None
 
 
-def allows(pattern: str, place: str) -> bool:
+def allows(pattern: str, host_port: str) -> bool:
     """Return whether a pattern matches a place: "host", "host:port", or `ANYWHERE`."""
     if pattern == ANYWHERE:
         return True
-    found = _PLACE.fullmatch(place.lower())
-    if found is None:
+    match = _HOST_PORT.fullmatch(host_port.lower())
+    if match is None:
         return False
-    host, port = found["host"], found["port"]
+    host, port = match["host"], match["port"]
     bare, _, wanted = pattern.rpartition(":") if _has_port(pattern) else (pattern, "", "")
     if wanted and wanted != port:
         return False
@@ -48,28 +48,30 @@ def allows(pattern: str, place: str) -> bool:
 
 def servers(text: str) -> tuple[str, ...]:
     """Return the places in bootstrap.servers; `ANYWHERE` for each that cannot be parsed."""
-    return tuple(_server(one.strip()) for one in text.split(",") if one.strip()) or (ANYWHERE,)
+    return tuple(_server(server.strip()) for server in text.split(",") if server.strip()) or (
+        ANYWHERE,
+    )
 
 
 def of_url(text: str) -> str:
     """Return the place in an http URL; `ANYWHERE` if it cannot be parsed."""
-    found = _URL.fullmatch(text.strip())
-    return _place(found["place"]) if found else ANYWHERE
+    match = _URL.fullmatch(text.strip())
+    return _host_port(match["place"]) if match else ANYWHERE
 
 
 def of_endpoint(text: str) -> str:
     """Return the place in a store's endpoint, with or without http://; see `of_url`."""
-    return of_url(text) if "://" in text else _place(text.strip())
+    return of_url(text) if "://" in text else _host_port(text.strip())
 
 
 def _server(text: str) -> str:
-    found = _SERVER.fullmatch(text)
-    return _place(found["place"]) if found else ANYWHERE
+    match = _SERVER.fullmatch(text)
+    return _host_port(match["place"]) if match else ANYWHERE
 
 
-def _place(text: str) -> str:
+def _host_port(text: str) -> str:
     """Return a place in lower case; anything that clients might parse differently is `ANYWHERE`."""
-    return text.lower() if _PLACE.fullmatch(text.lower()) else ANYWHERE
+    return text.lower() if _HOST_PORT.fullmatch(text.lower()) else ANYWHERE
 
 
 def _has_port(pattern: str) -> bool:

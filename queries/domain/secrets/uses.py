@@ -25,7 +25,7 @@ _CODE = ("script", "python_path", "code", "packages", "listeners")
 
 
 @dataclass(frozen=True, slots=True)
-class Use:
+class SecretUse:
     """One place in a definition that uses a secret."""
 
     secret: str  # "env:NAME" | "file:NAME"
@@ -33,7 +33,9 @@ class Use:
     places: tuple[str, ...]  # "host:port" each; `ANYWHERE` if it cannot be known; (): known later
 
 
-def uses_in(spec: Mapping[str, Any], around: Mapping[str, Any] | None = None) -> list[Use]:
+def uses_in(
+    spec: Mapping[str, Any], application: Mapping[str, Any] | None = None
+) -> list[SecretUse]:
     """Return the uses of secrets in a query's or application's definition, as JSON.
 
     Kafka's options send a secret to the brokers that they specify, and S3's keys are used at the
@@ -41,21 +43,21 @@ def uses_in(spec: Mapping[str, Any], around: Mapping[str, Any] | None = None) ->
     code may send secrets in other configuration, environment, parameters and options of other
     formats anywhere.
 
-    `around` is the definition of a query's application: where the query's own configuration names
-    an endpoint of S3, the application's S3 keys are used there.
+    `application` is the definition of a query's application: where the query's own configuration
+    names an S3 endpoint, the application's S3 keys are used there.
     """
     # The code beside a query is not known here, that of an application is.
-    has_code = "master" not in spec or any(spec.get(one) for one in _CODE)
+    has_code = "master" not in spec or any(spec.get(field) for field in _CODE)
     stores = tuple(dict.fromkeys((*s3_endpoints(spec.get("conf")).values(), *_variables(spec))))
     return [
         *_query_parts(spec),
         *(
             use
-            for name, held in spec.items()
+            for name, part in spec.items()
             if name not in (*_PARTS, "sink")
-            for use in _other_part(name, held, stores, has_code=has_code)
+            for use in _other_part(name, part, stores, has_code=has_code)
         ),
-        *_uses_of_application(spec, around or {}),
+        *_uses_of_application(spec, application or {}),
     ]
 
 
@@ -64,41 +66,51 @@ def s3_endpoints(conf: Any) -> dict[str, str]:
     return {
         key: of_endpoint(str(at))
         for key, at in (conf.items() if isinstance(conf, Mapping) else ())
-        if any(_S3_ENDPOINT.fullmatch(one) for one in keys_of(key))
+        if any(_S3_ENDPOINT.fullmatch(hadoop_key) for hadoop_key in keys_of(key))
     }
 
 
 def _variables(spec: Mapping[str, Any]) -> list[str]:
     env = spec.get("env")
-    given = env.items() if isinstance(env, Mapping) else ()
-    return [of_endpoint(str(at)) for name, at in given if _ENDPOINT_VARIABLE.fullmatch(name)]
+    variables = env.items() if isinstance(env, Mapping) else ()
+    return [of_endpoint(str(at)) for name, at in variables if _ENDPOINT_VARIABLE.fullmatch(name)]
 
 
-def _uses_of_application(spec: Mapping[str, Any], around: Mapping[str, Any]) -> Iterator[Use]:
+def _uses_of_application(
+    spec: Mapping[str, Any], application: Mapping[str, Any]
+) -> Iterator[SecretUse]:
     """Yield the uses of an application's S3 keys at the endpoints in a query's configuration."""
-    conf = around.get("conf")
+    conf = application.get("conf")
     keys = conf.items() if isinstance(conf, Mapping) else ()
-    held = [one for key, one in keys if _S3_KEY.fullmatch(key) and is_reference(str(one))]
-    for key, place in s3_endpoints(spec.get("conf")).items():
-        yield from (Use(str(one), f"conf.{key}", (place,)) for one in held)
+    references = [
+        reference
+        for key, reference in keys
+        if _S3_KEY.fullmatch(key) and is_reference(str(reference))
+    ]
+    for key, endpoint in s3_endpoints(spec.get("conf")).items():
+        yield from (
+            SecretUse(str(reference), f"conf.{key}", (endpoint,)) for reference in references
+        )
 
 
-def _other_part(name: str, held: Any, stores: tuple[str, ...], *, has_code: bool) -> Iterator[Use]:
-    if name != "conf" or has_code or not isinstance(held, Mapping):
-        yield from _within(held, name, (ANYWHERE,))
+def _other_part(
+    name: str, part: Any, stores: tuple[str, ...], *, has_code: bool
+) -> Iterator[SecretUse]:
+    if name != "conf" or has_code or not isinstance(part, Mapping):
+        yield from _within(part, name, (ANYWHERE,))
         return
     places = stores or (ANYWHERE,)
-    for key, value in held.items():
-        there = places if _S3_KEY.fullmatch(key) else (ANYWHERE,)
-        yield from _within(value, f"conf.{key}", there)
+    for key, value in part.items():
+        endpoints = places if _S3_KEY.fullmatch(key) else (ANYWHERE,)
+        yield from _within(value, f"conf.{key}", endpoints)
 
 
-def uses_of_brokers(options: Mapping[str, str]) -> list[Use]:
+def uses_of_brokers(options: Mapping[str, str]) -> list[SecretUse]:
     """Return the uses in a broker set's options, which are those of Spark's Kafka source."""
     return list(_within(options, "options", _places(options)))
 
 
-def _query_parts(spec: Mapping[str, Any]) -> Iterator[Use]:
+def _query_parts(spec: Mapping[str, Any]) -> Iterator[SecretUse]:
     for name in _PARTS:
         parts = spec.get(name)
         for index, part in enumerate(parts if isinstance(parts, list | tuple) else ()):
@@ -106,7 +118,7 @@ def _query_parts(spec: Mapping[str, Any]) -> Iterator[Use]:
     yield from _part(spec.get("sink"), "sink")
 
 
-def _part(part: Any, field: str) -> Iterator[Use]:
+def _part(part: Any, field: str) -> Iterator[SecretUse]:
     if not isinstance(part, Mapping):
         return
     options = part.get("options")
@@ -118,21 +130,21 @@ def _part(part: Any, field: str) -> Iterator[Use]:
 
 def _places(options: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the places that Kafka's client connects to: its brokers, and its token endpoint."""
-    found: list[str] = []
+    hosts: list[str] = []
     for name, value in options.items():
         if name.lower() == SERVERS:
-            found += servers(str(value))
+            hosts += servers(str(value))
         elif name.lower().startswith("kafka.") and name.lower().endswith(".url"):
-            found.append(of_url(str(value)))
-    return tuple(dict.fromkeys(found)) or (ANYWHERE,)
+            hosts.append(of_url(str(value)))
+    return tuple(dict.fromkeys(hosts)) or (ANYWHERE,)
 
 
-def _within(value: Any, field: str, places: tuple[str, ...]) -> Iterator[Use]:
+def _within(value: Any, field: str, places: tuple[str, ...]) -> Iterator[SecretUse]:
     if isinstance(value, Mapping):
-        for name, held in value.items():
-            yield from _within(held, f"{field}.{name}", places)
+        for name, part in value.items():
+            yield from _within(part, f"{field}.{name}", places)
     elif isinstance(value, list | tuple):
-        for index, held in enumerate(value):
-            yield from _within(held, f"{field}.{index}", places)
+        for index, part in enumerate(value):
+            yield from _within(part, f"{field}.{index}", places)
     elif isinstance(value, str) and is_reference(value):
-        yield Use(value, field, places)
+        yield SecretUse(value, field, places)

@@ -33,7 +33,7 @@ FEATURES_SINCE: Mapping[Feature, Spark] = {
 
 def spark_named(text: object) -> Spark | None:
     """Return the version with this name; None if no version has it."""
-    return next((one for one in SPARKS if one == text), None)
+    return next((spark for spark in SPARKS if spark == text), None)
 
 
 def has_trigger(spark: Spark, kind: str) -> bool:
@@ -46,9 +46,9 @@ def has_feature(spark: Spark, feature: Feature) -> bool:
     return not is_older(spark, FEATURES_SINCE[feature])
 
 
-def is_older(one: Spark, other: Spark) -> bool:
+def is_older(spark: Spark, other: Spark) -> bool:
     """Return whether one version is older than another."""
-    return SPARKS.index(one) < SPARKS.index(other)
+    return SPARKS.index(spark) < SPARKS.index(other)
 
 
 def spark_of(application: Mapping[str, Any]) -> Spark:

@@ -28,9 +28,9 @@ CONDITIONS_SINCE: Mapping[str, Spark] = {
 }
 
 
-def conditions_between(one: Spark, other: Spark) -> tuple[str, ...]:
+def conditions_between(spark: Spark, other: Spark) -> tuple[str, ...]:
     """Return the conditions that only the newer of two versions has, by name."""
-    older, newer = sorted((one, other), key=SPARKS.index)
+    older, newer = sorted((spark, other), key=SPARKS.index)
     return tuple(
         sorted(
             name

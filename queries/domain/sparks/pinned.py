@@ -34,31 +34,31 @@ KEY_ORDER = "spark.sql.dropDuplicates.deterministicKeyOrder.enabled"
 SOURCE_NAMES = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 SINK_NAMES = "spark.sql.streaming.queryEvolution.enableSinkEvolution"
 
-_ONE = SPARKS[0]
+_OLDEST = SPARKS[0]
 PINS: Mapping[str, Pin] = {
     KEY_ORDER: Pin("4.3", "true", "false"),
     "spark.sql.function.protobufExtensions.enabled": Pin("4.2", "false", "false"),
-    "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan": Pin(_ONE, "false", "true"),
-    "spark.sql.shuffle.partitions": Pin(_ONE, "200", ""),
-    "spark.sql.streaming.aggregation.stateFormatVersion": Pin(_ONE, "2", "1"),
-    "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion": Pin(_ONE, "2", "1"),
-    JOIN_FORMAT: Pin(_ONE, "2", "1"),
-    "spark.sql.streaming.multipleWatermarkPolicy": Pin(_ONE, "min", "min"),
+    "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan": Pin(_OLDEST, "false", "true"),
+    "spark.sql.shuffle.partitions": Pin(_OLDEST, "200", ""),
+    "spark.sql.streaming.aggregation.stateFormatVersion": Pin(_OLDEST, "2", "1"),
+    "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion": Pin(_OLDEST, "2", "1"),
+    JOIN_FORMAT: Pin(_OLDEST, "2", "1"),
+    "spark.sql.streaming.multipleWatermarkPolicy": Pin(_OLDEST, "min", "min"),
     SOURCE_NAMES: Pin("4.2", "false", "false"),
-    f"{_STATE}.compression.codec": Pin(_ONE, "lz4", "lz4"),
-    ENCODING: Pin(_ONE, "unsaferow", "unsaferow"),
+    f"{_STATE}.compression.codec": Pin(_OLDEST, "lz4", "lz4"),
+    ENCODING: Pin(_OLDEST, "unsaferow", "unsaferow"),
     PROVIDER: Pin(
-        _ONE,
+        _OLDEST,
         "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
         "",
     ),
-    f"{_STATE}.rocksdb.formatVersion": Pin(_ONE, "5", ""),
+    f"{_STATE}.rocksdb.formatVersion": Pin(_OLDEST, "5", ""),
     MERGE: Pin("4.2", "2", "1"),
     CHECKSUM: Pin("4.2", "false", "false"),
     "spark.sql.streaming.statefulOperator.alwaysNullableOutput.enabled": Pin(
         "4.3", "true", "false"
     ),
-    "spark.sql.streaming.statefulOperator.useStrictDistribution": Pin(_ONE, "true", "false"),
+    "spark.sql.streaming.statefulOperator.useStrictDistribution": Pin(_OLDEST, "true", "false"),
 }
 #: Keys that no log contains: they only affect the definition or the start of a query.
 _UNPINNED: Mapping[str, Spark] = {
@@ -89,4 +89,4 @@ def pinned_by(spark: Spark) -> frozenset[str]:
 def key_since(key: str) -> Spark:
     """Return the first version that has a configuration key; the oldest if it is not listed."""
     pin = PINS.get(key)
-    return pin.since if pin is not None else _UNPINNED.get(key, _ONE)
+    return pin.since if pin is not None else _UNPINNED.get(key, _OLDEST)

@@ -41,7 +41,7 @@ WAY_OUT = (
 
 
 #: Why there is no way back to what wrote a checkpoint before Headgate ran the query.
-NOT_HERE = "The checkpoint was written by Spark {}, which Headgate does not run."
+UNKNOWN_SPARK = "The checkpoint was written by Spark {}, which Headgate does not run."
 
 
 class NoWayBack(NotAllowed):
@@ -65,8 +65,8 @@ class Written:
 
         None if they do not tell: 4.0 and 4.1 pin the same keys.
         """
-        known = {PINS[key].since for key in self.conf if key in PINS} - {SPARKS[0]}
-        return max(known, key=SPARKS.index, default=None)
+        releases = {PINS[key].since for key in self.conf if key in PINS} - {SPARKS[0]}
+        return max(releases, key=SPARKS.index, default=None)
 
     @property
     def versions(self) -> str:
@@ -109,8 +109,8 @@ def pins_lost(written: Written, spark: Spark) -> tuple[Pinning, ...]:
 
     After a later return to a version that has these keys, the behaviour is that of older versions.
     """
-    gone = sorted((written.conf.keys() & PINS.keys()) - pinned_by(spark))
-    return tuple(Pinning(key, written.conf[key]) for key in gone)
+    keys = sorted((written.conf.keys() & PINS.keys()) - pinned_by(spark))
+    return tuple(Pinning(key, written.conf[key]) for key in keys)
 
 
 def cannot_go_back(written: Written, spark: Spark) -> str:
@@ -129,24 +129,26 @@ def refuse_no_way_back(written: Written, spark: Spark, query: str) -> None:
 
 def doubts_about_going_back(written: Written, spark: Spark) -> tuple[str, ...]:
     """Return, as sentences, what only a preflight with the older version can show."""
-    found = []
+    doubts = []
     by_order = written.conf.get(KEY_ORDER) == "true"
     if is_older(spark, PINS[KEY_ORDER].since) and by_order and _DEDUPLICATES & {*written.operators}:
-        found.append(
+        doubts.append(
             f"Spark {spark} rejects the state if the query removes duplicates by more than "
             f"{_IN_ORDER} columns, because it orders these columns differently. Run a preflight "
             "first."
         )
-    return tuple(found)
+    return tuple(doubts)
 
 
 def _logs(written: Written) -> list[tuple[Spark, str]]:
-    found: list[tuple[Spark, str]] = []
+    findings: list[tuple[Spark, str]] = []
     if written.offsets != "v1":
-        found.append(("4.2", f"its offset log has format {written.offsets}, which names sources."))
+        findings.append(
+            ("4.2", f"its offset log has format {written.offsets}, which names sources.")
+        )
     if written.commits == "v3":
-        found.append(("4.2", "its commit log has format v3, which names sinks."))
-    return found
+        findings.append(("4.2", "its commit log has format v3, which names sinks."))
+    return findings
 
 
 def _state(written: Written) -> list[tuple[Spark, str]]:
@@ -155,15 +157,17 @@ def _state(written: Written) -> list[tuple[Spark, str]]:
     Stateless queries pin the same configuration, without any effect.
     """
     conf, operators = written.conf, written.operators
-    found: list[tuple[Spark, str]] = []
+    findings: list[tuple[Spark, str]] = []
     if operators and conf.get(CHECKSUM) == "true":
-        found.append(("4.2", f"its state has a checksum in each row ({CHECKSUM}=true)."))
+        findings.append(("4.2", f"its state has a checksum in each row ({CHECKSUM}=true)."))
     if _JOIN in operators and conf.get(JOIN_FORMAT) == "4":
-        found.append(("4.3", f"the state of its join has format 4 ({JOIN_FORMAT})."))
+        findings.append(("4.3", f"the state of its join has format 4 ({JOIN_FORMAT})."))
     merges = any(name.startswith(_PROCESSOR) for name in operators)
     if merges and "RocksDB" in conf.get(PROVIDER, "") and conf.get(MERGE, "1") != "1":
-        found.append(("4.2", f"lists in its state are stored in version {conf[MERGE]} ({MERGE})."))
-    return found
+        findings.append(
+            ("4.2", f"lists in its state are stored in version {conf[MERGE]} ({MERGE}).")
+        )
+    return findings
 
 
 def as_json(old: Written, new: Written, spark: Spark, back: Spark | None) -> dict[str, Any]:
@@ -173,15 +177,15 @@ def as_json(old: Written, new: Written, spark: Spark, back: Spark | None) -> dic
     `back` is the version that ran on it until now; None if only the checkpoint can tell ("from"),
     which need not be a version that can be chosen here ("back" is "" then).
     """
-    back, known = back or old.back, back or old.versions
+    back, origin = back or old.back, back or old.versions
     oldest = back or SPARKS[0]
     return {
-        "from": known,
+        "from": origin,
         "back": back or "",
         "to": spark,
         "conditions": list(conditions_between(oldest, spark)),
-        "added": [[one.key, one.value] for one in pins_added(old, spark)],
-        "lost": [[one.key, one.value] for one in pins_lost(old, spark)],
+        "added": [[pinning.key, pinning.value] for pinning in pins_added(old, spark)],
+        "lost": [[pinning.key, pinning.value] for pinning in pins_lost(old, spark)],
         "format": [
             [what, before, after]
             for what, before, after in (
@@ -193,7 +197,7 @@ def as_json(old: Written, new: Written, spark: Spark, back: Spark | None) -> dic
         ],
         "refused": cannot_go_back(old, spark),
         "doubts": list(doubts_about_going_back(old, spark)),
-        "no_way_back": cannot_go_back(new, back) if back else NOT_HERE.format(known),
+        "no_way_back": cannot_go_back(new, back) if back else UNKNOWN_SPARK.format(origin),
         "back_doubts": list(doubts_about_going_back(new, oldest)),
-        "back_lost": [[one.key, one.value] for one in pins_lost(new, oldest)],
+        "back_lost": [[pinning.key, pinning.value] for pinning in pins_lost(new, oldest)],
     }

@@ -10,7 +10,7 @@ and alone, in the next driver: no query is held because a neighbour killed the d
 from collections.abc import Iterable
 from datetime import timedelta
 
-from queries.domain.failures.subjects import Subject
+from queries.domain.failures.subjects import FailureSubject
 from queries.domain.protocol import CUT_OFF, JVM_DIED, SPARK_STOPPED, ExitReport, RunError
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import Candidacy, Desired, Hold, Reason, RunOutcome
@@ -23,7 +23,7 @@ DEATHS = 3
 KILLS_DRIVER = "KillsDriver"
 #: How long a query has until its first commit or idle event before the next query is started: a
 #: source that is not responding must not hold up the others.
-TURN = timedelta(seconds=60)
+START_WINDOW = timedelta(seconds=60)
 #: Exits that something outside can also cause (`kill`, the kernel, a reboot): one of them proves
 #: nothing against the query that happened to be starting.
 _OUTSIDE = frozenset(
@@ -40,41 +40,41 @@ def is_in_a_row(runs: Iterable[tuple[bool, Candidacy]]) -> bool:
     row, unless one of the runs that may have killed the driver had none: its neighbours' commits do
     not clear it.
     """
-    seen = list(runs)
-    if not any(committed for committed, _ in seen):
+    history = list(runs)
+    if not any(committed for committed, _ in history):
         return True
-    return any(candidacy and not committed for committed, candidacy in seen)
+    return any(candidacy and not committed for committed, candidacy in history)
 
 
-def one_by_one(draft: Draft) -> bool:
+def is_sequential(draft: Draft) -> bool:
     """Return whether the application's queries start one after the other."""
     return draft.deaths >= DEATHS and sum(_may_run(work) for work in draft.queries) > 1
 
 
-def on_turn(draft: Draft) -> QueryDraft | None:
+def starting_query(draft: Draft) -> QueryDraft | None:
     """Return the query that is being waited for; None if the next one can start."""
     for work in draft.queries:
         run = work.run
-        if run is not None and run.proven_at is None and draft.now - run.created_at < TURN:
+        if run is not None and run.proven_at is None and draft.now - run.created_at < START_WINDOW:
             return work
     return None
 
 
-def next_on_turn(draft: Draft) -> QueryDraft | None:
+def next_to_start(draft: Draft) -> QueryDraft | None:
     """Return the due query to start now: first those that looked guilty at the last death.
 
     None while the driver's session is not up, while another query has its turn, or if none is due.
     """
-    if not draft.driver_ready or on_turn(draft) is not None:
+    if not draft.driver_ready or starting_query(draft) is not None:
         return None
     due = [work for work in draft.queries if draft.subject.is_due(draft, work) and not work.hangs]
     return min(due, key=_rank, default=None)
 
 
-def convict(draft: Draft) -> None:
+def blame(draft: Draft) -> None:
     """Hold the query whose start killed the driver, if that is proven."""
     candidates = [work for work in draft.queries if work.ended and work.ended.candidacy]
-    if not draft.one_by_one or draft.fault is None or len(candidates) != 1:
+    if not draft.is_sequential or draft.fault is None or len(candidates) != 1:
         return
     [work] = candidates
     assert work.ended is not None
@@ -82,17 +82,17 @@ def convict(draft: Draft) -> None:
     starting = work.ended.candidacy is Candidacy.STARTING
     if not starting or work.ended.outcome is not RunOutcome.DRIVER_ENDED:
         return
-    if work.seen.desired is not Desired.RUNNING:
+    if work.observed.desired is not Desired.RUNNING:
         return  # it was being stopped and will not start again, so there is nothing to hold
-    if work.seen.suspicion.lone + 1 < _deaths_needed(draft.exit):
+    if work.observed.suspicion.lone + 1 < _deaths_needed(draft.exit):
         return
     exit_ = draft.fault.classified.title
     evidence = Because(Detail.KILLS_DRIVER, {"deaths": draft.deaths, "exit": exit_})
     error = RunError("", KILLS_DRIVER, evidence.text, evidence.text)
-    work.ended = work.ended.with_fault(fault_of(error, subject=Subject.SQL))
+    work.ended = work.ended.with_fault(fault_of(error, subject=FailureSubject.SQL))
     work.failures += 1
     work.hold, work.next_attempt_at = Hold.BROKEN, None
-    work.detail, work.held = evidence, Reason.KILLS_DRIVER
+    work.detail, work.hold_cause = evidence, Reason.KILLS_DRIVER
     draft.next_attempt_at = None  # the cause of death is gone: the others restart immediately
 
 
@@ -104,10 +104,10 @@ def _deaths_needed(report: ExitReport) -> int:
 
 def _may_run(work: QueryDraft) -> bool:
     waits = work.hold is Hold.BROKEN and work.next_attempt_at is None
-    wanted = work.seen.desired is Desired.RUNNING and not work.completed
+    wanted = work.observed.desired is Desired.RUNNING and not work.completed
     return wanted and work.hold is not Hold.FAILED and not waits
 
 
 def _rank(work: QueryDraft) -> tuple[int, int]:
-    suspicion = work.seen.suspicion
+    suspicion = work.observed.suspicion
     return _ORDER.index(suspicion.last), -suspicion.run

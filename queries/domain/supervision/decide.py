@@ -64,14 +64,14 @@ def _begin(obs: Observation, now: datetime) -> Draft:
         lost=bool(obs.silent_host),
     )
     fresh = obs.generation > obs.seen_generation
-    for seen in obs.queries:
+    for query in obs.queries:
         work = QueryDraft(
-            seen, seen.run, seen.failures, seen.next_attempt_at, seen.hold, seen.phase_detail
+            query, query.run, query.failures, query.next_attempt_at, query.hold, query.phase_detail
         )
-        if seen.generation > seen.seen_generation:
+        if query.generation > query.seen_generation:
             work.failures, work.next_attempt_at = 0, None
             work.hold, work.detail = Hold.NONE, NOTHING
-            fresh = fresh or seen.desired is Desired.RUNNING
+            fresh = fresh or query.desired is Desired.RUNNING
         draft.queries.append(work)
     if fresh:
         draft.failures, draft.deaths, draft.next_attempt_at = 0, 0, None
@@ -110,7 +110,7 @@ def _conclude(draft: Draft) -> Decision:
             draft.end_wanted,
             draft.exit,
             draft.fault,
-            draft.gone or draft.end_wanted,
+            draft.exit_reason or draft.end_wanted,
             draft.progress,
         ),
         queries=queries,
@@ -129,18 +129,18 @@ def _conclude(draft: Draft) -> Decision:
 
 def _query_decision(draft: Draft, work: QueryDraft) -> QueryDecision:
     phase, reason, detail = draft.subject.name_query(draft, work)
-    seen = work.seen
+    query = work.observed
     done = reached(draft, work, phase)
     return QueryDecision(
-        query=seen.id,
+        query=query.id,
         phase=phase,
         reason=reason,
         detail=detail,
         failures=work.failures,
         next_attempt_at=work.next_attempt_at,
         hold=work.hold,
-        seen_generation=seen.generation,
-        reached_generation=seen.generation if done else seen.reached_generation,
+        seen_generation=query.generation,
+        reached_generation=query.generation if done else query.reached_generation,
         ended=work.ended,
         completed=work.completed,
         open_run=work.open_run,

@@ -9,7 +9,7 @@ from queries.domain.failures.diagnosis import Classified
 from queries.domain.protocol import ExitReport, RunError, Want
 from queries.domain.reasons import Because
 from queries.domain.states import Candidacy, DriverState, Hold, Phase, Reason, RunOutcome
-from queries.domain.supervision.observation import Progress
+from queries.domain.supervision.observation import StartMark
 
 
 class DriverAction(StrEnum):
@@ -83,7 +83,7 @@ class DriverDecision:
     exit: ExitReport | None = None  # it has ended, in this way
     fault: Fault | None = None  # None: the end was requested
     reason: Reason = Reason.NONE  # the reason for its state
-    progress: Progress | None = None  # of its start; None: there is no driver
+    progress: StartMark | None = None  # of its start; None: there is no driver
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,14 +17,14 @@ from queries.domain.supervision.outcomes import climb
 from queries.domain.supervision.phases import LEADS_TO, Named, name_phase
 
 
-def one_by_one(draft: Draft) -> bool:
+def is_sequential(draft: Draft) -> bool:
     """Return whether queries start one by one, because drivers have died several times in a row."""
-    return culprits.one_by_one(draft)
+    return culprits.is_sequential(draft)
 
 
-def convict(draft: Draft) -> None:
+def blame(draft: Draft) -> None:
     """Hold the query that killed the driver, if that is proven."""
-    culprits.convict(draft)
+    culprits.blame(draft)
 
 
 def stopped_by_itself() -> bool:
@@ -35,12 +35,12 @@ def stopped_by_itself() -> bool:
 def run_ended(draft: Draft, work: QueryDraft, ended: RunEnd) -> None:
     """Settle the end of a query's run: outcome, failure, next attempt."""
     assert work.run is not None
-    current, committed = work.run.generation == work.seen.generation, work.run.committed
+    current, committed = work.run.generation == work.observed.generation, work.run.committed
     work.ended, work.run = ended, None
     work.completed = ended.outcome is RunOutcome.COMPLETED and current
     if ended.fault is None:
         work.detail = NOTHING
-    elif work.seen.desired is Desired.RUNNING and current:
+    elif work.observed.desired is Desired.RUNNING and current:
         _climb(draft, work, ended.fault, committed=committed)
     if _needs_another_driver(draft, ended) and not any(work.run for work in draft.queries):
         draft.end_wanted = draft.end_wanted or Reason.REPLACED
@@ -73,14 +73,14 @@ def _climb(draft: Draft, work: QueryDraft, fault: Fault, *, committed: bool) -> 
         draft.obs.policy,
         fault,
         failures=work.failures,
-        recent=work.seen.recent_failures,
+        recent=work.observed.recent_failures,
         committed=committed,
         hold=work.hold,
-        key=f"query:{work.seen.id}",
+        key=f"query:{work.observed.id}",
         now=draft.now,
     )
     work.hold, work.next_attempt_at, work.detail = rung.hold, rung.next_attempt_at, rung.detail
-    work.held = rung.held
+    work.hold_cause = rung.hold_cause
 
 
 def needs_driver(draft: Draft) -> bool:
@@ -90,7 +90,7 @@ def needs_driver(draft: Draft) -> bool:
 
 def is_due(draft: Draft, work: QueryDraft) -> bool:
     """Return whether the query should have a run now but has none."""
-    if work.seen.desired is not Desired.RUNNING or work.run is not None or work.completed:
+    if work.observed.desired is not Desired.RUNNING or work.run is not None or work.completed:
         return False
     if draft.obs.paused or draft.hold is Hold.FAILED or work.hold is Hold.FAILED:
         return False
@@ -110,7 +110,7 @@ def end_reason(draft: Draft, generation: int) -> Reason:
 
 def _keeps_driver(draft: Draft, work: QueryDraft) -> bool:
     """Return whether this query needs the open driver: it is running, is due, or soon will be."""
-    if work.seen.desired is not Desired.RUNNING or work.completed:
+    if work.observed.desired is not Desired.RUNNING or work.completed:
         return False
     waits_soon = work.hold is Hold.NONE and draft.hold is not Hold.FAILED
     return work.run is not None or is_due(draft, work) or waits_soon
@@ -121,41 +121,41 @@ def open_runs(draft: Draft) -> None:
 
     After several driver deaths in a row, open one at a time.
     """
-    draft.one_by_one = culprits.one_by_one(draft)
-    if not draft.one_by_one:
+    draft.is_sequential = culprits.is_sequential(draft)
+    if not draft.is_sequential:
         for work in draft.queries:
             if is_due(draft, work) and not work.hangs:
                 work.open_run = _cause(draft, work)
         return
-    first = culprits.next_on_turn(draft)
+    first = culprits.next_to_start(draft)
     if first is not None:
         first.open_run = _cause(draft, first)
-    starting = first or culprits.on_turn(draft)
-    draft.turn = starting.seen.name if starting else ""
+    starting = first or culprits.starting_query(draft)
+    draft.starting_query = starting.observed.name if starting else ""
 
 
 def _cause(draft: Draft, work: QueryDraft) -> Reason:
     """Return why a run is opened, based on what the query was doing until now."""
-    seen = work.seen
+    query = work.observed
     if work.hold is Hold.BROKEN:
         return Reason.PROBE
     if work.ended is not None and work.ended.fault is not None and work.failures:
         return Reason.RETRY_DUE
-    fresh = seen.generation > seen.seen_generation and seen.phase is not Phase.STOPPING
-    waited = seen.phase in {Phase.STOPPING, Phase.PENDING} and not fresh
-    if waited and (cause := LEADS_TO.get(seen.phase_reason)):
+    fresh = query.generation > query.seen_generation and query.phase is not Phase.STOPPING
+    waited = query.phase in {Phase.STOPPING, Phase.PENDING} and not fresh
+    if waited and (cause := LEADS_TO.get(query.phase_reason)):
         return cause
     if work.failures:
         return Reason.RETRY_DUE
-    if seen.reached_generation < seen.generation:
+    if query.reached_generation < query.generation:
         return Reason.ASKED_START
-    ended = draft.failures or seen.phase_reason in DRIVER_FAILURES
+    ended = draft.failures or query.phase_reason in DRIVER_FAILURES
     return Reason.DRIVER_DIED if ended else Reason.REPLACED
 
 
 def stalled(draft: Draft, work: QueryDraft) -> bool:
     """Return whether a query is being restarted because it has stalled."""
-    return draft.obs.policy.restart_on_stall and work.seen.stalled
+    return draft.obs.policy.restart_on_stall and work.observed.stalled
 
 
 def reached(draft: Draft) -> bool:
@@ -163,7 +163,9 @@ def reached(draft: Draft) -> bool:
     driver = draft.obs.driver
     if driver is not None and draft.exit is None and driver.generation < draft.obs.generation:
         return False
-    wanted = [w for w in draft.queries if w.seen.desired is Desired.RUNNING and w.hold is Hold.NONE]
+    wanted = [
+        w for w in draft.queries if w.observed.desired is Desired.RUNNING and w.hold is Hold.NONE
+    ]
     return all(work.run is not None and work.is_calm for work in wanted)
 
 

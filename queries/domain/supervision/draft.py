@@ -8,14 +8,14 @@ from queries.domain.protocol import ExitReport, Hangs, Want
 from queries.domain.reasons import Because
 from queries.domain.states import DriverState, Hold, Phase, Reason
 from queries.domain.supervision.decision import DriverAction, Fault, RunEnd, ScriptDecision
-from queries.domain.supervision.observation import Observation, Progress, QuerySeen, RunSeen
+from queries.domain.supervision.observation import Observation, QuerySeen, RunSeen, StartMark
 
 
 @dataclass(slots=True)
 class QueryDraft:
     """The draft of one query."""
 
-    seen: QuerySeen
+    observed: QuerySeen
     run: RunSeen | None
     failures: int
     next_attempt_at: datetime | None
@@ -29,7 +29,9 @@ class QueryDraft:
     deadline: datetime | None = None
     hangs: Hangs = Hangs.NOTHING
     ending: Reason = Reason.NONE  # why its open run should end; NONE: it continues
-    held: Reason = Reason.NONE  # why its end holds the query; NONE: it does not, or did before
+    hold_cause: Reason = (
+        Reason.NONE
+    )  # why its end holds the query; NONE: it does not, or did before
 
     @property
     def is_calm(self) -> bool:
@@ -38,16 +40,16 @@ class QueryDraft:
         return proven or (self.run is None and self.open_run is None and self.ended is None)
 
 
-class Subject(Protocol):
+class Workload(Protocol):
     """What an application runs: defined queries (`defined.py`), or a script (`script.py`).
 
     It is chosen once, at the beginning of a decision; everything else is the same for both.
     """
 
-    def one_by_one(self, draft: "Draft") -> bool:
+    def is_sequential(self, draft: "Draft") -> bool:
         """Return whether queries start one after the other."""
 
-    def convict(self, draft: "Draft") -> None:
+    def blame(self, draft: "Draft") -> None:
         """Hold the query that killed the driver, if that is proven."""
 
     def stopped_by_itself(self) -> bool:
@@ -86,7 +88,7 @@ class Draft:
     """The draft of one application."""
 
     obs: Observation
-    subject: Subject
+    subject: Workload
     now: datetime
     queries: list[QueryDraft]
     failures: int
@@ -98,15 +100,17 @@ class Draft:
     end_wanted: Reason = Reason.NONE
     exit: ExitReport | None = None
     fault: Fault | None = None
-    gone: Reason = Reason.NONE  # how the driver ended; NONE: it is still open
+    exit_reason: Reason = Reason.NONE  # how the driver ended; NONE: it is still open
     deaths: int = 0  # of drivers, in a row
-    held: Reason = Reason.NONE  # why its end holds the script; NONE: it does not, or did before
+    hold_cause: Reason = (
+        Reason.NONE
+    )  # why its end holds the script; NONE: it does not, or did before
     lost: bool = False
-    progress: Progress | None = None  # of the open driver's start
+    progress: StartMark | None = None  # of the open driver's start
     waits: Reason = Reason.NONE
-    one_by_one: bool = False  # queries start one after the other (`culprits.py`)
+    is_sequential: bool = False  # queries start one after the other (`culprits.py`)
     completed: bool = False  # its script has finished
-    turn: str = ""  # the query that is starting now
+    starting_query: str = ""  # the query that is starting now
     wakes: list[datetime] = field(default_factory=list)
 
     @property
@@ -120,8 +124,8 @@ class Draft:
     def replaced_by(self) -> Reason:
         """Return why a driver is replaced: an operator's restart, or supervision's choice."""
         driver = self.obs.driver
-        asked = driver is not None and self.obs.generation > driver.generation
-        return Reason.ASKED_RESTART if asked else Reason.REPLACED
+        restart_requested = driver is not None and self.obs.generation > driver.generation
+        return Reason.ASKED_RESTART if restart_requested else Reason.REPLACED
 
     @property
     def busy(self) -> str:

@@ -13,9 +13,9 @@ from queries.domain.supervision.outcomes import (
     climb,
     driver_fault,
     exit_of,
+    exit_reason,
     run_end,
     was_fenced,
-    why_gone,
 )
 from queries.domain.supervision.progress import advanced, has_taken_longest, is_stuck
 
@@ -28,10 +28,10 @@ def settle_ends(draft: Draft) -> None:
     3. Hold the query that killed the driver, if that is proven.
     4. Forget the failures of runs that have been healthy long enough.
     """
-    draft.one_by_one = draft.subject.one_by_one(draft)
+    draft.is_sequential = draft.subject.is_sequential(draft)
     _read_driver(draft)
     _settle_runs(draft)
-    draft.subject.convict(draft)
+    draft.subject.blame(draft)
     _forget_failures(draft)
 
 
@@ -91,7 +91,7 @@ def _end_driver(draft: Draft) -> None:
         if fenced or draft.completed
         else driver_fault(driver, draft.exit, _late(draft, driver))
     )
-    draft.gone = why_gone(driver, draft.exit, draft.fault)
+    draft.exit_reason = exit_reason(driver, draft.exit, draft.fault)
     if draft.fault is None:
         return
     draft.failures += 1
@@ -109,7 +109,7 @@ def _end_driver(draft: Draft) -> None:
         now=draft.now,
     )
     draft.hold, draft.next_attempt_at = rung.hold, rung.next_attempt_at
-    draft.hold_reason, draft.held = rung.detail, rung.held
+    draft.hold_reason, draft.hold_cause = rung.detail, rung.hold_cause
     if draft.obs.script is None and draft.hold is Hold.NONE:
         title = draft.fault.classified.title
         draft.hold_reason = Because(Detail.DRIVER_FAILURE, {"title": title})
@@ -130,17 +130,17 @@ def _settle_runs(draft: Draft) -> None:
         if work.run is None:
             continue
         ended = run_end(
-            work.seen,
+            work.observed,
             work.run,
             driver_ended=draft.exit is not None,
-            driver_asked=_was_asked(draft),
+            driver_end_requested=_ended_as_requested(draft),
             by_itself=draft.subject.stopped_by_itself(),
         )
         if ended is not None:
             draft.subject.run_ended(draft, work, ended)
 
 
-def _was_asked(draft: Draft) -> bool:
+def _ended_as_requested(draft: Draft) -> bool:
     """Return whether the driver ended as requested; on a lost host, it did not get the request."""
     ended = draft.exit is not None and draft.fault is None
     return ended and draft.end_wanted is not Reason.HOST_GONE

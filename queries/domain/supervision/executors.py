@@ -31,7 +31,7 @@ class Executor:
 
 
 @dataclass(frozen=True, slots=True)
-class Executors:
+class DriverExecutors:
     """All executors of a driver; empty with a local master."""
 
     active: tuple[Executor, ...] = ()
@@ -41,24 +41,26 @@ class Executors:
     @property
     def cores(self) -> int:
         """Return how many tasks can run at the same time."""
-        return sum(one.cores for one in self.active)
+        return sum(executor.cores for executor in self.active)
 
 
-def executors(told: Iterable[Mapping[str, Any]], *, now: datetime) -> Executors:
-    """Return the executors from a driver's row; `told` is their JSON form."""
-    seen = [_executor(one) for one in told]
-    active = tuple(one for one in seen if one.active)
-    lost = tuple(one for one in seen if not one.active)
-    recent = [one for one in lost if one.removed_at and now - one.removed_at <= RECENT]
-    return Executors(active, lost, _news(recent, active))
+def executors(reported: Iterable[Mapping[str, Any]], *, now: datetime) -> DriverExecutors:
+    """Return the executors from a driver's row; `reported` is their JSON form."""
+    parsed = [_executor(executor) for executor in reported]
+    active = tuple(executor for executor in parsed if executor.active)
+    lost = tuple(executor for executor in parsed if not executor.active)
+    recent = [
+        executor for executor in lost if executor.removed_at and now - executor.removed_at <= RECENT
+    ]
+    return DriverExecutors(active, lost, _news(recent, active))
 
 
-def none_given(wanted: ExecutorsWanted) -> str:
+def missing_executors(wanted: ExecutorsWanted) -> str:
     """Return what a driver requested, what the cluster has, and what would fit."""
     since = datetime.fromisoformat(wanted.since)
     more = f" with {wanted.overhead_mb} MB of overhead" if wanted.overhead_mb else ""
     size = f"{wanted.memory_mb} MB{more} and {counted(wanted.cores, 'core')}"
-    asked = (
+    request = (
         f"YARN has not started its application master since {since:%H:%M:%S} UTC, so there is no "
         f"Spark session. The driver requests {size}."
         if wanted.application_master
@@ -66,11 +68,11 @@ def none_given(wanted: ExecutorsWanted) -> str:
         f"driver requests executors of {size}."
     )
     if wanted.workers is None:
-        return f"{asked} The cluster manager does not report its resources; check its web page."
+        return f"{request} The cluster manager does not report its resources; check its web page."
     if not wanted.workers:
-        return f"{asked} The cluster has no workers: start one."
+        return f"{request} The cluster has no workers: start one."
     count = f"{len(wanted.workers)} workers, the largest" if wanted.workers[1:] else "1 worker,"
-    has = f"{asked} The cluster has {count} with {_largest(wanted.workers)}."
+    has = f"{request} The cluster has {count} with {_largest(wanted.workers)}."
     if not _fits(wanted, wanted.workers):
         return f"{has} {_smaller(wanted, wanted.workers)}, or add a larger worker; {_AGAIN}"
     if wanted.free is None or _fits(wanted, wanted.free):
@@ -92,7 +94,7 @@ _AGAIN = "then restart the application."
 
 def _fits(wanted: ExecutorsWanted, workers: Workers) -> bool:
     memory = wanted.memory_mb + wanted.overhead_mb
-    return any(one[0] >= wanted.cores and one[1] >= memory for one in workers)
+    return any(worker[0] >= wanted.cores and worker[1] >= memory for worker in workers)
 
 
 def _largest(workers: Workers) -> str:
@@ -126,23 +128,23 @@ def _news(lost: list[Executor], active: tuple[Executor, ...]) -> str:
     )
     why = f" ({first.reason.rstrip('. ')})" if first.reason and len(lost) == 1 else ""
     assert first.removed_at is not None
-    found = sum(one.added_at >= first.removed_at for one in active)
-    again = f"{found} replaced" if found else "not replaced yet"
+    replaced = sum(executor.added_at >= first.removed_at for executor in active)
+    again = f"{replaced} replaced" if replaced else "not replaced yet"
     return (
         f"{which} lost at {first.removed_at:%H:%M:%S} UTC{why}; {again}. "
-        f"{len(active)} with {counted(sum(one.cores for one in active), 'core')} "
+        f"{len(active)} with {counted(sum(executor.cores for executor in active), 'core')} "
         f"{'is' if len(active) == 1 else 'are'} active."
     )
 
 
-def _executor(told: Mapping[str, Any]) -> Executor:
-    removed = told.get("removed_at")
+def _executor(reported: Mapping[str, Any]) -> Executor:
+    removed = reported.get("removed_at")
     return Executor(
-        id=told["id"],
-        address=told["address"],
-        cores=told["cores"],
-        active=told["active"],
-        added_at=datetime.fromisoformat(told["added_at"]),
+        id=reported["id"],
+        address=reported["address"],
+        cores=reported["cores"],
+        active=reported["active"],
+        added_at=datetime.fromisoformat(reported["added_at"]),
         removed_at=datetime.fromisoformat(removed) if removed else None,
-        reason=told.get("reason", ""),
+        reason=reported.get("reason", ""),
     )

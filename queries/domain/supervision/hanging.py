@@ -22,7 +22,7 @@ def note_hanging(draft: Draft) -> None:
     if draft.obs.driver is None or draft.exit is not None or draft.lost:
         return
     for work in draft.queries:
-        work.hangs = work.seen.hangs or (Hangs.STOP if _is_late(draft, work) else Hangs.NOTHING)
+        work.hangs = work.observed.hangs or (Hangs.STOP if _is_late(draft, work) else Hangs.NOTHING)
     alone = not any(work.run is not None and not work.hangs for work in draft.queries)
     if alone and any(work.hangs for work in draft.queries):
         draft.end_wanted = draft.end_wanted or Reason.HANGS
@@ -36,10 +36,10 @@ def nothing_else_runs(draft: Draft) -> bool:
 
 def stop_deadline(draft: Draft, work: QueryDraft) -> datetime:
     """Return the deadline for the batch in flight of a run that should end."""
-    run, seen = work.run, work.seen
+    run, query = work.run, work.observed
     assert run is not None
-    asked = seen.desired is Desired.STOPPED or run.generation < seen.generation
-    until = seen.stop_deadline if asked else None
+    stop_requested = query.desired is Desired.STOPPED or run.generation < query.generation
+    until = query.stop_deadline if stop_requested else None
     since = run.stop_asked_at or draft.now
     return until or since + timedelta(seconds=draft.obs.limits.stop_s)
 
@@ -48,7 +48,11 @@ def about(draft: Draft, work: QueryDraft) -> Because:
     """Return what hangs, and which queries would be affected by ending it."""
     if draft.end_wanted:
         return Because(Detail.HANG_ENDING)
-    others = [each.seen.name for each in draft.queries if each is not work and each.run is not None]
+    others = [
+        other.observed.name
+        for other in draft.queries
+        if other is not work and other.run is not None
+    ]
     named = ", ".join(others[:-1]) + " and " + others[-1] if others[1:] else "".join(others)
     code = Detail.START_HANGS if work.hangs is Hangs.START else Detail.STOP_TIMED_OUT
     return Because(code, {"others": named})

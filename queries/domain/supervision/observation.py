@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from queries.domain.failures.subjects import Subject
+from queries.domain.failures.subjects import FailureSubject
 from queries.domain.pressure import Pressure
-from queries.domain.protocol import LEAVE_S, ExitReport, Hangs, RunStatus, Status
+from queries.domain.protocol import LEAVE_S, DriverStatus, ExitReport, Hangs, RunStatus
 from queries.domain.reasons import NOTHING, Because
 from queries.domain.restart import Earlier, RestartPolicy
 from queries.domain.states import Candidacy, Desired, DriverState, Hold, Phase, Reason, StopMode
@@ -46,7 +46,7 @@ class Sighting:
     #: Identity of its processes, by column of the driver's row: stored and shown, never used in
     #: decisions.
     process: Mapping[str, str | int] = field(default_factory=dict)
-    status: Status | None = None
+    status: DriverStatus | None = None
     exit: ExitReport | None = None
     assignment_generation: int = 0  # of its latest assignment
     without_files: bool = False  # it is alive but its files are gone: it receives only signals
@@ -68,7 +68,7 @@ class RunSeen:
     stop_asked_at: datetime | None = None
     status: RunStatus | None = None  # None: its driver does not know it yet
     trigger: str = ""  # kind of its trigger
-    subject: Subject = Subject.SQL  # what kind of subject a failure would concern
+    subject: FailureSubject = FailureSubject.SQL  # what kind of subject a failure would concern
     #: For a run whose driver has ended: the batch in its checkpoint that was begun but not
     #: committed.
     in_flight: int | None = None
@@ -128,12 +128,12 @@ class QuerySeen:
     stalled: bool = False  # its health is STALLED (checked only if the policy depends on it)
     recent_failures: tuple[Earlier, ...] = ()  # newest first
     suspicion: Suspicion = Suspicion()  # determined only after several driver deaths in a row
-    gone: bool = False  # its script no longer starts it
+    is_dropped: bool = False  # its script no longer starts it
     remote: bool = False  # its checkpoint is not on a local disk
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class StartMark:
     """When a driver's start was last seen to have advanced, and how far."""
 
     at: datetime
@@ -154,7 +154,7 @@ class DriverSeen:
     end_wanted: Reason = Reason.NONE
     end_wanted_at: datetime | None = None
     took_over_at: datetime | None = None  # None: it was never a standby
-    progress: Progress | None = None  # of its start, as last recorded; None: not recorded yet
+    progress: StartMark | None = None  # of its start, as last recorded; None: not recorded yet
 
     @property
     def began_at(self) -> datetime:

@@ -9,9 +9,9 @@ from queries.domain import restart
 from queries.domain.failures.categories import Category
 from queries.domain.failures.diagnosis import Classified, classify, classify_exit
 from queries.domain.failures.error_text import fingerprint
-from queries.domain.failures.subjects import Subject
+from queries.domain.failures.subjects import FailureSubject
 from queries.domain.protocol import (
-    TAKEN_OVER,
+    EXIT_CHECKPOINT_LOST,
     ExitReport,
     RunError,
     RunState,
@@ -26,7 +26,7 @@ from queries.domain.supervision.decision import Fault, RunEnd
 from queries.domain.supervision.observation import DriverSeen, QuerySeen, RunSeen
 
 #: Driver ends that were requested and are not failures.
-ASKED_ENDS = frozenset(
+REQUESTED_ENDS = frozenset(
     {
         Reason.NOT_WANTED,
         Reason.REPLACED,
@@ -40,7 +40,7 @@ ASKED_ENDS = frozenset(
 )
 
 #: Policies that hold after the limit, and the reason for that hold.
-_HELD = {Policy.POISON: Reason.FAILED_POISON, Policy.LIMITED: Reason.FAILED_REPEATED}
+_HOLD_REASONS = {Policy.POISON: Reason.FAILED_POISON, Policy.LIMITED: Reason.FAILED_REPEATED}
 
 #: The exit that a shim reports if it found a later epoch: it never started a driver.
 FENCED = "FENCED"
@@ -56,7 +56,7 @@ UNASKED = Classified(
 
 def was_fenced(report: ExitReport) -> bool:
     """Return whether a driver ended, or never began, because a later one has taken over."""
-    return report.python == FENCED or report.jvm == str(TAKEN_OVER)
+    return report.python == FENCED or report.jvm == str(EXIT_CHECKPOINT_LOST)
 
 
 def exit_of(driver: DriverSeen, *, at: str) -> ExitReport:
@@ -72,19 +72,19 @@ def driver_fault(driver: DriverSeen, report: ExitReport, late: str) -> Fault | N
 
     `late` says why its start was given up, if it was.
     """
-    if driver.end_wanted in ASKED_ENDS:
+    if driver.end_wanted in REQUESTED_ENDS:
         return None
     status = driver.sighting.status
     error = status.error if status else None
     if error is not None:
         script = status.script if status else None
         batch = script.failed_batch if script else None
-        return fault_of(error, subject=Subject.APPLICATION, batch=batch)
+        return fault_of(error, subject=FailureSubject.APPLICATION, batch=batch)
     if driver.end_wanted is Reason.START_TIMED_OUT:
         text = f"The driver's Spark session was not up in time. {late}"
         if status is not None and status.ready:
             text = f"The driver's Spark session came up after its start was given up. {late}"
-        return _late(text, Subject.APPLICATION)
+        return _late(text, FailureSubject.APPLICATION)
     classified = classify_exit(
         python=report.python, jvm=report.jvm, oom=report.oom, killed=report.killed
     )
@@ -94,23 +94,23 @@ def driver_fault(driver: DriverSeen, report: ExitReport, late: str) -> Fault | N
     return Fault(classified=classified, fingerprint=print_, error=None)
 
 
-def why_gone(driver: DriverSeen, report: ExitReport, fault: Fault | None) -> Reason:
+def exit_reason(driver: DriverSeen, report: ExitReport, fault: Fault | None) -> Reason:
     """Return how a driver ended, as far as its exit and its own report show."""
     if was_fenced(report):
         return Reason.FENCED
     status = driver.sighting.status
-    said = status.script if status else None
+    script = status.script if status else None
     if fault is None:
-        completed = said is not None and said.state is ScriptState.COMPLETED
+        completed = script is not None and script.state is ScriptState.COMPLETED
         return Reason.SCRIPT_ENDED if completed else driver.end_wanted
     if fault.error is None:
         return Reason.DRIVER_DIED
     if status is None or status.error is None:
         return Reason.START_TIMED_OUT
-    return Reason.SESSION_FAILED if said is None else Reason.SCRIPT_FAILED
+    return Reason.SESSION_FAILED if script is None else Reason.SCRIPT_FAILED
 
 
-def _late(text: str, subject: Subject) -> Fault:
+def _late(text: str, subject: FailureSubject) -> Fault:
     error = RunError("", "StartTimedOut", root_cause=text, message=text)
     return fault_of(error, subject=subject)
 
@@ -120,7 +120,7 @@ def run_end(
     run: RunSeen,
     *,
     driver_ended: bool,
-    driver_asked: bool,
+    driver_end_requested: bool,
     by_itself: bool = False,
 ) -> RunEnd | None:
     """Return how the run ended; None while it is open. A script may stop its queries itself."""
@@ -150,9 +150,9 @@ def run_end(
         return RunEnd(run.id, RunOutcome.FAILED, fault)
     if driver_ended:
         replaced = query.generation > run.generation
-        stopped = driver_asked or replaced or (run.stop_asked_at is not None and not late)
+        stopped = driver_end_requested or replaced or (run.stop_asked_at is not None and not late)
         outcome = RunOutcome.STOPPED if stopped else RunOutcome.DRIVER_ENDED
-        if driver_asked:
+        if driver_end_requested:
             return RunEnd(run.id, outcome)
         return RunEnd(run.id, outcome, candidacy=run.candidacy, batch=run.in_flight)
     return None
@@ -165,7 +165,7 @@ def _died_with_jvm(status: RunStatus, driver_ended: bool) -> bool:
     return driver_ended and error is not None and error.type_name.startswith("py4j.")
 
 
-def _run_fault(status: RunStatus, subject: Subject) -> Fault:
+def _run_fault(status: RunStatus, subject: FailureSubject) -> Fault:
     error = status.error or RunError(
         error_class="", type_name="", root_cause="The driver reported no reason.", message=""
     )
@@ -181,7 +181,7 @@ def _run_fault(status: RunStatus, subject: Subject) -> Fault:
 def fault_of(
     error: RunError,
     *,
-    subject: Subject,
+    subject: FailureSubject,
     batch: int | None = None,
     offsets: dict[str, object] | None = None,
     last_progress: dict[str, object] | None = None,
@@ -203,7 +203,7 @@ class Rung:
     hold: Hold
     next_attempt_at: datetime | None  # None: immediately, or only by an operator's action
     detail: Because
-    held: Reason = Reason.NONE  # the reason for BROKEN
+    hold_cause: Reason = Reason.NONE  # the reason for BROKEN
 
 
 def climb(
@@ -224,16 +224,16 @@ def climb(
     out the delays of different queries.
     """
     classified = fault.classified
-    said = {"title": classified.title.rstrip("."), "way_out": classified.way_out}
-    detail = Because(Detail.FAILURE, said)
+    params = {"title": classified.title.rstrip("."), "way_out": classified.way_out}
+    detail = Because(Detail.FAILURE, params)
     if classified.policy is Policy.FATAL:
         return Rung(Hold.FAILED, None, detail)
     why = _over_the_limit(policy, fault, recent[: failures - 1], committed=committed)
     if why is not None:
-        detail = Because(why, said | {"batch": fault.batch, "limit": policy.poison_limit})
-    if why is not None or (classified.policy in _HELD and hold is Hold.BROKEN):
-        held = _HELD[classified.policy] if why is not None else Reason.PROBE_FAILED
-        return Rung(Hold.BROKEN, now + timedelta(seconds=policy.probe_every_s), detail, held)
+        detail = Because(why, params | {"batch": fault.batch, "limit": policy.poison_limit})
+    if why is not None or (classified.policy in _HOLD_REASONS and hold is Hold.BROKEN):
+        reason = _HOLD_REASONS[classified.policy] if why is not None else Reason.PROBE_FAILED
+        return Rung(Hold.BROKEN, now + timedelta(seconds=policy.probe_every_s), detail, reason)
     wait = restart.delay(policy, failures, key=key)
     if classified.category is Category.EVOLVED and _again(fault, recent) < restart.AT_ONCE:
         wait = timedelta(0)

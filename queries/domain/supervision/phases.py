@@ -6,7 +6,7 @@ from queries.domain.definitions.spec import HOLDING_TRIGGERS
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import DRIVER_FAILURES, STOPPED_PHASES, Desired, Hold, Phase, Reason
 from queries.domain.supervision.draft import Draft, QueryDraft
-from queries.domain.supervision.executors import none_given
+from queries.domain.supervision.executors import missing_executors
 from queries.domain.supervision.hanging import about
 from queries.domain.supervision.observation import RunSeen
 from queries.domain.supervision.progress import has_taken_longest
@@ -39,16 +39,16 @@ def name_phase(draft: Draft, work: QueryDraft) -> Named:
         return with_run(draft, work)
     if work.open_run is not None:
         return Phase.STARTING, work.open_run, Because(Detail.GIVEN)
-    if work.seen.desired is Desired.STOPPED or work.completed:
+    if work.observed.desired is Desired.STOPPED or work.completed:
         return _at_rest(draft, work)
     return _wanted_without_run(draft, work)
 
 
 def reached(draft: Draft, work: QueryDraft, phase: Phase) -> bool:
     """Return whether the query has reached its newest generation."""
-    if work.completed or work.seen.desired is Desired.STOPPED:
+    if work.completed or work.observed.desired is Desired.STOPPED:
         return phase in STOPPED_PHASES
-    current = work.run is not None and work.run.generation == work.seen.generation
+    current = work.run is not None and work.run.generation == work.observed.generation
     return phase is Phase.RUNNING and current
 
 
@@ -70,23 +70,23 @@ def with_run(draft: Draft, work: QueryDraft) -> Named:
     if run.waits_until is not None:
         until = Because(Detail.FORMER_MAY_RUN, {"until": f"{run.waits_until:%H:%M:%S}"})
         return Phase.STARTING, Reason.WAITS_LOCK, until
-    unheard = work.seen.source_unreachable_since
+    unheard = work.observed.source_unreachable_since
     if unheard is not None:
         since = Because(Detail.SOURCE_SILENT, {"since": f"{unheard:%H:%M:%S}"})
         return Phase.STARTING, Reason.WAITS_SOURCE, since
     if run.status is None or run.status.started_at is None:
         detail = _slowed(draft, Because(Detail.QUERY_BUILDING))
         return Phase.STARTING, Reason.WAITS_DRIVER, detail
-    given = _given(draft)
-    if given is not None:
-        return Phase.STARTING, Reason.WAITS_EXECUTOR, given
+    missing = _missing_resources(draft)
+    if missing is not None:
+        return Phase.STARTING, Reason.WAITS_EXECUTOR, missing
     unproven = _unproven(draft, run.trigger, run.status.started_at)
     return Phase.STARTING, Reason.WAITS_COMMIT, _slowed(draft, unproven)
 
 
 def starting_session(draft: Draft) -> Because:
     """Return what a driver is waiting for while its Spark session is not up."""
-    return _given(draft) or _slowed(draft, Because(Detail.SESSION_STARTING))
+    return _missing_resources(draft) or _slowed(draft, Because(Detail.SESSION_STARTING))
 
 
 def late_start(draft: Draft, began_at: datetime, *, driver: bool) -> Because:
@@ -107,12 +107,12 @@ def _slowed(draft: Draft, detail: Because) -> Because:
     return Because(Detail.IS_BUSY, {"about": detail.as_json()}) if draft.busy else detail
 
 
-def _given(draft: Draft) -> Because | None:
+def _missing_resources(draft: Draft) -> Because | None:
     """Return what the cluster does not provide to the driver; None if nothing is missing."""
     status = draft.obs.driver.sighting.status if draft.obs.driver else None
     if status is None or status.wanted is None:
         return None
-    return Because(Detail.NO_EXECUTOR, {"about": none_given(status.wanted)})
+    return Because(Detail.NO_EXECUTOR, {"about": missing_executors(status.wanted)})
 
 
 def _stopping(draft: Draft, work: QueryDraft, run: RunSeen) -> Named:
@@ -147,11 +147,11 @@ def _unproven(draft: Draft, trigger: str, started_at: str) -> Because:
 def _at_rest(draft: Draft, work: QueryDraft) -> Named:
     if work.hangs:
         return Phase.STOPPING, Reason.STUCK, about(draft, work)
-    fresh = work.seen.generation > work.seen.seen_generation
-    if work.completed or (work.seen.phase is Phase.COMPLETED and not fresh):
+    fresh = work.observed.generation > work.observed.seen_generation
+    if work.completed or (work.observed.phase is Phase.COMPLETED and not fresh):
         return Phase.COMPLETED, Reason.COMPLETED, Because(Detail.ALL_READ)
-    if work.seen.phase is Phase.STOPPED and not fresh and work.ended is None:
-        return Phase.STOPPED, work.seen.phase_reason, NOTHING
+    if work.observed.phase is Phase.STOPPED and not fresh and work.ended is None:
+        return Phase.STOPPED, work.observed.phase_reason, NOTHING
     return Phase.STOPPED, Reason.STOPPED, NOTHING
 
 
@@ -159,13 +159,17 @@ def _wanted_without_run(draft: Draft, work: QueryDraft) -> Named:
     if work.hold is Hold.FAILED:
         return Phase.FAILED, Reason.FAILED_FATAL, work.detail
     if work.hold is Hold.BROKEN:
-        return Phase.BROKEN, held(work.held, work.seen.phase, work.seen.phase_reason), work.detail
+        return (
+            Phase.BROKEN,
+            broken_reason(work.hold_cause, work.observed.phase, work.observed.phase_reason),
+            work.detail,
+        )
     if draft.hold is Hold.FAILED:
         return Phase.FAILED, Reason.FAILED_FATAL, draft.hold_reason
     if draft.hold is Hold.BROKEN and not draft.driver_open:
         return (
             Phase.BROKEN,
-            held(draft.held, work.seen.phase, work.seen.phase_reason),
+            broken_reason(draft.hold_cause, work.observed.phase, work.observed.phase_reason),
             draft.hold_reason,
         )
     if draft.lost:
@@ -176,41 +180,41 @@ def _wanted_without_run(draft: Draft, work: QueryDraft) -> Named:
         return Phase.PENDING, Reason.WAITS_THREAD, about(draft, work)
     if work.next_attempt_at is not None and work.next_attempt_at > draft.now:
         locked = work.refused or (
-            work.ended is None and work.seen.phase_reason is Reason.WAITS_LOCK
+            work.ended is None and work.observed.phase_reason is Reason.WAITS_LOCK
         )
         return Phase.BACKOFF, Reason.WAITS_LOCK if locked else Reason.FAILED_RETRY, work.detail
     if draft.next_attempt_at is not None and draft.next_attempt_at > draft.now:
         return Phase.BACKOFF, driver_failure(draft), draft.hold_reason
     if draft.waits is not Reason.NONE:
-        return Phase.PENDING, draft.waits, taken(draft)
-    if draft.one_by_one and draft.driver_open:
-        return Phase.PENDING, Reason.WAITS_TURN, _turn(draft)
+        return Phase.PENDING, draft.waits, lacking_on_host(draft)
+    if draft.is_sequential and draft.driver_open:
+        return Phase.PENDING, Reason.WAITS_TURN, _waits_for_others(draft)
     # The reason for waiting becomes the cause of its next run.
-    reason = work.seen.phase_reason
+    reason = work.observed.phase_reason
     if draft.exit is not None and (draft.fault is not None or reason not in LEADS_TO):
-        reason = draft.replaced_by if draft.gone is Reason.REPLACED else draft.gone
+        reason = draft.replaced_by if draft.exit_reason is Reason.REPLACED else draft.exit_reason
     elif reason not in LEADS_TO:
         reason = Reason.WAITS_DRIVER
     detail = Because(Detail.DRIVER_LEAVING) if draft.driver_open else draft.hold_reason
     return Phase.PENDING, reason, detail
 
 
-def held(by: Reason, phase: Phase, before: Reason) -> Reason:
+def broken_reason(by: Reason, phase: Phase, before: Reason) -> Reason:
     """Return why something is BROKEN: because of what just ended, or as before."""
     return by or (before if phase is Phase.BROKEN else Reason.FAILED_POISON)
 
 
 def driver_failure(draft: Draft) -> Reason:
     """Return how the driver that is waiting for its next attempt failed."""
-    if draft.gone:
-        return draft.gone
-    known = [seen.phase_reason for seen in draft.obs.queries if seen.phase is Phase.BACKOFF]
-    return next((one for one in known if one in DRIVER_FAILURES), Reason.DRIVER_DIED)
+    if draft.exit_reason:
+        return draft.exit_reason
+    reasons = [query.phase_reason for query in draft.obs.queries if query.phase is Phase.BACKOFF]
+    return next((reason for reason in reasons if reason in DRIVER_FAILURES), Reason.DRIVER_DIED)
 
 
-def _turn(draft: Draft) -> Because:
-    if draft.turn:
-        return Because(Detail.TURN, {"deaths": draft.deaths, "name": draft.turn})
+def _waits_for_others(draft: Draft) -> Because:
+    if draft.starting_query:
+        return Because(Detail.TURN, {"deaths": draft.deaths, "name": draft.starting_query})
     return Because(Detail.TURN_AFTER_DRIVER, {"deaths": draft.deaths})
 
 
@@ -219,7 +223,7 @@ def silent(draft: Draft, detail: Detail) -> Because:
     return Because(detail, {"host": draft.obs.silent_host})
 
 
-def taken(draft: Draft) -> Because:
+def lacking_on_host(draft: Draft) -> Because:
     """Return what the host lacks for a driver: code, classes, or what other drivers use of it."""
     slots = draft.obs.slots
     if draft.waits is Reason.WAITS_CODE:

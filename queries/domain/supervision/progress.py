@@ -8,7 +8,7 @@ purpose, so no start may take longer than `Limits.start_max_s`.
 from datetime import datetime, timedelta
 
 from queries.domain.states import Phase, Reason
-from queries.domain.supervision.observation import DriverSeen, Limits, Progress
+from queries.domain.supervision.observation import DriverSeen, Limits, StartMark
 
 #: Seconds of processor time, by all of a driver's processes, that count as progress. Loading
 #: classes for a Spark session takes about 15 s; a JVM that only waits uses 2 s in some minutes.
@@ -17,15 +17,15 @@ LEAST_CPU_S = 2.0
 STEP_LENGTH = 40
 
 
-def advanced(driver: DriverSeen, now: datetime) -> Progress:
+def advanced(driver: DriverSeen, now: datetime) -> StartMark:
     """Return how far a driver has come: a new mark if it advanced since the last, or the last."""
-    mark = driver.progress or Progress(driver.created_at)
-    seen = driver.sighting
-    step = mark.step if seen.status is None else str(seen.status.step)[:STEP_LENGTH]
-    used = mark.cpu_s if seen.cpu_s is None else seen.cpu_s
+    mark = driver.progress or StartMark(driver.created_at)
+    sighting = driver.sighting
+    step = mark.step if sighting.status is None else str(sighting.status.step)[:STEP_LENGTH]
+    used = mark.cpu_s if sighting.cpu_s is None else sighting.cpu_s
     if step == mark.step and used < mark.cpu_s + LEAST_CPU_S:
         return mark
-    return Progress(now, used, step)
+    return StartMark(now, used, step)
 
 
 def is_stuck(*, began_at: datetime, advanced_at: datetime, limits: Limits, now: datetime) -> bool:
@@ -41,8 +41,8 @@ def waits_for_start(phase: Phase, reason: Reason, *, busy: bool) -> bool:
     """
     if phase is Phase.STARTING:
         return reason is Reason.WAITS_DRIVER or (busy and reason is Reason.WAITS_COMMIT)
-    given_up = (Phase.STOPPING, Reason.START_TIMED_OUT)  # its failure is recorded with its end
-    return (phase, reason) in {(Phase.PENDING, Reason.WAITS_SLOT), given_up}
+    abandoned = (Phase.STOPPING, Reason.START_TIMED_OUT)  # its failure is recorded with its end
+    return (phase, reason) in {(Phase.PENDING, Reason.WAITS_SLOT), abandoned}
 
 
 def has_taken_longest(began_at: datetime, limits: Limits, now: datetime) -> bool:

@@ -19,12 +19,12 @@ from queries.domain.supervision.decision import DriverAction, RunEnd, ScriptDeci
 from queries.domain.supervision.draft import Draft, QueryDraft
 from queries.domain.supervision.phases import (
     Named,
+    broken_reason,
     driver_failure,
-    held,
+    lacking_on_host,
     late_start,
     silent,
     starting_session,
-    taken,
     with_run,
 )
 
@@ -54,8 +54,8 @@ TRANSITIONS: frozenset[tuple[Phase, Phase]] = frozenset(
 
 def has_completed(draft: Draft) -> bool:
     """Return whether the driver's script has ended on its own, with nothing left to run."""
-    said = _report(draft)
-    return said is not None and said.state is ScriptState.COMPLETED
+    report = _report(draft)
+    return report is not None and report.state is ScriptState.COMPLETED
 
 
 def run_ended(draft: Draft, work: QueryDraft, ended: RunEnd) -> None:
@@ -67,12 +67,12 @@ def run_ended(draft: Draft, work: QueryDraft, ended: RunEnd) -> None:
         work.detail = Because(Detail.SCRIPT_MAY_RETRY, {"title": title})
 
 
-def one_by_one(draft: Draft) -> bool:
+def is_sequential(draft: Draft) -> bool:
     """Return False: the script starts its queries."""
     return False
 
 
-def convict(draft: Draft) -> None:
+def blame(draft: Draft) -> None:
     """Do nothing: the script itself is retried, or held."""
 
 
@@ -102,7 +102,7 @@ def end_reason(draft: Draft, generation: int) -> Reason:
         return Reason.NOT_WANTED
     if draft.obs.generation > generation:
         return Reason.REPLACED
-    stalled = draft.obs.policy.restart_on_stall and any(w.seen.stalled for w in draft.queries)
+    stalled = draft.obs.policy.restart_on_stall and any(w.observed.stalled for w in draft.queries)
     return Reason.STALLED if stalled else Reason.NONE
 
 
@@ -125,8 +125,8 @@ def reached(draft: Draft) -> bool:
 
 
 def _wanted(draft: Draft) -> bool:
-    seen = draft.obs.script
-    return seen is not None and seen.desired is Desired.RUNNING and not draft.completed
+    script = draft.obs.script
+    return script is not None and script.desired is Desired.RUNNING and not draft.completed
 
 
 # --- phases -----------------------------------------------------------------------------
@@ -138,21 +138,25 @@ def decision(draft: Draft) -> ScriptDecision:
 
 
 def _phase(draft: Draft) -> Named:
-    seen = draft.obs.script
-    assert seen is not None
+    script = draft.obs.script
+    assert script is not None
     if draft.driver_open:
         return _with_driver(draft)
     if draft.completed:
         return Phase.COMPLETED, Reason.SCRIPT_ENDED, Because(Detail.SCRIPT_DONE)
-    if seen.desired is Desired.STOPPED:
+    if script.desired is Desired.STOPPED:
         fresh = draft.obs.generation > draft.obs.seen_generation
-        if seen.phase in STOPPED_PHASES and not fresh:
-            return seen.phase, seen.reason, seen.detail
+        if script.phase in STOPPED_PHASES and not fresh:
+            return script.phase, script.reason, script.detail
         return Phase.STOPPED, Reason.STOPPED, NOTHING
     if draft.hold is Hold.FAILED:
         return Phase.FAILED, Reason.FAILED_FATAL, draft.hold_reason
     if draft.hold is Hold.BROKEN:
-        return Phase.BROKEN, held(draft.held, seen.phase, seen.reason), draft.hold_reason
+        return (
+            Phase.BROKEN,
+            broken_reason(draft.hold_cause, script.phase, script.reason),
+            draft.hold_reason,
+        )
     if draft.lost or draft.obs.paused or draft.waits is not Reason.NONE:
         return _waiting(draft)
     if draft.next_attempt_at is not None and draft.next_attempt_at > draft.now:
@@ -171,19 +175,19 @@ def _with_driver(draft: Draft) -> Named:
         late = late_start(draft, draft.obs.driver.began_at, driver=True)
         return Phase.STOPPING, draft.end_wanted, late
     if draft.end_wanted:
-        asked = draft.end_wanted is Reason.REPLACED
-        why = Reason.ASKED_RESTART if asked else draft.end_wanted
+        replaced = draft.end_wanted is Reason.REPLACED
+        why = Reason.ASKED_RESTART if replaced else draft.end_wanted
         return Phase.STOPPING, why, Because(Detail.SCRIPT_RESTARTS)
     if not draft.driver_ready:
         return Phase.STARTING, Reason.WAITS_DRIVER, starting_session(draft)
-    said = _report(draft)
-    if said is not None and said.question is not None:
+    report = _report(draft)
+    if report is not None and report.question is not None:
         return Phase.STOPPING, Reason.SCRIPT_ASKS, Because(Detail.SCRIPT_ASKS)
-    if said is not None and said.state in _OVER:
-        failed = said.state is ScriptState.FAILED
+    if report is not None and report.state in _OVER:
+        failed = report.state is ScriptState.FAILED
         why = Reason.SCRIPT_FAILED if failed else Reason.SCRIPT_ENDED
         return Phase.STOPPING, why, Because(Detail.DRIVER_ENDING)
-    returned = said is not None and said.state is ScriptState.RETURNED
+    returned = report is not None and report.state is ScriptState.RETURNED
     detail = Detail.SCRIPT_RETURNED if returned else Detail.SCRIPT_RUNS
     return Phase.RUNNING, Reason.NONE, Because(detail)
 
@@ -194,14 +198,14 @@ def _waiting(draft: Draft) -> Named:
     if draft.obs.paused:
         return Phase.PENDING, Reason.SHUTDOWN, Because(Detail.WITH_INSTALLATION)
     if draft.waits is not Reason.NONE:
-        return Phase.PENDING, draft.waits, taken(draft)
-    reason = draft.gone if draft.exit is not None else Reason.WAITS_DRIVER
+        return Phase.PENDING, draft.waits, lacking_on_host(draft)
+    reason = draft.exit_reason if draft.exit is not None else Reason.WAITS_DRIVER
     return Phase.PENDING, reason, draft.hold_reason
 
 
 def name_query(draft: Draft, work: QueryDraft) -> Named:
     """Return the phase of a query that the script has started at some time."""
-    script, seen = draft.obs.script, work.seen
+    script, query = draft.obs.script, work.observed
     assert script is not None
     if work.run is not None:
         return with_run(draft, work)
@@ -212,8 +216,8 @@ def name_query(draft: Draft, work: QueryDraft) -> Named:
     if draft.driver_open and draft.action is not DriverAction.LAUNCH:
         if work.ended is not None and work.ended.fault is not None:
             return Phase.BACKOFF, Reason.FAILED_RETRY, work.detail
-        if seen.phase is Phase.BACKOFF:
-            return seen.phase, seen.phase_reason, seen.phase_detail
+        if query.phase is Phase.BACKOFF:
+            return query.phase, query.phase_reason, query.phase_detail
     elif draft.next_attempt_at is not None and draft.next_attempt_at > draft.now:
         return Phase.BACKOFF, driver_failure(draft), draft.hold_reason
     if draft.driver_open:
@@ -223,15 +227,15 @@ def name_query(draft: Draft, work: QueryDraft) -> Named:
 
 def _at_rest(draft: Draft, work: QueryDraft) -> Named | None:
     """Return the phase of a query that should not run: the script ended it, or must itself end."""
-    ended, seen = work.ended, work.seen
-    if seen.gone:
+    ended, query = work.ended, work.observed
+    if query.is_dropped:
         return Phase.STOPPED, Reason.SCRIPT_DROPPED, NOTHING
     if ended is not None and ended.outcome is RunOutcome.COMPLETED:
         return Phase.COMPLETED, Reason.COMPLETED, Because(Detail.ALL_READ)
-    if ended is None and seen.phase in STOPPED_PHASES:
-        return seen.phase, seen.phase_reason, seen.phase_detail
-    said = _report(draft)
-    asks = said is not None and said.question is not None  # that ends all; it stopped nothing
+    if ended is None and query.phase in STOPPED_PHASES:
+        return query.phase, query.phase_reason, query.phase_detail
+    report = _report(draft)
+    asks = report is not None and report.question is not None  # that ends all; it stopped nothing
     by_itself = ended is not None and ended.outcome is RunOutcome.STOPPED and not asks
     if by_itself and not draft.end_wanted and draft.fault is None:
         return Phase.STOPPED, Reason.STOPPED, Because(Detail.SCRIPT_STOPPED)

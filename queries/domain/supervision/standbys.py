@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from queries.domain.protocol import ExitReport
 from queries.domain.states import DriverState, Reason
 from queries.domain.supervision.decision import DriverAction
-from queries.domain.supervision.observation import DriverSeen, Limits, Liveness, Progress
+from queries.domain.supervision.observation import DriverSeen, Limits, Liveness, StartMark
 from queries.domain.supervision.outcomes import exit_of, was_fenced
 from queries.domain.supervision.progress import advanced, is_stuck
 
@@ -52,17 +52,19 @@ def is_calm(proven_at: datetime | None, first_commit_at: datetime | None, now: d
 TAKES_OVER = frozenset({DriverState.STARTING, DriverState.LIVE})
 
 
-def may_take_over(seen: DriverSeen, limits: Limits, now: datetime) -> bool:
+def may_take_over(standby: DriverSeen, limits: Limits, now: datetime) -> bool:
     """Return whether a standby is ready, or ahead of a driver that would be launched now.
 
     It is ahead as soon as its process exists, unless its start is stuck.
     """
-    sighting = seen.sighting
+    sighting = standby.sighting
     if sighting.without_files or sighting.liveness not in {Liveness.SPAWNING, Liveness.ALIVE}:
         return False
     ready = sighting.status is not None and sighting.status.ready
-    at = advanced(seen, now).at
-    return ready or not is_stuck(began_at=seen.created_at, advanced_at=at, limits=limits, now=now)
+    at = advanced(standby, now).at
+    return ready or not is_stuck(
+        began_at=standby.created_at, advanced_at=at, limits=limits, now=now
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,37 +75,37 @@ class StandbyDecision:
     state: DriverState | None = None  # None: there is no row to change
     end_wanted: Reason = Reason.NONE
     exit: ExitReport | None = None  # it has ended, in this way
-    progress: Progress | None = None  # of its start; None: it has ended, or there is none
+    progress: StartMark | None = None  # of its start; None: it has ended, or there is none
 
 
 def decide_standby(
-    seen: DriverSeen | None, wanted: StandbyWanted, limits: Limits, now: datetime
+    standby: DriverSeen | None, wanted: StandbyWanted, limits: Limits, now: datetime
 ) -> StandbyDecision:
-    """Return what to do about the standby `seen`, or about launching one if there is none."""
-    if seen is None:
+    """Return what to do about a standby, or about launching one if it is None."""
+    if standby is None:
         waits = wanted.not_before is not None and wanted.not_before > now
         launch = not wanted.why_not and wanted.may_start and not waits
         return StandbyDecision(DriverAction.LAUNCH if launch else DriverAction.NOTHING)
-    liveness = seen.sighting.liveness
+    liveness = standby.sighting.liveness
     if liveness in {Liveness.EXITED, Liveness.GONE}:
-        report = exit_of(seen, at=now.isoformat())
+        report = exit_of(standby, at=now.isoformat())
         state = DriverState.FENCED if was_fenced(report) else DriverState.ENDED
-        return StandbyDecision(state=state, end_wanted=seen.end_wanted, exit=report)
-    progress = advanced(seen, now)
-    late = is_stuck(began_at=seen.created_at, advanced_at=progress.at, limits=limits, now=now)
-    ready = seen.sighting.status is not None and seen.sighting.status.ready
-    why = seen.end_wanted or wanted.why_not
+        return StandbyDecision(state=state, end_wanted=standby.end_wanted, exit=report)
+    progress = advanced(standby, now)
+    late = is_stuck(began_at=standby.created_at, advanced_at=progress.at, limits=limits, now=now)
+    ready = standby.sighting.status is not None and standby.sighting.status.ready
+    why = standby.end_wanted or wanted.why_not
     if not why and late and not ready and liveness is not Liveness.ORPHANED:
         why = Reason.START_TIMED_OUT
     if liveness is Liveness.ABSENT:  # it ends once its exit is recorded, so nothing spawns it
         act = DriverAction.SEAL if why else DriverAction.SPAWN
-        return StandbyDecision(act, seen.state, why, progress=progress)
+        return StandbyDecision(act, standby.state, why, progress=progress)
     if liveness is Liveness.ORPHANED:
-        return StandbyDecision(DriverAction.KILL, seen.state, why, progress=progress)
+        return StandbyDecision(DriverAction.KILL, standby.state, why, progress=progress)
     if not why:
-        state = DriverState.LIVE if ready else seen.state
+        state = DriverState.LIVE if ready else standby.state
         return StandbyDecision(state=state, progress=progress)
-    since = seen.end_wanted_at or now
+    since = standby.end_wanted_at or now
     kill = why is Reason.START_TIMED_OUT or now - since > timedelta(seconds=limits.leave_s)
     action = DriverAction.KILL if kill else DriverAction.TERMINATE
     return StandbyDecision(action, DriverState.STOPPING, why, progress=progress)

@@ -29,7 +29,7 @@ TRANSITIONS: frozenset[tuple[Phase, Phase]] = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class TransitionInput:
     """What the effect of an operator's verb depends on."""
 
     name: str
@@ -43,7 +43,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class DesiredStateChange:
     """How a verb changes the desired state; each change increases the generation by one."""
 
     verb: Verb
@@ -52,60 +52,64 @@ class Change:
     pin: bool  # use the newest revision
 
 
-def start(asked: Asked) -> Change | None:
+def start(current: TransitionInput) -> DesiredStateChange | None:
     """Return the change for a start; None if the query is already running or starting."""
-    _alive(asked)
-    if asked.desired is Desired.RUNNING and asked.phase not in FAILED_PHASES:
+    _alive(current)
+    if current.desired is Desired.RUNNING and current.phase not in FAILED_PHASES:
         return None
-    return Change(Verb.START, Desired.RUNNING, StopMode.GRACEFUL, pin=True)
+    return DesiredStateChange(Verb.START, Desired.RUNNING, StopMode.GRACEFUL, pin=True)
 
 
-def again(asked: Asked) -> Change | None:
+def retry(current: TransitionInput) -> DesiredStateChange | None:
     """Return the change that retries a failed query unchanged; None if it is not held."""
-    _alive(asked)
-    if asked.desired is not Desired.RUNNING or asked.phase not in FAILED_PHASES:
+    _alive(current)
+    if current.desired is not Desired.RUNNING or current.phase not in FAILED_PHASES:
         return None
-    return Change(Verb.START, Desired.RUNNING, StopMode.GRACEFUL, pin=False)
+    return DesiredStateChange(Verb.START, Desired.RUNNING, StopMode.GRACEFUL, pin=False)
 
 
-def stop(asked: Asked, mode: StopMode) -> Change | None:
+def stop(current: TransitionInput, mode: StopMode) -> DesiredStateChange | None:
     """Return the change for a stop; None if the query has already stopped or is stopping.
 
     An immediate stop overrides a graceful one; a graceful stop does not slow down an immediate one.
     """
-    _alive(asked)
-    if asked.desired is Desired.STOPPED:
-        if asked.phase in STOPPED_PHASES and not asked.has_run:
+    _alive(current)
+    if current.desired is Desired.STOPPED:
+        if current.phase in STOPPED_PHASES and not current.has_run:
             return None
-        if not (mode is StopMode.NOW and asked.stop_mode is StopMode.GRACEFUL):
+        if not (mode is StopMode.NOW and current.stop_mode is StopMode.GRACEFUL):
             return None
-    return Change(Verb.STOP, Desired.STOPPED, mode, pin=False)
+    return DesiredStateChange(Verb.STOP, Desired.STOPPED, mode, pin=False)
 
 
-def restart(asked: Asked) -> Change | None:
+def restart(current: TransitionInput) -> DesiredStateChange | None:
     """Return the change for a restart; None if one is under way."""
-    _alive(asked)
-    if asked.open_restart and asked.desired is Desired.RUNNING and asked.phase not in FAILED_PHASES:
+    _alive(current)
+    if (
+        current.open_restart
+        and current.desired is Desired.RUNNING
+        and current.phase not in FAILED_PHASES
+    ):
         return None
-    return Change(Verb.RESTART, Desired.RUNNING, StopMode.GRACEFUL, pin=True)
+    return DesiredStateChange(Verb.RESTART, Desired.RUNNING, StopMode.GRACEFUL, pin=True)
 
 
-def archive(asked: Asked) -> None:
+def archive(current: TransitionInput) -> None:
     """Raise `NotAllowed` unless the query may be deleted now."""
-    _alive(asked)
-    stopping = asked.has_run or asked.phase is Phase.STOPPING
-    if stopping and asked.away:
+    _alive(current)
+    stopping = current.has_run or current.phase is Phase.STOPPING
+    if stopping and current.away:
         raise NotAllowed(
-            f"{asked.name} may still run on host {asked.away}, which is not responding.",
+            f"{current.name} may still run on host {current.away}, which is not responding.",
             way_out="Stop the query, wait for that host or declare it gone, then delete the query.",
         )
-    if asked.desired is not Desired.STOPPED or stopping:
+    if current.desired is not Desired.STOPPED or stopping:
         raise NotAllowed(
-            f"{asked.name} is {asked.phase.label.lower()} and can be deleted only when stopped.",
+            f"{current.name} is {current.phase.label.lower()} and can be deleted only when stopped.",
             way_out="Stop it first.",
         )
 
 
-def _alive(asked: Asked) -> None:
-    if asked.archived:
-        raise NotAllowed(f"{asked.name} has been deleted.", way_out="Define it again.")
+def _alive(current: TransitionInput) -> None:
+    if current.archived:
+        raise NotAllowed(f"{current.name} has been deleted.", way_out="Define it again.")

@@ -72,8 +72,12 @@ def _needs_classes(work: QueryDraft) -> bool:
     They keep a second driver out of a checkpoint that has no lock (`queries/jvm`). A driver that
     needs none waits only until they are compiled or cannot be, and a standby takes over at once.
     """
-    wanted = work.seen.desired is Desired.RUNNING and not work.completed and not work.seen.gone
-    return wanted and work.seen.remote and work.hold is not Hold.FAILED
+    wanted = (
+        work.observed.desired is Desired.RUNNING
+        and not work.completed
+        and not work.observed.is_dropped
+    )
+    return wanted and work.observed.remote and work.hold is not Hold.FAILED
 
 
 def _why_end(draft: Draft, generation: int) -> Reason:
@@ -91,18 +95,18 @@ def _can_open(draft: Draft) -> bool:
 def _want_runs(draft: Draft) -> None:
     """Decide for each open run whether it continues, ends after its batch, or ends immediately."""
     for work in draft.queries:
-        run, seen = work.run, work.seen
+        run, query = work.run, work.observed
         if run is None:
             continue
         work.ending = _why_ending(draft, work, run)
         if not work.ending:
             continue
-        asked = seen.desired is Desired.STOPPED or run.generation < seen.generation
+        stop_requested = query.desired is Desired.STOPPED or run.generation < query.generation
         at_once = (
             _hung_in_start(draft, run)
             or work.ending is Reason.STALLED
-            or not (asked or draft.end_wanted)  # the cause is gone, the stop is not
-            or (seen.desired is Desired.STOPPED and seen.stop_mode is StopMode.NOW)
+            or not (stop_requested or draft.end_wanted)  # the cause is gone, the stop is not
+            or (query.desired is Desired.STOPPED and query.stop_mode is StopMode.NOW)
         )
         work.deadline = stop_deadline(draft, work)
         work.want = Want.STOP if at_once or work.deadline <= draft.now else Want.DRAIN
@@ -113,11 +117,11 @@ def _why_ending(draft: Draft, work: QueryDraft, run: RunSeen) -> Reason:
 
     A driver never reverses a stop, so a stop that has begun keeps its reason.
     """
-    seen = work.seen
-    before = seen.phase_reason if seen.phase is Phase.STOPPING else Reason.NONE
-    if seen.desired is Desired.STOPPED:
+    query = work.observed
+    before = query.phase_reason if query.phase is Phase.STOPPING else Reason.NONE
+    if query.desired is Desired.STOPPED:
         return Reason.ASKED_STOP
-    if run.generation < seen.generation:
+    if run.generation < query.generation:
         started = before in {Reason.ASKED_STOP, Reason.ASKED_START}
         return Reason.ASKED_START if started else Reason.ASKED_RESTART
     if draft.end_wanted is Reason.REPLACED:

@@ -50,7 +50,7 @@ _PART = re.compile(rf"([+-]?\d{{1,12}})\s+({'|'.join(_UNITS)})s?\b", re.IGNORECA
 
 
 @dataclass(frozen=True, slots=True)
-class Commit:
+class DeltaCommit:
     """One version of a table: what its commit added and removed."""
 
     version: int
@@ -94,7 +94,7 @@ class TableState:
 
 
 @dataclass(frozen=True, slots=True)
-class Checkpoint:
+class DeltaCheckpoint:
     """The files of one checkpoint, by name."""
 
     version: int
@@ -117,21 +117,21 @@ def checksum_name(version: int) -> str:
 
 def version_of(name: str) -> int | None:
     """Return the version of a commit's name; None for any other name."""
-    found = _COMMIT.fullmatch(name)
-    return whole(found[1]) if found else None
+    match = _COMMIT.fullmatch(name)
+    return whole(match[1]) if match else None
 
 
-def read_commit(version: int, text: bytes) -> Commit:
+def read_commit(version: int, text: bytes) -> DeltaCommit:
     """Return the contents of a commit; lines that cannot be read are skipped."""
     return commit_of(version, [_object(line) for line in text.split(b"\n") if line.strip()])
 
 
-def commit_of(version: int, told: Iterable[Any]) -> Commit:
+def commit_of(version: int, lines: Iterable[Any]) -> DeltaCommit:
     """Return the contents of a commit or of a checkpoint's file; what is no action is skipped."""
     actions, complete = [], True
-    for one in told:
-        complete &= isinstance(one, dict)
-        actions.append(one if isinstance(one, dict) else {})
+    for line in lines:
+        complete &= isinstance(line, dict)
+        actions.append(line if isinstance(line, dict) else {})
     info = _first(actions, "commitInfo")
     meta = _first(actions, "metaData")
     added: list[tuple[str, int | None]] = []
@@ -151,7 +151,7 @@ def commit_of(version: int, told: Iterable[Any]) -> Commit:
                 sidecars.append(path)
             case {"add": _} | {"remove": _} | {"txn": _} | {"sidecar": _}:
                 complete = False
-    return Commit(
+    return DeltaCommit(
         version=version,
         at=at_ms(info.get("inCommitTimestamp")) or at_ms(info.get("timestamp")),
         added=tuple(added),
@@ -166,7 +166,7 @@ def commit_of(version: int, told: Iterable[Any]) -> Commit:
     )
 
 
-def replayed(state: TableState, commits: Iterable[Commit]) -> TableState:
+def replayed(state: TableState, commits: Iterable[DeltaCommit]) -> TableState:
     """Return the table as of the last of these commits, which follow `state` without a gap.
 
     A checkpoint's files, in any order, are replayed on `NEW`. A commit that is not whole leaves its
@@ -191,73 +191,73 @@ def replayed(state: TableState, commits: Iterable[Commit]) -> TableState:
             live |= dict((*commit.rearranged, *commit.added))
             live = live if len(live) <= MOST_LIVE else None
     if live is not None:
-        sizes = [one for one in live.values() if one is not None]
+        sizes = [file_size for file_size in live.values() if file_size is not None]
         files, size = len(live), sum(sizes) if len(sizes) == len(live) else None
     return TableState(version, table, conf, files, size, txns, live)
 
 
 def read_checksum(version: int, text: bytes) -> TableState:
     """Return the table as of a version, from its checksum file; what cannot be read is unknown."""
-    told = _object(text) or {}
-    meta = told.get("metadata")
+    checksum = _object(text) or {}
+    meta = checksum.get("metadata")
     meta = meta if isinstance(meta, dict) else {}
-    listed = told.get("setTransactions")
+    listed = checksum.get("setTransactions")
     txns: dict[str, int] | None = None
     if isinstance(listed, list):
         txns = {
-            one["appId"]: one["version"]
-            for one in listed
-            if isinstance(one, dict)
-            and isinstance(one.get("appId"), str)
-            and count(one.get("version")) is not None
+            txn["appId"]: txn["version"]
+            for txn in listed
+            if isinstance(txn, dict)
+            and isinstance(txn.get("appId"), str)
+            and count(txn.get("version")) is not None
         }
     return TableState(
         version=version,
         table=_text(meta.get("id")),
         conf=_conf(meta) if meta else None,
-        files=count(told.get("numFiles")),
-        bytes=count(told.get("tableSizeBytes")),
+        files=count(checksum.get("numFiles")),
+        bytes=count(checksum.get("tableSizeBytes")),
         txns=txns,
     )
 
 
-def read_last_checkpoint(text: bytes) -> Checkpoint | None:
+def read_last_checkpoint(text: bytes) -> DeltaCheckpoint | None:
     """Return the checkpoint that `_last_checkpoint` describes; None if it cannot be read."""
-    told = _object(text) or {}
+    pointer = _object(text) or {}
     version, parts, main = (
-        count(told.get("version")),
-        count(told.get("parts")),
-        told.get("v2Checkpoint"),
+        count(pointer.get("version")),
+        count(pointer.get("parts")),
+        pointer.get("v2Checkpoint"),
     )
     if version is None:
         return None
     path = main.get("path") if isinstance(main, dict) else None
     if isinstance(path, str) and _CHECKPOINT.fullmatch(path):
-        return Checkpoint(version, (path,))
+        return DeltaCheckpoint(version, (path,))
     begin = f"{version:020}.checkpoint"
     if not parts:
-        return Checkpoint(version, (f"{begin}.parquet",))
+        return DeltaCheckpoint(version, (f"{begin}.parquet",))
     parts = min(parts, MOST_PARTS + 1)  # one more than is read: too many
     names = (f"{begin}.{part:010}.{parts:010}.parquet" for part in range(1, parts + 1))
-    return Checkpoint(version, tuple(names))
+    return DeltaCheckpoint(version, tuple(names))
 
 
-def checkpoints_in(names: Iterable[str]) -> dict[int, Checkpoint]:
+def checkpoints_in(names: Iterable[str]) -> dict[int, DeltaCheckpoint]:
     """Return a log's complete checkpoints by their versions, from the names in its folder."""
     parts: dict[tuple[int, int], list[str]] = {}
-    found: dict[int, Checkpoint] = {}
+    checkpoints: dict[int, DeltaCheckpoint] = {}
     for name in sorted(names):
-        known = _CHECKPOINT.fullmatch(name)
-        if known is None or (version := whole(known["version"])) is None:
+        match = _CHECKPOINT.fullmatch(name)
+        if match is None or (version := whole(match["version"])) is None:
             continue
-        if known["parts"] is None:
-            found[version] = Checkpoint(version, (name,))
+        if match["parts"] is None:
+            checkpoints[version] = DeltaCheckpoint(version, (name,))
             continue
-        own = parts.setdefault((version, int(known["parts"])), [])
+        own = parts.setdefault((version, int(match["parts"])), [])
         own.append(name)
-        if len(own) == int(known["parts"]):
-            found[version] = Checkpoint(version, tuple(own))
-    return found
+        if len(own) == int(match["parts"]):
+            checkpoints[version] = DeltaCheckpoint(version, tuple(own))
+    return checkpoints
 
 
 def interval(text: str) -> timedelta | None:
@@ -268,7 +268,7 @@ def interval(text: str) -> timedelta | None:
     rest = text.strip()
     if rest[:9].lower() == "interval ":
         rest = rest[9:].strip()
-    total, found = timedelta(), False
+    total, has_parts = timedelta(), False
     while rest:
         part = _PART.match(rest)
         if part is None:
@@ -277,8 +277,8 @@ def interval(text: str) -> timedelta | None:
             total += int(part[1]) * _UNITS[part[2].lower()]
         except OverflowError:
             return None
-        rest, found = rest[part.end() :].strip(), True
-    return total if found and total >= timedelta() else None
+        rest, has_parts = rest[part.end() :].strip(), True
+    return total if has_parts and total >= timedelta() else None
 
 
 def _retention(conf: Mapping[str, str], key: str, default: timedelta) -> timedelta | None:
@@ -286,12 +286,12 @@ def _retention(conf: Mapping[str, str], key: str, default: timedelta) -> timedel
 
 
 def _conf(meta: Mapping[str, Any]) -> dict[str, str]:
-    told = meta.get("configuration")
-    return {str(key): str(value) for key, value in told.items()} if isinstance(told, dict) else {}
+    conf = meta.get("configuration")
+    return {str(key): str(value) for key, value in conf.items()} if isinstance(conf, dict) else {}
 
 
 def _first(actions: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    return next((one[kind] for one in actions if isinstance(one.get(kind), dict)), {})
+    return next((action[kind] for action in actions if isinstance(action.get(kind), dict)), {})
 
 
 def _text(value: Any) -> str:
@@ -300,7 +300,7 @@ def _text(value: Any) -> str:
 
 def _object(text: bytes) -> dict[str, Any] | None:
     try:
-        found = orjson.loads(text)
+        value = orjson.loads(text)
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return value if isinstance(value, dict) else None

@@ -19,13 +19,13 @@ from headgate_ground.tolerant.values import at_ms, count, whole
 METADATA = "metadata"  # the folder in the table
 HINT = "version-hint.text"
 #: Iceberg's defaults (`TableProperties`).
-MAX_AGE, MIN_KEPT = timedelta(days=5), 1
+MAX_AGE, MIN_SNAPSHOTS = timedelta(days=5), 1
 #: Keys in a snapshot's summary for the query and its batch (Iceberg: `SparkWrite`).
 _QUERY, _EPOCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class IcebergSnapshot:
     """One snapshot: what its commit added; what is unknown is None."""
 
     id: int
@@ -45,10 +45,10 @@ class IcebergTable:
     """A table as of one version of its metadata."""
 
     id: str  # "" if unknown
-    lineage: tuple[Snapshot, ...] = ()  # the snapshots up to the current one, oldest first
+    lineage: tuple[IcebergSnapshot, ...] = ()  # the snapshots up to the current one, oldest first
     whole: bool = True  # False: a snapshot could not be read
     max_age: timedelta | None = None  # of a snapshot, for `expire_snapshots`; None if unknown
-    min_kept: int = field(default=MIN_KEPT)  # newest snapshots that are kept at any age
+    min_snapshots: int = field(default=MIN_SNAPSHOTS)  # newest snapshots that are kept at any age
 
 
 def metadata_name(version: int) -> str:
@@ -67,48 +67,51 @@ def read_metadata(text: bytes) -> IcebergTable | None:
     A snapshot that cannot be read is left out, and ends the lineage.
     """
     try:
-        told = orjson.loads(text)
+        metadata = orjson.loads(text)
     except ValueError:
         return None
-    if not isinstance(told, dict):
+    if not isinstance(metadata, dict):
         return None
-    rows = told.get("snapshots", [])
+    rows = metadata.get("snapshots", [])
     rows = rows if isinstance(rows, list) else [None]
-    found = [_snapshot(row) for row in rows]
-    snapshots = {one.id: one for one in found if one is not None}
-    lineage, complete = _lineage(count(told.get("current-snapshot-id")), snapshots)
-    properties, main = _dict(told.get("properties")), _dict(_dict(told.get("refs")).get("main"))
+    parsed = [_snapshot(row) for row in rows]
+    snapshots = {snapshot.id: snapshot for snapshot in parsed if snapshot is not None}
+    lineage, complete = _lineage(count(metadata.get("current-snapshot-id")), snapshots)
+    properties, main = (
+        _dict(metadata.get("properties")),
+        _dict(_dict(metadata.get("refs")).get("main")),
+    )
     age_ms = _setting(main, "max-snapshot-age-ms", properties, "history.expire.max-snapshot-age-ms")
-    kept = _setting(
+    min_to_keep = _setting(
         main, "min-snapshots-to-keep", properties, "history.expire.min-snapshots-to-keep"
     )
     return IcebergTable(
-        id=told["table-uuid"] if isinstance(told.get("table-uuid"), str) else "",
+        id=metadata["table-uuid"] if isinstance(metadata.get("table-uuid"), str) else "",
         lineage=lineage,
-        whole=complete and None not in found,
+        whole=complete and None not in parsed,
         max_age=_span(age_ms),
-        min_kept=count(_number(kept)) or MIN_KEPT,
+        min_snapshots=count(_number(min_to_keep)) or MIN_SNAPSHOTS,
     )
 
 
 def _lineage(
-    current: int | None, snapshots: Mapping[int, Snapshot]
-) -> tuple[tuple[Snapshot, ...], bool]:
+    current: int | None, snapshots: Mapping[int, IcebergSnapshot]
+) -> tuple[tuple[IcebergSnapshot, ...], bool]:
     """Return the ancestors of a snapshot and itself, and whether the current one is known."""
-    found: dict[int, Snapshot] = {}
+    ancestors: dict[int, IcebergSnapshot] = {}
     at = current
-    while at is not None and at in snapshots and at not in found:
-        found[at] = snapshots[at]
+    while at is not None and at in snapshots and at not in ancestors:
+        ancestors[at] = snapshots[at]
         at = snapshots[at].parent
-    return tuple(reversed(found.values())), current is None or current in found
+    return tuple(reversed(ancestors.values())), current is None or current in ancestors
 
 
-def _snapshot(row: Any) -> Snapshot | None:
+def _snapshot(row: Any) -> IcebergSnapshot | None:
     if not isinstance(row, dict) or count(row.get("snapshot-id")) is None:
         return None
     summary = _dict(row.get("summary"))
     operation = summary.get("operation")
-    return Snapshot(
+    return IcebergSnapshot(
         id=row["snapshot-id"],
         parent=count(row.get("parent-snapshot-id")),
         at=at_ms(row.get("timestamp-ms")),
@@ -138,9 +141,9 @@ def _setting(
 def _span(ms: object) -> timedelta | None:
     if ms is None:
         return MAX_AGE
-    known = _number(ms)
+    number = _number(ms)
     try:
-        return timedelta(milliseconds=known) if known is not None else None
+        return timedelta(milliseconds=number) if number is not None else None
     except OverflowError:  # "never": Long.MaxValue
         return None
 

@@ -12,8 +12,8 @@ from enum import StrEnum
 
 from queries.domain.counts import counted
 from queries.domain.kafka.retention import RUNNING_SHARE, Risk, span
-from queries.domain.tables.delta_log import Commit, TableState
-from queries.domain.tables.iceberg_metadata import IcebergTable, Snapshot
+from queries.domain.tables.delta_log import DeltaCommit, TableState
+from queries.domain.tables.iceberg_metadata import IcebergSnapshot, IcebergTable
 from queries.domain.tables.offsets import DeltaOffset, IcebergOffset
 from queries.domain.tables.places import Changes
 
@@ -44,7 +44,7 @@ _WHEN = {
 
 
 @dataclass(frozen=True, slots=True)
-class Clock:
+class RemovalDeadline:
     """When a version that the query needs can be removed at the earliest, and by what."""
 
     at: datetime
@@ -64,7 +64,7 @@ class TableLag:
     files: int | None = None
     bytes: int | None = None
     unread_at: datetime | None = None  # when the first unread version was committed
-    clock: Clock | None = None
+    clock: RemovalDeadline | None = None
     problem: str = ""  # why the query cannot continue from its offset, as a sentence
     note: str = ""  # what is ahead: where it will fail, or what its first reading takes
 
@@ -73,7 +73,7 @@ def delta_lag(
     offset: DeltaOffset,
     *,
     latest: int,
-    commits: Mapping[int, Commit],
+    commits: Mapping[int, DeltaCommit],
     state: TableState,
     initial: TableState | None = None,
     written: Mapping[int, datetime] | None = None,
@@ -105,10 +105,10 @@ def delta_lag(
             problem=_removed(begin, earliest),
         )
     unread = range(begin, latest + 1)
-    given = {version: _given(commit, changes) for version, commit in commits.items()}
-    given[offset.version] = rest
+    files_read = {version: _files_read(commit, changes) for version, commit in commits.items()}
+    files_read[offset.version] = rest
     parts: list[tuple[int | None, int | None]] = []
-    fails: Commit | None = None  # the first version that the query cannot get past
+    fails: DeltaCommit | None = None  # the first version that the query cannot get past
     for version in unread:
         commit = commits.get(version)
         if version == offset.version and offset.initial:
@@ -118,7 +118,9 @@ def delta_lag(
             if commit is not None and fails is None and _fails(commit, changes):
                 fails = commit
         else:
-            parts.append((len(given[version]), _total(size for _, size in given[version])))
+            parts.append(
+                (len(files_read[version]), _total(size for _, size in files_read[version]))
+            )
     times = written or {}
     return TableLag(
         next=begin,
@@ -128,7 +130,7 @@ def delta_lag(
         files=_total(files for files, _ in parts),
         bytes=_total(size for _, size in parts),
         unread_at=_committed_at(begin, commits, times) if unread else None,
-        clock=_delta_clock(offset, unread, commits, state, times, given) if unread else None,
+        clock=_delta_clock(offset, unread, commits, state, times, files_read) if unread else None,
         note=_failing(fails) if fails is not None else _reading(offset) if offset.initial else "",
     )
 
@@ -154,15 +156,17 @@ def iceberg_lag(offset: IcebergOffset, table: IcebergTable) -> TableLag:
     at = 0
     parts: list[tuple[int | None, int | None]] = []
     if offset.snapshot is not None:
-        found = next((i for i, one in enumerate(lineage) if one.id == offset.snapshot), None)
-        if found is None:
+        position = next(
+            (i for i, snapshot in enumerate(lineage) if snapshot.id == offset.snapshot), None
+        )
+        if position is None:
             problem = _expired(offset.snapshot) if table.whole else _UNREADABLE
             return TableLag(latest=latest, earliest=earliest, problem=problem)
-        rest = _snapshot_files(offset, lineage[found])
-        at = found if rest[0] != 0 else found + 1
-        parts = [rest] if at == found else []
+        rest = _snapshot_files(offset, lineage[position])
+        at = position if rest[0] != 0 else position + 1
+        parts = [rest] if at == position else []
     unread = lineage[at:]
-    parts += [_appended(one) for one in unread[len(parts) :]]
+    parts += [_appended(snapshot) for snapshot in unread[len(parts) :]]
     return TableLag(
         next=numbers[at] if unread else latest,
         latest=latest,
@@ -175,7 +179,7 @@ def iceberg_lag(offset: IcebergOffset, table: IcebergTable) -> TableLag:
     )
 
 
-def clock_words(clock: Clock, *, now: datetime) -> str:
+def clock_words(clock: RemovalDeadline, *, now: datetime) -> str:
     """Return when and how something can be removed: "In 3 h, … if someone runs VACUUM (…)."."""
     what, when = _WHEN[clock.removal]
     left = clock.at - now
@@ -228,7 +232,7 @@ def _removed(begin: int, earliest: int) -> str:
     )
 
 
-def _failing(commit: Commit) -> str:
+def _failing(commit: DeltaCommit) -> str:
     options = "skipChangeCommits" if commit.added else "skipChangeCommits or ignoreDeletes"
     return (
         f"version {commit.version:,} {'changes' if commit.added else 'deletes'} rows of the table. "
@@ -248,26 +252,26 @@ _FIRST = "No batch has committed yet, so the lag is unknown."
 
 
 def _rest(
-    offset: DeltaOffset, first: Commit | None, changes: Changes
+    offset: DeltaOffset, first: DeltaCommit | None, changes: Changes
 ) -> Sequence[tuple[str, int | None]]:
     """Return the unread files of the offset's version; Delta counts its added files from 0."""
-    given = () if first is None else _given(first, changes)
-    return given if offset.index < 0 else given[offset.index + 1 :]
+    files = () if first is None else _files_read(first, changes)
+    return files if offset.index < 0 else files[offset.index + 1 :]
 
 
-def _given(commit: Commit, changes: Changes) -> Sequence[tuple[str, int | None]]:
+def _files_read(commit: DeltaCommit, changes: Changes) -> Sequence[tuple[str, int | None]]:
     """Return the files of a version that a source reads."""
     return () if commit.changes and changes is Changes.SKIP else commit.added
 
 
-def _fails(commit: Commit, changes: Changes) -> bool:
+def _fails(commit: DeltaCommit, changes: Changes) -> bool:
     """Return whether a source fails at a version."""
     if changes is Changes.PASS_DELETES:
         return commit.changes and bool(commit.added)
     return commit.changes and changes is Changes.FAIL
 
 
-def _is_unclear(commit: Commit, changes: Changes) -> bool:
+def _is_unclear(commit: DeltaCommit, changes: Changes) -> bool:
     """Return whether it is unknown what a source reads of a version."""
     return _fails(commit, changes) or (commit.changes and changes is Changes.UNKNOWN)
 
@@ -284,7 +288,7 @@ def _snapshot_rest(
 
 
 def _committed_at(
-    version: int, commits: Mapping[int, Commit], written: Mapping[int, datetime]
+    version: int, commits: Mapping[int, DeltaCommit], written: Mapping[int, datetime]
 ) -> datetime | None:
     commit = commits.get(version)
     return (commit.at if commit is not None else None) or written.get(version)
@@ -293,18 +297,18 @@ def _committed_at(
 def _delta_clock(
     offset: DeltaOffset,
     unread: Sequence[int],
-    commits: Mapping[int, Commit],
+    commits: Mapping[int, DeltaCommit],
     state: TableState,
     written: Mapping[int, datetime],
-    given: Mapping[int, Sequence[tuple[str, int | None]]],
-) -> Clock | None:
+    files_read: Mapping[int, Sequence[tuple[str, int | None]]],
+) -> RemovalDeadline | None:
     clocks = []
     since = written.get(unread[0]) or _committed_at(unread[0], commits, {})
     at = _log_cut(since, state.log_retention)
     if since is not None and at is not None:
-        clocks.append(Clock(at, since, Removal.LOG, unread[0]))
-    clocks += _vacuumed(offset, unread, commits, state.file_retention, given)
-    return min(clocks, key=lambda one: one.at, default=None)
+        clocks.append(RemovalDeadline(at, since, Removal.LOG, unread[0]))
+    clocks += _vacuumed(offset, unread, commits, state.file_retention, files_read)
+    return min(clocks, key=lambda deadline: deadline.at, default=None)
 
 
 def _log_cut(since: datetime | None, retention: timedelta | None) -> datetime | None:
@@ -323,15 +327,15 @@ def _log_cut(since: datetime | None, retention: timedelta | None) -> datetime | 
 def _vacuumed(
     offset: DeltaOffset,
     unread: Sequence[int],
-    commits: Mapping[int, Commit],
+    commits: Mapping[int, DeltaCommit],
     retention: timedelta | None,
-    given: Mapping[int, Sequence[tuple[str, int | None]]],
-) -> list[Clock]:
+    files_read: Mapping[int, Sequence[tuple[str, int | None]]],
+) -> list[RemovalDeadline]:
     """Return when files of unread versions that later versions removed can be deleted."""
     if retention is None:
         return []
     holder: dict[str, int] = {}
-    found = []
+    deadlines = []
     for version in unread:
         commit = commits.get(version)
         if commit is None:
@@ -342,9 +346,9 @@ def _vacuumed(
             mine = holder.pop(path, older)
             at = _later(removed_at, retention)
             if mine is not None and removed_at is not None and at is not None:
-                found.append(Clock(at, removed_at, Removal.VACUUM, mine))
-        holder |= {path: version for path, _ in given[version]}
-    return found
+                deadlines.append(RemovalDeadline(at, removed_at, Removal.VACUUM, mine))
+        holder |= {path: version for path, _ in files_read[version]}
+    return deadlines
 
 
 # --- Iceberg ------------------------------------------------------------------------------
@@ -357,13 +361,15 @@ def _expired(snapshot: int) -> str:
     )
 
 
-def _numbers(lineage: Sequence[Snapshot]) -> range:
+def _numbers(lineage: Sequence[IcebergSnapshot]) -> range:
     """Return the number of each snapshot; the last one is the current one's sequence number."""
     last = max(lineage[-1].sequence, len(lineage)) if lineage else 0
     return range(last - len(lineage) + 1, last + 1)
 
 
-def _snapshot_files(offset: IcebergOffset, snapshot: Snapshot) -> tuple[int | None, int | None]:
+def _snapshot_files(
+    offset: IcebergOffset, snapshot: IcebergSnapshot
+) -> tuple[int | None, int | None]:
     """Return the unread (files, bytes) of the snapshot that is partly read."""
     if not offset.initial and snapshot.operation != "append":
         return 0, 0
@@ -376,19 +382,23 @@ def _snapshot_files(offset: IcebergOffset, snapshot: Snapshot) -> tuple[int | No
     return left, snapshot.bytes if not offset.position and not offset.initial else None
 
 
-def _appended(snapshot: Snapshot) -> tuple[int | None, int | None]:
+def _appended(snapshot: IcebergSnapshot) -> tuple[int | None, int | None]:
     """Return the (files, bytes) that a source gets from a snapshot: it only reads appends."""
     return (snapshot.files, snapshot.bytes) if snapshot.operation == "append" else (0, 0)
 
 
 def _iceberg_clock(
     offset: IcebergOffset, table: IcebergTable, numbers: Collection[int]
-) -> Clock | None:
+) -> RemovalDeadline | None:
     """Return when the snapshot to continue from can expire; never while it is the current one."""
-    for one, number in zip(table.lineage[: -table.min_kept], numbers, strict=False):
-        if offset.snapshot in (None, one.id):
-            at = _later(one.at, table.max_age)
-            return Clock(at, one.at, Removal.EXPIRE, number) if one.at and at else None
+    for snapshot, number in zip(table.lineage[: -table.min_snapshots], numbers, strict=False):
+        if offset.snapshot in (None, snapshot.id):
+            at = _later(snapshot.at, table.max_age)
+            return (
+                RemovalDeadline(at, snapshot.at, Removal.EXPIRE, number)
+                if snapshot.at and at
+                else None
+            )
     return None
 
 

@@ -34,7 +34,7 @@ class Changes(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class DeltaStart:
     """Where a Delta source without an offset begins; with neither: at the table as it is then."""
 
     version: int | None = None  # startingVersion
@@ -50,7 +50,7 @@ class TablePlace:
     location: str = ""  # the canonical location of its folder; "" if it is unknown
     problem: str = ""  # why its location is unknown, as a sentence
     changes: Changes = Changes.UNKNOWN  # of a Delta source
-    start: Start = Start(unknown=True)  # of a Delta source
+    start: DeltaStart = DeltaStart(unknown=True)  # of a Delta source
 
 
 def source_tables(spec: Mapping[str, Any], conf: Mapping[str, str]) -> list[TablePlace | None]:
@@ -59,8 +59,10 @@ def source_tables(spec: Mapping[str, Any], conf: Mapping[str, str]) -> list[Tabl
     `conf` is the application's configuration; the query's own takes precedence.
     """
     sources = spec.get("sources")
-    known = {**conf, **(spec.get("conf") or {})}
-    return [table_of(one, known) for one in (sources if isinstance(sources, list) else ())]
+    merged_conf = {**conf, **(spec.get("conf") or {})}
+    return [
+        table_of(source, merged_conf) for source in (sources if isinstance(sources, list) else ())
+    ]
 
 
 def sink_table(spec: Mapping[str, Any], conf: Mapping[str, str]) -> TablePlace | None:
@@ -73,8 +75,8 @@ def described_table(description: Any) -> TablePlace | None:
 
     None for others. An Iceberg source's description does not name its table.
     """
-    found = _DESCRIBED.fullmatch(description) if isinstance(description, str) else None
-    return table_at(DELTA, found[1]) if found else None
+    match = _DESCRIBED.fullmatch(description) if isinstance(description, str) else None
+    return table_at(DELTA, match[1]) if match else None
 
 
 def table_at(table_format: str, name: str) -> TablePlace:
@@ -113,11 +115,11 @@ def _changes(options: Mapping[str, str]) -> Changes:
     return Changes.PASS_DELETES if "ignoredeletes" in on else Changes.FAIL
 
 
-def _start(options: Mapping[str, str]) -> Start:
+def _start(options: Mapping[str, str]) -> DeltaStart:
     if "startingversion" in options:
         version = whole(options["startingversion"].strip())
-        return Start(version, unknown=version is None)
-    return Start(unknown="startingtimestamp" in options)
+        return DeltaStart(version, unknown=version is None)
+    return DeltaStart(unknown="startingtimestamp" in options)
 
 
 def table_named(parts: Sequence[str], conf: Mapping[str, str]) -> TablePlace:
@@ -138,5 +140,5 @@ def table_named(parts: Sequence[str], conf: Mapping[str, str]) -> TablePlace:
             problem="Only tables of a Hadoop catalog with a warehouse can be read without Spark; "
             f"{CATALOG}{catalog}.type is {kind or 'not set'}.",
         )
-    found = table_at(ICEBERG, "/".join((warehouse.rstrip("/"), *parts)))
-    return replace(found, name=name)
+    table = table_at(ICEBERG, "/".join((warehouse.rstrip("/"), *parts)))
+    return replace(table, name=name)

@@ -9,7 +9,7 @@ summaries).
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from queries.domain.tables.delta_log import Commit, TableState
+from queries.domain.tables.delta_log import DeltaCommit, TableState
 from queries.domain.tables.iceberg_metadata import IcebergTable
 
 
@@ -21,72 +21,72 @@ class InTable:
     certain: bool = True  # False: part of the table's history could not be read
 
 
-def in_delta(query: str, state: TableState, commits: Iterable[Commit]) -> InTable:
+def in_delta(query: str, state: TableState, commits: Iterable[DeltaCommit]) -> InTable:
     """Return a query's newest batch in a Delta table.
 
     `commits` are those after `state`, or the newest ones if `state` does not list batches.
     """
-    found = [commit.txns[query] for commit in commits if query in commit.txns]
+    batches = [commit.txns[query] for commit in commits if query in commit.txns]
     if state.txns is not None and query in state.txns:
-        found.append(state.txns[query])
-    return InTable(max(found, default=None), certain=bool(found) or state.txns is not None)
+        batches.append(state.txns[query])
+    return InTable(max(batches, default=None), certain=bool(batches) or state.txns is not None)
 
 
 def in_iceberg(query: str, table: IcebergTable) -> InTable:
     """Return a query's newest batch in an Iceberg table: that of its newest snapshot."""
-    mine = [one for one in table.lineage if one.query == query]
+    mine = [snapshot for snapshot in table.lineage if snapshot.query == query]
     newest = mine[-1].epoch if mine else None
     return InTable(newest, certain=newest is not None or table.whole)
 
 
-def rewound(name: str, found: InTable, batch: int, newest: int) -> list[str]:
+def rewound(name: str, in_table: InTable, batch: int, newest: int) -> list[str]:
     """Say what a rewind to `batch` does to the table; `newest` is the newest batch begun.
 
     The query keeps its id, and plans the batches after `batch` again.
     """
-    if found.newest is None:
-        return [_none_found(name, found), "The rows of the replayed batches are added."]
-    skipped = _span(batch + 1, found.newest)
-    if found.newest <= batch:
+    if in_table.newest is None:
+        return [_no_batch_text(name, in_table), "The rows of the replayed batches are added."]
+    skipped = _span(batch + 1, in_table.newest)
+    if in_table.newest <= batch:
         return [
-            f"{_has(name, found.newest)} The replayed batches are not in the table, so all "
+            f"{_has(name, in_table.newest)} The replayed batches are not in the table, so all "
             "of them are added."
         ]
     lines = [
-        f"{_has(name, found.newest)} {skipped} will run again and be skipped by the table: "
+        f"{_has(name, in_table.newest)} {skipped} will run again and be skipped by the table: "
         "their rows are not written a second time."
     ]
     lines.append(_LOST.format(span=skipped, first=batch + 1))
-    if found.newest < newest:
-        after = _span(found.newest + 1, newest)
+    if in_table.newest < newest:
+        after = _span(in_table.newest + 1, newest)
         lines.append(f"{after} will be added: the table has no batch with that number.")
     return lines
 
 
-def restarted(name: str, found: InTable) -> list[str]:
+def restarted(name: str, in_table: InTable) -> list[str]:
     """Say what the table does if the query keeps its id and numbers its batches from 0 again."""
-    if found.newest is None:
-        return [_none_found(name, found), "Rows that are read again are added."]
-    skipped = _span(0, found.newest)
+    if in_table.newest is None:
+        return [_no_batch_text(name, in_table), "Rows that are read again are added."]
+    skipped = _span(0, in_table.newest)
     return [
-        f"{_has(name, found.newest)} The query keeps its ID and numbers its batches from 0 again, "
+        f"{_has(name, in_table.newest)} The query keeps its ID and numbers its batches from 0 again, "
         f"so the table skips {skipped[0].lower()}{skipped[1:]}, whatever they contain: those rows "
         "are lost. Instead, clone the query and reset the clone, or write to a new table."
     ]
 
 
-def continued(name: str, found: InTable, batch: int) -> list[str]:
+def continued(name: str, in_table: InTable, batch: int) -> list[str]:
     """Say what the table does if the query keeps its id and continues after `batch`, elsewhere."""
-    if found.newest is None:
-        return [_none_found(name, found), "Rows that are read again are added a second time."]
-    if found.newest <= batch:
+    if in_table.newest is None:
+        return [_no_batch_text(name, in_table), "Rows that are read again are added a second time."]
+    if in_table.newest <= batch:
         return [
-            f"{_has(name, found.newest)} The next batch is {batch + 1:,}, so nothing is skipped; "
+            f"{_has(name, in_table.newest)} The next batch is {batch + 1:,}, so nothing is skipped; "
             "rows that are read again are in the table twice."
         ]
-    skipped = _span(batch + 1, found.newest)
+    skipped = _span(batch + 1, in_table.newest)
     return [
-        f"{_has(name, found.newest)} {skipped} will be skipped, and the rows in skipped batches "
+        f"{_has(name, in_table.newest)} {skipped} will be skipped, and the rows in skipped batches "
         "are lost."
     ]
 
@@ -101,17 +101,17 @@ def new_id(name: str, *, same: bool) -> list[str]:
     ]
 
 
-def resumed(name: str, found: InTable, batch: int | None) -> list[str]:
+def resumed(name: str, in_table: InTable, batch: int | None) -> list[str]:
     """Say what the table does with a batch that runs again with the same id and number.
 
     `batch` is the batch that has started and has not committed; None if there is none.
     """
-    if batch is not None and found.newest is None and not found.certain:
-        return [_none_found(name, found)]
-    if batch is None or found.newest is None or found.newest < batch:
+    if batch is not None and in_table.newest is None and not in_table.certain:
+        return [_no_batch_text(name, in_table)]
+    if batch is None or in_table.newest is None or in_table.newest < batch:
         return [f"Table {name} skips nothing: it does not have the next batch."]
     return [
-        f"{_has(name, found.newest)} Batch {batch:,} was written before Spark could commit it, so "
+        f"{_has(name, in_table.newest)} Batch {batch:,} was written before Spark could commit it, so "
         "the table skips it. If the batch now reads other rows than before, they are lost."
     ]
 
@@ -135,8 +135,8 @@ def _has(name: str, newest: int) -> str:
     return f"Table {name} has the batches of this query up to {newest:,}."
 
 
-def _none_found(name: str, found: InTable) -> str:
-    if found.certain:
+def _no_batch_text(name: str, in_table: InTable) -> str:
+    if in_table.certain:
         return f"Table {name} has no batch of this query's ID, so it skips nothing."
     return (
         f"No batch of this query's ID was found in table {name}, but part of its history could not "

@@ -21,7 +21,7 @@ from queries.domain.definitions.spec import (
 )
 from queries.domain.definitions.sql_operators import KEEPS_STATE, operators
 from queries.domain.triggers.async_progress import has_async_progress
-from queries.domain.triggers.batch_cost import Cost, Sample, Untold, cost_of
+from queries.domain.triggers.batch_cost import BatchCost, BatchSample, Untold, cost_of
 from queries.domain.triggers.cores import Ground
 from queries.domain.triggers.interval_model import (
     ROUND_MS,
@@ -33,7 +33,7 @@ from queries.domain.triggers.interval_model import (
 )
 from queries.domain.triggers.intervals import interval_ms
 from queries.domain.triggers.kinds import KINDS
-from queries.domain.triggers.limits import Limit, doubts, limits, refusals, with_async_progress
+from queries.domain.triggers.limits import TriggerFit, doubts, limits, refusals, with_async_progress
 from queries.domain.triggers.log_cost import LogFiles, log_cost
 
 #: A suggested interval keeps the driver busy for at most this share of it, by the band's worst
@@ -73,13 +73,13 @@ class Suggestion:
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
+class TriggerAdvice:
     """Everything known about a query's trigger."""
 
-    limits: tuple[Limit, ...]
+    limits: tuple[TriggerFit, ...]
     batches: int  # number of batches examined
     untold: str = ""  # why the cost cannot be calculated from the batches
-    cost: Cost | None = None
+    cost: BatchCost | None = None
     rate: float | None = None  # rows read per second
     tax: float | None = None  # share of its triggers spent on checkpointing
     logs_ms: float | None = None  # the same per batch, on average
@@ -95,15 +95,15 @@ def advise(
     ground: Ground,
     batches: Sequence[BatchSeen],
     files: LogFiles | None = None,
-) -> Advice:
+) -> TriggerAdvice:
     """Return advice for a query from its executed batches (oldest first) of one revision.
 
     `files` are those of a checkpoint that is not local.
     """
-    told = tuple(limits(spec, ground))
+    trigger_limits = tuple(limits(spec, ground))
     if not isinstance(spec.trigger, ProcessingTime):
         kind = KINDS[TriggerKind(spec.trigger.kind)]
-        return Advice(told, len(batches), untold=kind.unmeasured)
+        return TriggerAdvice(trigger_limits, len(batches), untold=kind.unmeasured)
     measured = [batch for batch in batches if not batch.first and batch.rows > 0]
     total = sum(batch.trigger_ms for batch in measured)
     tax = sum(batch.logs_ms for batch in measured) / total if total else None
@@ -113,10 +113,10 @@ def advise(
     if files is not None and logs_ms is not None:
         costs = log_cost(files, logs_ms, total / len(measured), interval)
     rate = rate_of(batches)
-    cost = cost_of([Sample(batch.rows, batch.trigger_ms) for batch in measured])
+    cost = cost_of([BatchSample(batch.rows, batch.trigger_ms) for batch in measured])
     if isinstance(cost, Untold) or rate is None:
-        return Advice(
-            limits=told,
+        return TriggerAdvice(
+            limits=trigger_limits,
             batches=len(measured),
             untold=cost.reason if isinstance(cost, Untold) else _NO_RATE,
             rate=rate,
@@ -128,15 +128,17 @@ def advise(
             ),
         )
     now = expected(cost, rate, interval)
-    return Advice(
-        limits=told,
+    return TriggerAdvice(
+        limits=trigger_limits,
         batches=len(measured),
         cost=cost,
         rate=rate,
         tax=tax,
         logs_ms=logs_ms,
         now=now,
-        curve=tuple(expected(cost, rate, each) for each in intervals(interval)),
+        curve=tuple(
+            expected(cost, rate, interval_choice) for interval_choice in intervals(interval)
+        ),
         overload=_overload(cost, rate, now),
         log_cost=costs,
         suggestions=_allowed(
@@ -159,7 +161,7 @@ def rate_of(batches: Sequence[BatchSeen]) -> float | None:
 
     The rows of each batch arrived before it began, so the first batch's rows are left out.
     """
-    firsts = [place for place, batch in enumerate(batches) if batch.first]
+    firsts = [index for index, batch in enumerate(batches) if batch.first]
     run = batches[firsts[-1] :] if firsts else batches
     if len(run) < 2:
         return None
@@ -168,12 +170,12 @@ def rate_of(batches: Sequence[BatchSeen]) -> float | None:
     return rows / seconds if seconds > 0 and rows else None
 
 
-def _worst_busy(cost: Cost, rate: float, interval: float) -> float:
+def _worst_busy(cost: BatchCost, rate: float, interval: float) -> float:
     """Return the greatest share of an interval that its batch can take."""
     return cost.band(rate * interval / 1000)[1] / interval
 
 
-def _overload(cost: Cost, rate: float, now: Expected) -> str:
+def _overload(cost: BatchCost, rate: float, now: Expected) -> str:
     if now.period_ms is None:
         return (
             f"No interval keeps up: at an input of {rate:.3g} rows/s, the rows alone take more "
@@ -191,23 +193,30 @@ def _overload(cost: Cost, rate: float, now: Expected) -> str:
 
 
 def _allowed(
-    found: Sequence[Suggestion | None], spec: SqlQuery | PythonQuery, ground: Ground
+    suggestions: Sequence[Suggestion | None], spec: SqlQuery | PythonQuery, ground: Ground
 ) -> tuple[Suggestion, ...]:
     """Return the suggestions whose definitions would not be rejected."""
-    known = {(each.field, each.message) for each in refusals(spec, ground)}
-    return tuple(one for one in found if one is not None and not _refused(one, ground, known))
+    existing = {(problem.field, problem.message) for problem in refusals(spec, ground)}
+    return tuple(
+        suggestion
+        for suggestion in suggestions
+        if suggestion is not None and not _refused(suggestion, ground, existing)
+    )
 
 
-def _refused(one: Suggestion, ground: Ground, known: set[tuple[str, str]]) -> bool:
-    problems = refusals(parse_query(one.spec), ground)
-    return any((each.field, each.message) not in known for each in problems)
+def _refused(suggestion: Suggestion, ground: Ground, existing: set[tuple[str, str]]) -> bool:
+    problems = refusals(parse_query(suggestion.spec), ground)
+    return any((problem.field, problem.message) not in existing for problem in problems)
 
 
 def _interval(
-    spec: SqlQuery | PythonQuery, cost: Cost, rate: float, now: Expected
+    spec: SqlQuery | PythonQuery, cost: BatchCost, rate: float, now: Expected
 ) -> Suggestion | None:
     """Suggest the shortest round interval that leaves room, if it is different and better."""
-    fit = next((each for each in ROUND_MS if _worst_busy(cost, rate, each) <= BUSY_AT_MOST), None)
+    fit = next(
+        (round_ms for round_ms in ROUND_MS if _worst_busy(cost, rate, round_ms) <= BUSY_AT_MOST),
+        None,
+    )
     if fit is None or fit == now.interval_ms or now.latency_ms is None or now.busy is None:
         return None
     then = expected(cost, rate, fit)
@@ -287,12 +296,14 @@ def real_time_of(spec: SqlQuery | PythonQuery) -> SqlQuery | PythonQuery | None:
     """
     if isinstance(spec, PythonQuery) or spec.sink is None or spec.sink.output_mode == "complete":
         return None
-    if operators(spec).found & KEEPS_STATE or has_async_progress(spec):
+    if operators(spec).used & KEEPS_STATE or has_async_progress(spec):
         return None
-    gone = {"maxoffsetspertrigger", "minoffsetspertrigger"}
+    removed = {"maxoffsetspertrigger", "minoffsetspertrigger"}
     sources = tuple(
         source.model_copy(
-            update={"options": {k: v for k, v in source.options.items() if k.lower() not in gone}}
+            update={
+                "options": {k: v for k, v in source.options.items() if k.lower() not in removed}
+            }
         )
         for source in spec.sources
     )
@@ -300,9 +311,9 @@ def real_time_of(spec: SqlQuery | PythonQuery) -> SqlQuery | PythonQuery | None:
     return spec.model_copy(update={"sources": sources, "sink": sink, "trigger": RealTime()})
 
 
-def _hourly(one: Expected) -> str:
-    return f"{3_600_000 / one.period_ms:,.0f}" if one.period_ms else "unlimited"
+def _hourly(expectation: Expected) -> str:
+    return f"{3_600_000 / expectation.period_ms:,.0f}" if expectation.period_ms else "unlimited"
 
 
-def _band(one: Expected) -> str:
-    return f"{words(one.low_ms or 0)} to {words(one.high_ms or 0)} within the error band"
+def _band(expectation: Expected) -> str:
+    return f"{words(expectation.low_ms or 0)} to {words(expectation.high_ms or 0)} within the error band"

@@ -24,7 +24,7 @@ from queries.domain.definitions.spec import (
     RealTime,
     SqlQuery,
 )
-from queries.domain.definitions.sql_operators import Operator, operators
+from queries.domain.definitions.sql_operators import SqlOperator, operators
 from queries.domain.definitions.sql_text import read
 from queries.domain.errors import Problem
 from queries.domain.sparks import OURS, Feature, Spark, has_feature
@@ -121,13 +121,13 @@ def rows_in_flight(
     """
     between = [records_between(*pair) for pair in zip(begin, end or (), strict=False)]
     counted = [count for count in between if count is not None]
-    known = sum(counted) if counted and len(counted) == len(between) else None
+    rows = sum(counted) if counted and len(counted) == len(between) else None
     if exact:
-        return known
+        return rows
     largest = max(recent, default=None)
-    if largest is None or known is None:
+    if largest is None or rows is None:
         return largest
-    return min(largest, known)
+    return min(largest, rows)
 
 
 def _options(spec: Mapping[str, Any]) -> dict[str, str]:
@@ -251,17 +251,17 @@ def stateful_because(spec: SqlQuery) -> str:
     if text is None:
         return ""
     if any(text.streaming_aggregates()):
-        return str(Operator.AGGREGATION)
-    if Operator.STREAM_JOIN in operators(spec).found:
-        return str(Operator.STREAM_JOIN)
-    for clause, operator in (("distinct", Operator.DISTINCT), ("limit", Operator.LIMIT)):
+        return str(SqlOperator.AGGREGATION)
+    if SqlOperator.STREAM_JOIN in operators(spec).used:
+        return str(SqlOperator.STREAM_JOIN)
+    for clause, operator in (("distinct", SqlOperator.DISTINCT), ("limit", SqlOperator.LIMIT)):
         queries = text.statement.find_all(exp.Select, exp.SetOperation)
         if any(query.args.get(clause) and text.streams_reach(query) for query in queries):
             return str(operator)
     return ""
 
 
-def known_after_a_preflight(spec: SqlQuery | PythonQuery) -> str:
+def left_to_preflight(spec: SqlQuery | PythonQuery) -> str:
     """Return what only Spark's plan shows about async progress tracking; "" if there is nothing."""
     if isinstance(spec, PythonQuery) and spec.sink is None:
         return (
@@ -275,10 +275,10 @@ def known_after_a_preflight(spec: SqlQuery | PythonQuery) -> str:
             "A preflight will show whether the function builds a stateful query: Spark refuses "
             "async progress tracking for those at the first batch."
         )
-    asked = operators(spec)
-    if stateful_because(spec) or (asked.readable and not asked.unknown):
+    used = operators(spec)
+    if stateful_because(spec) or (used.readable and not used.unknown):
         return ""
-    what = f"{', '.join(asked.unknown)} aggregates" if asked.readable else "the text is stateful"
+    what = f"{', '.join(used.unknown)} aggregates" if used.readable else "the text is stateful"
     return (
         f"A preflight will show whether {what}: Spark refuses async progress tracking for "
         "stateful queries at the first batch."

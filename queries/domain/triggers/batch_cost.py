@@ -30,7 +30,7 @@ Z95 = 1.96
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class BatchSample:
     """One executed batch: what it read and how long its trigger took."""
 
     rows: int
@@ -38,7 +38,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class CostLine:
     """One line through the samples: `fixed_ms + per_row_ms × rows`."""
 
     fixed_ms: float
@@ -50,11 +50,11 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class BatchCost:
     """The cost of a batch with its error band."""
 
-    line: Line  # the estimate
-    edges: tuple[Line, ...]  # the lines that bound it, in 95 of 100 cases
+    line: CostLine  # the estimate
+    edges: tuple[CostLine, ...]  # the lines that bound it, in 95 of 100 cases
     batches: int  # number of samples
     least_rows: int  # smallest batch among them
     most_rows: int
@@ -62,8 +62,8 @@ class Cost:
 
     def band(self, rows: float) -> tuple[float, float]:
         """Return the range in milliseconds for a typical batch with this many rows."""
-        found = [line.at(rows) for line in (self.line, *self.edges)]
-        return min(found), max(found)
+        estimates = [line.at(rows) for line in (self.line, *self.edges)]
+        return min(estimates), max(estimates)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,46 +74,46 @@ class Untold:
     batches: int
 
 
-def cost_of(samples: Sequence[Sample]) -> Cost | Untold:
+def cost_of(samples: Sequence[BatchSample]) -> BatchCost | Untold:
     """Return what a batch costs, from executed batches (newest last).
 
     Batches without rows are left out because they may skip the sink. Only the newest `MOST` are
     used. Costs below zero, which noise can suggest, are treated as zero.
     """
-    told = [sample for sample in samples if sample.rows > 0][-MOST:]
-    if len(told) < FEWEST:
+    usable = [sample for sample in samples if sample.rows > 0][-MOST:]
+    if len(usable) < FEWEST:
         return Untold(
-            f"{counted(len(told), 'batch with rows is,batches with rows are')} known; at least "
+            f"{counted(len(usable), 'batch with rows is,batches with rows are')} known; at least "
             f"{FEWEST} are needed.",
-            len(told),
+            len(usable),
         )
-    rows = sorted(sample.rows for sample in told)
+    rows = sorted(sample.rows for sample in usable)
     small, large = rows[len(rows) // 10], rows[-1 - len(rows) // 10]
     if large < SPREAD * small:
         return Untold(
             f"Its batches are too similar: nearly all read between {small} and {large} rows, "
             "so the fixed cost cannot be separated from the cost per row. Sizes must differ "
             f"by a factor of {SPREAD}.",
-            len(told),
+            len(usable),
         )
-    low, slope, high = _slopes(told)
-    line = Line(_fixed(told, slope)[1], slope)
+    low, slope, high = _slopes(usable)
+    line = CostLine(_fixed(usable, slope)[1], slope)
     edges = tuple(
-        Line(fixed, edge)
+        CostLine(fixed, edge)
         for edge in (low, slope, high)
-        for fixed in (_fixed(told, edge)[0], _fixed(told, edge)[2])
+        for fixed in (_fixed(usable, edge)[0], _fixed(usable, edge)[2])
     )
-    scatter = median(abs(sample.ms - line.at(sample.rows)) for sample in told)
-    return Cost(line, edges, len(told), rows[0], rows[-1], scatter)
+    scatter = median(abs(sample.ms - line.at(sample.rows)) for sample in usable)
+    return BatchCost(line, edges, len(usable), rows[0], rows[-1], scatter)
 
 
-def _slopes(samples: Sequence[Sample]) -> tuple[float, float, float]:
+def _slopes(samples: Sequence[BatchSample]) -> tuple[float, float, float]:
     """Return the lower limit, the median and the upper limit of the cost per row."""
     slopes = sorted(
-        (other.ms - one.ms) / (other.rows - one.rows)
-        for place, one in enumerate(samples)
-        for other in samples[place + 1 :]
-        if other.rows != one.rows
+        (second.ms - first.ms) / (second.rows - first.rows)
+        for index, first in enumerate(samples)
+        for second in samples[index + 1 :]
+        if second.rows != first.rows
     )
     n = len(samples)
     variance = n * (n - 1) * (2 * n + 5)
@@ -122,11 +122,11 @@ def _slopes(samples: Sequence[Sample]) -> tuple[float, float, float]:
     reach = Z95 * sqrt(variance / 18)
     below = max(0, floor((len(slopes) - reach) / 2))
     above = min(len(slopes) - 1, ceil((len(slopes) + reach) / 2))
-    low, slope, high = (max(0.0, each) for each in (slopes[below], median(slopes), slopes[above]))
+    low, slope, high = (max(0.0, bound) for bound in (slopes[below], median(slopes), slopes[above]))
     return low, slope, high
 
 
-def _fixed(samples: Sequence[Sample], slope: float) -> tuple[float, float, float]:
+def _fixed(samples: Sequence[BatchSample], slope: float) -> tuple[float, float, float]:
     """Return the lower limit, the median and the upper limit of the fixed cost."""
     rest = sorted(sample.ms - slope * sample.rows for sample in samples)
     reach = Z95 * sqrt(len(rest)) / 2

@@ -26,7 +26,7 @@ class Epoch:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class QueryIdentity:
     """The query that the epochs belong to, as Spark identifies it."""
 
     query_id: str
@@ -36,7 +36,7 @@ class Named:
     sink: str
 
 
-def progress_of(epoch: Epoch, of: Named) -> dict[str, Any]:
+def progress_of(epoch: Epoch, of: QueryIdentity) -> dict[str, Any]:
     """Return a continuous epoch as Spark's progress JSON.
 
     Rows are differences between offsets; an epoch with an unknown start (the first of a new
@@ -44,10 +44,10 @@ def progress_of(epoch: Epoch, of: Named) -> dict[str, Any]:
     """
     duration_ms = max(0, round((epoch.committed - epoch.began).total_seconds() * 1000))
     sources = [
-        _source(of.source, epoch.start.get(place), end, duration_ms)
-        for place, end in epoch.end.items()
+        _source(of.source, epoch.start.get(source_key), end, duration_ms)
+        for source_key, end in epoch.end.items()
     ]
-    told = [source["numInputRows"] for source in sources if "numInputRows" in source]
+    row_counts = [source["numInputRows"] for source in sources if "numInputRows" in source]
     return {
         "id": of.query_id,
         "runId": of.run_id,
@@ -56,7 +56,7 @@ def progress_of(epoch: Epoch, of: Named) -> dict[str, Any]:
         "batchId": epoch.number,
         "batchDuration": duration_ms,
         "durationMs": {"triggerExecution": duration_ms},
-        **(_rates(sum(told), duration_ms) if told else {}),
+        **(_rates(sum(row_counts), duration_ms) if row_counts else {}),
         "sources": sources,
         "sink": {"description": of.sink, "numOutputRows": -1},
         "derived": DERIVED,
@@ -72,8 +72,10 @@ def rows_between(start: Any, end: Any) -> int | None:
     """
     if not isinstance(start, dict) or not isinstance(end, dict) or not start:
         return None
-    if all(_is_rate(each) for each in end.values()):
-        return sum(_rate_steps(start, key, each) // len(end) for key, each in end.items())
+    if all(_is_rate(partition_end) for partition_end in end.values()):
+        return sum(
+            _rate_steps(start, key, partition_end) // len(end) for key, partition_end in end.items()
+        )
     try:
         return sum(
             int(offset) - int(start.get(topic, {}).get(partition, 0))
@@ -88,8 +90,8 @@ def _rate_steps(start: dict[str, Any], key: str, end: dict[str, Any]) -> int:
     return int(end["value"]) - int(start.get(key, end)["value"])
 
 
-def _is_rate(each: Any) -> bool:
-    return isinstance(each, dict) and isinstance(each.get("value"), int) and "runTimeMs" in each
+def _is_rate(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("value"), int) and "runTimeMs" in value
 
 
 def _source(description: str, start: Any, end: Any, duration_ms: int) -> dict[str, Any]:

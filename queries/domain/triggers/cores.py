@@ -22,13 +22,13 @@ from queries.domain.definitions.spec import (
     SqlQuery,
     TriggerKind,
 )
-from queries.domain.definitions.sql_operators import KEEPS_STATE, Operator, operators
+from queries.domain.definitions.sql_operators import KEEPS_STATE, SqlOperator, operators
 from queries.domain.errors import Problem
 from queries.domain.triggers.kinds import KINDS
 
 #: Operators that need a shuffle: in real-time mode its tasks run together with those of the sources
 #: (Spark: CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT if they cannot).
-SHUFFLING = KEEPS_STATE | {Operator.SHUFFLE}
+SHUFFLING = KEEPS_STATE | {SqlOperator.SHUFFLE}
 #: Spark's default, if neither the query nor the application sets it.
 SHUFFLE_PARTITIONS = 200
 _SHUFFLE_KEY = "spark.sql.shuffle.partitions"
@@ -58,25 +58,25 @@ def ground_of(
     beside: Mapping[str, int],
 ) -> Ground:
     """Return the conditions for a query's trigger in an application; see `Ground`."""
-    told = whole(spec.conf.get(_SHUFFLE_KEY) or application.conf.get(_SHUFFLE_KEY, ""))
+    configured = whole(spec.conf.get(_SHUFFLE_KEY) or application.conf.get(_SHUFFLE_KEY, ""))
     return Ground(
         cores=cores_of(application, host_cores=host_cores),
         master=application.master,
         partitions=partitions,
         beside=beside,
-        shuffle_partitions=SHUFFLE_PARTITIONS if told is None else told,
+        shuffle_partitions=SHUFFLE_PARTITIONS if configured is None else configured,
     )
 
 
 def cores_of(application: ApplicationSpec, *, host_cores: int | None) -> int | None:
     """Return how many tasks an application can run at the same time; None if unknown."""
-    found = _LOCAL.fullmatch(application.master)
-    if found is None:
-        told = application.conf.get("spark.cores.max", "")
-        return whole(told)
-    if found[1] == "*":
+    match = _LOCAL.fullmatch(application.master)
+    if match is None:
+        configured = application.conf.get("spark.cores.max", "")
+        return whole(configured)
+    if match[1] == "*":
         return host_cores
-    return int(found[1] or 1)
+    return int(match[1] or 1)
 
 
 def partitions_of(source: Source, looked_up: Mapping[str, int]) -> int | None:
@@ -90,14 +90,14 @@ def partitions_of(source: Source, looked_up: Mapping[str, int]) -> int | None:
     return looked_up.get(source.name)
 
 
-def held(spec: SqlQuery | PythonQuery, ground: Ground) -> int:
+def permanent_cores(spec: SqlQuery | PythonQuery, ground: Ground) -> int:
     """Return how many cores a query holds permanently, as far as known; 0 for none."""
     return sum(count or 0 for _, count in _sources(spec, ground)) + _shuffle(spec, ground)
 
 
 def core_problems(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Problem]:
     """Return a problem if a query certainly gets fewer cores than it needs."""
-    need, beside = held(spec, ground), sum(ground.beside.values())
+    need, beside = permanent_cores(spec, ground), sum(ground.beside.values())
     if not need or ground.cores is None or need + beside <= ground.cores:
         return []
     others = [f"{name} holds {cores}" for name, cores in sorted(ground.beside.items()) if cores]
@@ -130,7 +130,7 @@ def core_doubts(spec: SqlQuery | PythonQuery, ground: Ground) -> list[str]:
         doubts.append(f"{rule}; the partitions of {', '.join(unknown)} are unknown{has}.")
     elif ground.cores is None:
         doubts.append(
-            f"{rule}: {held(spec, ground)}. The number of cores that the cluster provides is "
+            f"{rule}: {permanent_cores(spec, ground)}. The number of cores that the cluster provides is "
             "unknown."
         )
     return doubts
@@ -164,7 +164,7 @@ def _sources(spec: SqlQuery | PythonQuery, ground: Ground) -> list[tuple[str, in
 def _shuffle(spec: SqlQuery | PythonQuery, ground: Ground) -> int:
     if spec.trigger.kind != "real_time" or isinstance(spec, PythonQuery):
         return 0
-    return ground.shuffle_partitions if operators(spec).found & SHUFFLING else 0
+    return ground.shuffle_partitions if operators(spec).used & SHUFFLING else 0
 
 
 def _counted(spec: SqlQuery | PythonQuery, ground: Ground) -> str:
@@ -178,12 +178,14 @@ def _counted(spec: SqlQuery | PythonQuery, ground: Ground) -> str:
 def _assigned(text: str) -> int | None:
     """Return how many partitions `{"topic": [0, 1]}` lists; None if it is not such JSON."""
     try:
-        found: Any = json.loads(text)
+        assignment: Any = json.loads(text)
     except ValueError:
         return None
-    if not isinstance(found, dict) or not all(isinstance(each, list) for each in found.values()):
+    if not isinstance(assignment, dict) or not all(
+        isinstance(numbers, list) for numbers in assignment.values()
+    ):
         return None
-    return sum(len(each) for each in found.values())
+    return sum(len(numbers) for numbers in assignment.values())
 
 
 def _where(ground: Ground) -> str:

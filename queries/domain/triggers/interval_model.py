@@ -10,7 +10,7 @@ throughput.
 
 from dataclasses import dataclass
 
-from queries.domain.triggers.batch_cost import Cost, Line
+from queries.domain.triggers.batch_cost import BatchCost, CostLine
 
 _CURVE_FROM_MS, _CURVE_TO_MS, _CURVE_POINTS = 50.0, 60_000.0, 48
 
@@ -35,11 +35,11 @@ class Expected:
     throughput: float | None  # rows per second that fit into the interval; None: not bounded here
 
 
-def expected(cost: Cost, rate: float, interval: float) -> Expected:
+def expected(cost: BatchCost, rate: float, interval: float) -> Expected:
     """Return the prediction for an interval (ms) at a rate (rows per second)."""
     period, latency = _latency(cost.line, rate, interval)
-    around = [_latency(line, rate, interval)[1] for line in (cost.line, *cost.edges)]
-    known = [each for each in around if each is not None]
+    latencies = [_latency(line, rate, interval)[1] for line in (cost.line, *cost.edges)]
+    finite = [value for value in latencies if value is not None]
     busy = None
     if period is not None:  # 0: cost-free batches follow each other endlessly
         busy = cost.line.at(rate * period / 1000) / period if period else 1.0
@@ -47,8 +47,8 @@ def expected(cost: Cost, rate: float, interval: float) -> Expected:
         interval_ms=interval,
         period_ms=period,
         latency_ms=latency,
-        low_ms=min(known, default=None),
-        high_ms=max(known) if len(known) == len(around) else None,
+        low_ms=min(finite, default=None),
+        high_ms=max(finite) if len(finite) == len(latencies) else None,
         busy=busy,
         throughput=_throughput(cost.line, interval),
     )
@@ -58,8 +58,8 @@ def intervals(interval: float) -> list[float]:
     """Return the intervals (ms) at which the curve is drawn, including the query's own."""
     last = max(_CURVE_TO_MS, 4 * interval)
     step = (last / _CURVE_FROM_MS) ** (1 / (_CURVE_POINTS - 1))
-    found = {round(_CURVE_FROM_MS * step**place, 3) for place in range(_CURVE_POINTS)}
-    return sorted(found | ({interval} if interval >= _CURVE_FROM_MS else set()))
+    points = {round(_CURVE_FROM_MS * step**exponent, 3) for exponent in range(_CURVE_POINTS)}
+    return sorted(points | ({interval} if interval >= _CURVE_FROM_MS else set()))
 
 
 def words(milliseconds: float) -> str:
@@ -81,7 +81,7 @@ def interval_text(milliseconds: int) -> str:
     return "0 seconds"
 
 
-def _latency(line: Line, rate: float, interval: float) -> tuple[float | None, float | None]:
+def _latency(line: CostLine, rate: float, interval: float) -> tuple[float | None, float | None]:
     """Return (period, expected latency) in ms; both None if rows pile up."""
     load = line.per_row_ms * rate / 1000  # share of the time used for the rows alone
     if load >= 1:
@@ -90,7 +90,7 @@ def _latency(line: Line, rate: float, interval: float) -> tuple[float | None, fl
     return period, period / 2 + line.at(rate * period / 1000)
 
 
-def _throughput(line: Line, interval: float) -> float | None:
+def _throughput(line: CostLine, interval: float) -> float | None:
     if line.per_row_ms == 0:
         return None if interval > line.fixed_ms else 0.0
     if interval == 0:

@@ -20,7 +20,7 @@ from queries.domain.definitions.spec import (
     Trigger,
     TriggerKind,
 )
-from queries.domain.definitions.sql_operators import Operator, Operators, operators
+from queries.domain.definitions.sql_operators import Operators, SqlOperator, operators
 from queries.domain.errors import Problem
 from queries.domain.triggers.async_progress import either
 from queries.domain.triggers.intervals import interval_ms
@@ -31,9 +31,15 @@ CONTINUOUS_SOURCES = frozenset({"kafka", "rate"})
 REAL_TIME_SOURCES = frozenset({"kafka"})
 REAL_TIME_SINKS = UNLISTED_SINKS - {"noop"}
 #: Operators that real-time mode does not support, verified with Spark 4.3 on a broker: its
-#: allowlist does not contain them. Continuous processing supports no member of `Operator`.
+#: allowlist does not contain them. Continuous processing supports no member of `SqlOperator`.
 REAL_TIME_REFUSES = frozenset(
-    {Operator.STREAM_JOIN, Operator.LIMIT, Operator.SORT, Operator.WINDOW, Operator.SAMPLE}
+    {
+        SqlOperator.STREAM_JOIN,
+        SqlOperator.LIMIT,
+        SqlOperator.SORT,
+        SqlOperator.WINDOW,
+        SqlOperator.SAMPLE,
+    }
 )
 
 
@@ -76,17 +82,17 @@ def _continuous(spec: SqlQuery | PythonQuery) -> list[Problem]:
         problems.append(Problem("sink.output_mode", "complete", message, "Use append or update."))
     if isinstance(spec, SqlQuery):
         problems += _operators(
-            operators(spec).found, "supports only selections and projections", spec.trigger.kind
+            operators(spec).used, "supports only selections and projections", spec.trigger.kind
         )
     return problems
 
 
-def _operators(found: frozenset[Operator], why: str, kind: str) -> list[Problem]:
+def _operators(refused: frozenset[SqlOperator], why: str, kind: str) -> list[Problem]:
     return [
         Problem(
             "trigger.kind", kind, f"{why}; the text {operator}.", "Use a processing-time trigger."
         )
-        for operator in sorted(found)
+        for operator in sorted(refused)
     ]
 
 
@@ -114,15 +120,15 @@ def _real_time(spec: SqlQuery | PythonQuery) -> list[Problem]:
     return problems
 
 
-def _refused_in_real_time(asked: Operators) -> frozenset[Operator]:
-    refused = asked.found & REAL_TIME_REFUSES
-    if {Operator.UNION, Operator.TWICE} <= asked.found:
-        refused |= {Operator.TWICE}
+def _refused_in_real_time(used: Operators) -> frozenset[SqlOperator]:
+    refused = used.used & REAL_TIME_REFUSES
+    if {SqlOperator.UNION, SqlOperator.TWICE} <= used.used:
+        refused |= {SqlOperator.TWICE}
     return refused
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class TriggerProfile:
     """Everything known about one kind of trigger, except for its shape (`spec`)."""
 
     name: str
@@ -140,15 +146,15 @@ class Kind:
 _ENDS = "A query that ends on its own has no interval to choose."
 
 #: In the order in which they are shown.
-KINDS: Mapping[TriggerKind, Kind] = {
-    TriggerKind.PROCESSING_TIME: Kind(
+KINDS: Mapping[TriggerKind, TriggerProfile] = {
+    TriggerKind.PROCESSING_TIME: TriggerProfile(
         "Processing time",
         "One batch per interval. A row waits half an interval on average, and then for the batch.",
         "processing time: a batch every interval",
         "every {interval}",
         ProcessingTime(interval="1 second"),
     ),
-    TriggerKind.AVAILABLE_NOW: Kind(
+    TriggerKind.AVAILABLE_NOW: TriggerProfile(
         "Available now",
         "Reads all available data in batches within the source's limits, then ends.",
         "available now: read all available data, then end",
@@ -156,7 +162,7 @@ KINDS: Mapping[TriggerKind, Kind] = {
         AvailableNow(),
         unmeasured=_ENDS,
     ),
-    TriggerKind.ONCE: Kind(
+    TriggerKind.ONCE: TriggerProfile(
         "Once",
         "Reads all available data in a single batch regardless of the source's limits, then "
         "ends. Deprecated in Spark; available now does the same in batches.",
@@ -165,7 +171,7 @@ KINDS: Mapping[TriggerKind, Kind] = {
         Once(),
         unmeasured=_ENDS,
     ),
-    TriggerKind.CONTINUOUS: Kind(
+    TriggerKind.CONTINUOUS: TriggerProfile(
         "Continuous",
         "Long-running tasks with a latency of milliseconds. One core per source partition, held "
         "permanently; at least once; experimental in Spark, which reports no progress for it.",
@@ -177,7 +183,7 @@ KINDS: Mapping[TriggerKind, Kind] = {
         without_cores="Spark would start it without a warning, but the query would do nothing.",
         conflicts=_continuous,
     ),
-    TriggerKind.REAL_TIME: Kind(
+    TriggerKind.REAL_TIME: TriggerProfile(
         "Real time",
         "Rows are processed while the batch runs, with a latency of milliseconds. One core per "
         "source partition, held permanently; update mode; a restart replays the batch in flight "

@@ -17,14 +17,14 @@ from queries.domain.definitions.spec import (
     Trigger,
     TriggerKind,
 )
-from queries.domain.definitions.sql_operators import KEEPS_STATE, Operator, operators
+from queries.domain.definitions.sql_operators import KEEPS_STATE, SqlOperator, operators
 from queries.domain.errors import Problem
 from queries.domain.triggers import kinds
 from queries.domain.triggers.async_progress import (
     ENABLED,
     async_problems,
     has_async_progress,
-    known_after_a_preflight,
+    left_to_preflight,
 )
 from queries.domain.triggers.cores import Ground, core_doubts, core_problems
 from queries.domain.triggers.intervals import interval_ms
@@ -41,7 +41,7 @@ class Suitability(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limit:
+class TriggerFit:
     """Whether one kind of trigger suits a query."""
 
     key: str  # a trigger's kind, "as_fast_as_possible" or "async_progress"
@@ -78,16 +78,16 @@ _ASYNC = _Way(
 
 def _ways(*, ends: bool = False, holds: bool = False) -> list[_Way]:
     return [
-        _Way(str(kind), one.name, one.costs, one.example)
-        for kind, one in kinds.KINDS.items()
-        if (one.example.ends, one.example.holds) == (ends, holds)
+        _Way(str(kind), kind_facts.name, kind_facts.costs, kind_facts.example)
+        for kind, kind_facts in kinds.KINDS.items()
+        if (kind_facts.example.ends, kind_facts.example.holds) == (ends, holds)
     ]
 
 
 _WAYS = (*_ways(), _FAST, *_ways(ends=True), _ASYNC, *_ways(holds=True))
 
 
-def limits(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Limit]:
+def limits(spec: SqlQuery | PythonQuery, ground: Ground) -> list[TriggerFit]:
     """Return whether each kind of trigger suits a query, in order of latency."""
     return [_limit(spec, way, ground) for way in _WAYS]
 
@@ -100,8 +100,8 @@ def trigger_problems(spec: SqlQuery | PythonQuery, ground: Ground | None = None)
     kind = kinds.KINDS[TriggerKind(spec.trigger.kind)]
     problems: list[Problem] = []
     if isinstance(interval := getattr(spec.trigger, "interval", None), str):
-        found = kinds.interval_problem("trigger.interval", interval, at_least_ms=kind.shortest_ms)
-        problems += [found] if found else []
+        problem = kinds.interval_problem("trigger.interval", interval, at_least_ms=kind.shortest_ms)
+        problems += [problem] if problem else []
     if kind.conflicts is not None:
         problems += kind.conflicts(spec)
     problems += core_problems(spec, ground or Ground())
@@ -115,45 +115,45 @@ def refusals(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Problem]:
 
 def doubts(spec: SqlQuery | PythonQuery, ground: Ground) -> list[str]:
     """Return what only Spark knows about a query with its trigger, as sentences."""
-    found = core_doubts(spec, ground)
+    sentences = core_doubts(spec, ground)
     if spec.trigger.kind not in HOLDING_TRIGGERS:
-        return found
+        return sentences
     if isinstance(spec, PythonQuery):
-        return [*found, "Its plan is built by a Python function that only Spark can analyze."]
-    asked = operators(spec)
-    if not asked.readable:
-        found.append("Only Spark can parse its SQL.")
-    if asked.unknown:
-        found.append(f"The effect of {', '.join(asked.unknown)} is unknown.")
+        return [*sentences, "Its plan is built by a Python function that only Spark can analyze."]
+    used = operators(spec)
+    if not used.readable:
+        sentences.append("Only Spark can parse its SQL.")
+    if used.unknown:
+        sentences.append(f"The effect of {', '.join(used.unknown)} is unknown.")
     if spec.trigger.kind == "real_time":
-        found += _real_time_doubts(asked.found)
-    return found
+        sentences += _real_time_doubts(used.used)
+    return sentences
 
 
 def with_async_progress(spec: SqlQuery | PythonQuery) -> SqlQuery | PythonQuery:
     """Return a definition with async progress tracking turned on; unchanged if it has no sink."""
     if spec.sink is None:
         return spec
-    kept = {k: v for k, v in spec.sink.options.items() if k.lower() != ENABLED.lower()}
-    sink = spec.sink.model_copy(update={"options": {**kept, ENABLED: "true"}})
+    other_options = {k: v for k, v in spec.sink.options.items() if k.lower() != ENABLED.lower()}
+    sink = spec.sink.model_copy(update={"options": {**other_options, ENABLED: "true"}})
     return spec.model_copy(update={"sink": sink})
 
 
-def _limit(spec: SqlQuery | PythonQuery, way: _Way, ground: Ground) -> Limit:
+def _limit(spec: SqlQuery | PythonQuery, way: _Way, ground: Ground) -> TriggerFit:
     tried = _tried(spec, way)
-    known = {(each.field, each.message) for each in _of_the_rest(spec)}
+    existing = {(problem.field, problem.message) for problem in _of_the_rest(spec)}
     reasons = [
-        f"{_about(each)} {each.message}".strip()
-        for each in refusals(tried, ground)
-        if (each.field, each.message) not in known
+        f"{_about(problem)} {problem.message}".strip()
+        for problem in refusals(tried, ground)
+        if (problem.field, problem.message) not in existing
     ]
     standing, chosen = Suitability.REFUSED, _chosen(spec) == way.key
     if not reasons:
         reasons = doubts(tried, ground)
-        if way.key == ASYNC_PROGRESS and (unknown := known_after_a_preflight(tried)):
+        if way.key == ASYNC_PROGRESS and (unknown := left_to_preflight(tried)):
             reasons.append(unknown)
         standing = Suitability.PREFLIGHT if reasons else Suitability.ALLOWED
-    return Limit(way.key, way.name, way.costs, standing, tuple(dict.fromkeys(reasons)), chosen)
+    return TriggerFit(way.key, way.name, way.costs, standing, tuple(dict.fromkeys(reasons)), chosen)
 
 
 def _tried(spec: SqlQuery | PythonQuery, way: _Way) -> SqlQuery | PythonQuery:
@@ -192,18 +192,18 @@ def _about(problem: Problem) -> str:
     return f"{problem.field.rpartition('.')[2]} = {problem.value}"
 
 
-def _real_time_doubts(asked: frozenset[Operator]) -> list[str]:
-    found = []
-    if asked & {Operator.STATIC_JOIN, Operator.MEMBERSHIP}:
-        found.append("A joined table must be small enough for Spark to send it to every task.")
-    keeps_state = asked & KEEPS_STATE
-    if keeps_state and Operator.UNION in asked:
-        found.append(
+def _real_time_doubts(used: frozenset[SqlOperator]) -> list[str]:
+    sentences = []
+    if used & {SqlOperator.STATIC_JOIN, SqlOperator.MEMBERSHIP}:
+        sentences.append("A joined table must be small enough for Spark to send it to every task.")
+    keeps_state = used & KEEPS_STATE
+    if keeps_state and SqlOperator.UNION in used:
+        sentences.append(
             "State before a union is not allowed; only the plan shows whether there is any."
         )
     if keeps_state:
-        found.append(
+        sentences.append(
             "It keeps state, so it needs a new checkpoint: a checkpoint that another trigger has "
             "started (format v1) is rejected."
         )
-    return found
+    return sentences

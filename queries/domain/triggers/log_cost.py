@@ -45,7 +45,7 @@ def log_cost(files: LogFiles, logs_ms: float, trigger_ms: float, interval_ms: fl
             f"{cost} The run is not fenced, so Spark's file manager may write them. {_ONCE} What "
             "it needs is in the run's warning."
         )
-    fit = next((each for each in ROUND_MS if logs_ms / each <= SHARE_AT_MOST), None)
+    fit = next((round_ms for round_ms in ROUND_MS if logs_ms / round_ms <= SHARE_AT_MOST), None)
     if fit is None:
         return cost
     return (

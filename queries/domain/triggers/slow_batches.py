@@ -15,7 +15,7 @@ from queries.domain.counts import counted
 from queries.domain.kafka.lag import kafka_offsets
 
 
-class Cause(StrEnum):
+class BatchCause(StrEnum):
     """What took a batch's time."""
 
     SKEW = "skew"
@@ -38,10 +38,10 @@ class Cause(StrEnum):
 
 
 _LABELS = {
-    Cause.SLOW_TASK: "one slow task",
-    Cause.GC: "garbage collection",
-    Cause.PYTHON: "Python",
-    Cause.CORES: "waiting for cores",
+    BatchCause.SLOW_TASK: "one slow task",
+    BatchCause.GC: "garbage collection",
+    BatchCause.PYTHON: "Python",
+    BatchCause.CORES: "waiting for cores",
 }
 
 #: Phases of Spark's `durationMs`, by the cause that they are.
@@ -90,9 +90,14 @@ class StageSeen:
     @classmethod
     def read(cls, body: object) -> Self:
         """Return the stage in a driver's evidence; anything impossible is 0, or ""."""
-        known = body if isinstance(body, dict) else {}
-        texts = {name: _name(known.get(name)) for name in ("longest_executor", "longest_host")}
-        values: dict[str, Any] = {one.name: count(known.get(one.name)) or 0 for one in fields(cls)}
+        values_by_name = body if isinstance(body, dict) else {}
+        texts = {
+            name: _name(values_by_name.get(name)) for name in ("longest_executor", "longest_host")
+        }
+        values: dict[str, Any] = {
+            stage_field.name: count(values_by_name.get(stage_field.name)) or 0
+            for stage_field in fields(cls)
+        }
         return cls(**{**values, **texts})
 
     @property
@@ -119,7 +124,7 @@ class StageSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class BatchEvidence:
     """Everything known about one batch."""
 
     batch: int
@@ -136,10 +141,10 @@ class Evidence:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class CauseShare:
     """A cause of a slow batch."""
 
-    cause: Cause
+    cause: BatchCause
     ms: int  # of the batch
     text: str
 
@@ -148,106 +153,107 @@ class Found:
 class Diagnosis:
     """Why a batch was slow: its causes, largest first, and one sentence."""
 
-    causes: tuple[Found, ...]
+    causes: tuple[CauseShare, ...]
     says: str
 
 
-def evidence_of(progress: Mapping[str, Any], driver: Mapping[str, Any] | None) -> Evidence:
+def evidence_of(progress: Mapping[str, Any], driver: Mapping[str, Any] | None) -> BatchEvidence:
     """Return what Spark's progress and the driver's evidence (None: there is none) say."""
     began = time_of(progress.get("timestamp"))
     spent = progress.get("durationMs")
     phases = spent if isinstance(spent, dict) else {}
-    known = {name: ms for name, ms in phases.items() if count(ms) is not None}
+    phase_ms = {name: ms for name, ms in phases.items() if count(ms) is not None}
     sink = progress.get("sink")
     about = str(sink.get("description", "")) if isinstance(sink, dict) else ""
-    told = driver or {}
-    stages = told.get("stages")
-    took = count(progress.get("batchDuration")) or known.get("triggerExecution", 0)
-    return Evidence(
+    recorded = driver or {}
+    stages = recorded.get("stages")
+    took = count(progress.get("batchDuration")) or phase_ms.get("triggerExecution", 0)
+    return BatchEvidence(
         batch=count(progress.get("batchId")) or 0,
         took_ms=took,
         started=None if began is None else round(began.timestamp() * 1000),
-        phases=known,
+        phases=phase_ms,
         partitions=_partition_rows(_parts(progress.get("sources"))),
         foreach_batch="foreachbatch" in about.lower(),
         state_commit_ms=sum(
-            count(one.get("commitTimeMs")) or 0 for one in _parts(progress.get("stateOperators"))
+            count(operator.get("commitTimeMs")) or 0
+            for operator in _parts(progress.get("stateOperators"))
         ),
         stages=tuple(map(StageSeen.read, stages)) if isinstance(stages, list) else None,
-        cores=count(told.get("cores")) or 1,
-        python_ms=count(told.get("python_ms")) or 0,
-        median_ms=count(told.get("median_ms")),
+        cores=count(recorded.get("cores")) or 1,
+        python_ms=count(recorded.get("python_ms")) or 0,
+        median_ms=count(recorded.get("median_ms")),
     )
 
 
-def diagnose(seen: Evidence) -> Diagnosis:
+def diagnose(evidence: BatchEvidence) -> Diagnosis:
     """Return the causes of a batch's duration, largest first, and the sentence for the page."""
-    spent = dict.fromkeys(Cause, 0.0)
-    spent[Cause.SOURCE] = float(sum(seen.phases.get(name, 0) for name in _SOURCE))
-    spent[Cause.CHECKPOINT] = float(sum(seen.phases.get(name, 0) for name in _CHECKPOINT))
-    known = spent[Cause.SOURCE] + spent[Cause.CHECKPOINT]
-    adding = seen.phases.get("addBatch", 0)
-    spent[Cause.DRIVER] = max(0.0, seen.took_ms - known - adding)
-    if seen.stages is not None:
-        _outside(seen, adding, spent)
-        scale = _covered(seen.stages) / max(1, sum(_wall(one) for one in seen.stages))
-        for stage in seen.stages:
-            for cause, ms in _inside(stage, seen).items():
+    spent = dict.fromkeys(BatchCause, 0.0)
+    spent[BatchCause.SOURCE] = float(sum(evidence.phases.get(name, 0) for name in _SOURCE))
+    spent[BatchCause.CHECKPOINT] = float(sum(evidence.phases.get(name, 0) for name in _CHECKPOINT))
+    outside_batch = spent[BatchCause.SOURCE] + spent[BatchCause.CHECKPOINT]
+    adding = evidence.phases.get("addBatch", 0)
+    spent[BatchCause.DRIVER] = max(0.0, evidence.took_ms - outside_batch - adding)
+    if evidence.stages is not None:
+        _outside(evidence, adding, spent)
+        scale = _covered(evidence.stages) / max(1, sum(_wall(part) for part in evidence.stages))
+        for stage in evidence.stages:
+            for cause, ms in _inside(stage, evidence).items():
                 spent[cause] += ms * scale
-    found = [Found(cause, round(ms), "") for cause, ms in spent.items() if ms >= 1]
-    ranked = sorted(found, key=lambda one: -one.ms)
-    causes = tuple(Found(one.cause, one.ms, _text(one, seen)) for one in ranked)
-    return Diagnosis(causes, _says(seen, causes, adding))
+    shares = [CauseShare(cause, round(ms), "") for cause, ms in spent.items() if ms >= 1]
+    ranked = sorted(shares, key=lambda part: -part.ms)
+    causes = tuple(CauseShare(part.cause, part.ms, _text(part, evidence)) for part in ranked)
+    return Diagnosis(causes, _says(evidence, causes, adding))
 
 
 # --- milliseconds ---------------------------------------------------------------------------
-def _outside(seen: Evidence, adding: int, spent: dict[Cause, float]) -> None:
+def _outside(evidence: BatchEvidence, adding: int, spent: dict[BatchCause, float]) -> None:
     """Add the time of `addBatch` in which no stage ran: before and between, or after them."""
-    stages = seen.stages or ()
+    stages = evidence.stages or ()
     outside = max(0.0, adding - _covered(stages))
-    if seen.foreach_batch:
+    if evidence.foreach_batch:
         after = outside
-    elif stages and seen.started is not None:
-        last = seen.phases.get("commitOffsets", 0) + seen.phases.get("commitBatch", 0)
-        end = seen.started + seen.took_ms - last
-        after = min(outside, max(0.0, end - max(one.ended for one in stages)))
+    elif stages and evidence.started is not None:
+        last = evidence.phases.get("commitOffsets", 0) + evidence.phases.get("commitBatch", 0)
+        end = evidence.started + evidence.took_ms - last
+        after = min(outside, max(0.0, end - max(stage.ended for stage in stages)))
     else:
         after = 0.0
-    spent[Cause.SINK] += after
-    spent[Cause.DRIVER] += outside - after
+    spent[BatchCause.SINK] += after
+    spent[BatchCause.DRIVER] += outside - after
 
 
-def _inside(stage: StageSeen, seen: Evidence) -> dict[Cause, float]:
+def _inside(stage: StageSeen, evidence: BatchEvidence) -> dict[BatchCause, float]:
     """Divide a stage's duration among its causes; skew competes with the others."""
     waited = float(max(0, stage.first_task - stage.submitted))
     ran = max(0.0, _wall(stage) - waited)
-    slots = max(1, min(stage.tasks, seen.cores))
+    slots = max(1, min(stage.tasks, evidence.cores))
     busy = min(ran, max(stage.longest_ms, stage.run_ms / slots))
     left = busy
-    parts: dict[Cause, float] = {}
+    parts: dict[BatchCause, float] = {}
 
-    def take(cause: Cause, ms: float) -> None:
+    def take(cause: BatchCause, ms: float) -> None:
         nonlocal left
         parts[cause] = parts.get(cause, 0.0) + min(left, ms)
         left -= min(left, ms)
 
     share = busy / max(1, stage.run_ms)  # of the stage's duration per ms of its tasks
-    whole = max(1, sum(one.run_ms for one in seen.stages or ()))
-    fine = _is_fine(stage, seen.cores)
-    take(Cause.GC, stage.gc_ms * share)
-    take(Cause.PYTHON, seen.python_ms * stage.run_ms / whole * share)
-    take(Cause.SHUFFLE, (stage.fetch_ms + stage.write_ms) * share)
-    take(Cause.SPILL, stage.spilled_bytes / SPILLED_PER_MS / slots)
+    whole = max(1, sum(other.run_ms for other in evidence.stages or ()))
+    fine = _is_fine(stage, evidence.cores)
+    take(BatchCause.GC, stage.gc_ms * share)
+    take(BatchCause.PYTHON, evidence.python_ms * stage.run_ms / whole * share)
+    take(BatchCause.SHUFFLE, (stage.fetch_ms + stage.write_ms) * share)
+    take(BatchCause.SPILL, stage.spilled_bytes / SPILLED_PER_MS / slots)
     if stage.shuffle_rows and not fine:
-        take(Cause.CHECKPOINT, seen.state_commit_ms * share)
-    take(Cause.SHUFFLE if fine else Cause.WORK, left)
-    idle = Cause.SHUFFLE if fine else Cause.CORES
+        take(BatchCause.CHECKPOINT, evidence.state_commit_ms * share)
+    take(BatchCause.SHUFFLE if fine else BatchCause.WORK, left)
+    idle = BatchCause.SHUFFLE if fine else BatchCause.CORES
     parts[idle] = parts.get(idle, 0.0) + ran - busy
-    parts[Cause.CORES] = parts.get(Cause.CORES, 0.0) + waited
+    parts[BatchCause.CORES] = parts.get(BatchCause.CORES, 0.0) + waited
     if stage.is_uneven:
-        uneven = Cause.SKEW if stage.is_skewed else Cause.SLOW_TASK
+        uneven = BatchCause.SKEW if stage.is_skewed else BatchCause.SLOW_TASK
         parts[uneven] = min(ran, stage.longest_ms - stage.median_ms)
-        parts[Cause.WORK] = max(0.0, parts.get(Cause.WORK, 0.0) - parts[uneven])
+        parts[BatchCause.WORK] = max(0.0, parts.get(BatchCause.WORK, 0.0) - parts[uneven])
     return parts
 
 
@@ -264,83 +270,85 @@ def _wall(stage: StageSeen) -> int:
 def _covered(stages: Iterable[StageSeen]) -> int:
     """Return the milliseconds in which at least one stage was submitted and had not ended."""
     covered, until = 0, 0
-    for one in sorted(stages, key=lambda stage: stage.submitted):
-        covered += max(0, one.ended - max(one.submitted, until))
-        until = max(until, one.ended)
+    for current_stage in sorted(stages, key=lambda stage: stage.submitted):
+        covered += max(0, current_stage.ended - max(current_stage.submitted, until))
+        until = max(until, current_stage.ended)
     return covered
 
 
 # --- rows of partitions ---------------------------------------------------------------------
 def _parts(listed: object) -> list[dict[str, Any]]:
-    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+    return [part for part in listed if isinstance(part, dict)] if isinstance(listed, list) else []
 
 
 def _partition_rows(sources: Iterable[dict[str, Any]]) -> dict[str, int]:
     """Return how many rows a batch read from each Kafka partition, by its name in a sentence."""
-    found: dict[str, int] = {}
+    rows: dict[str, int] = {}
     for source in sources:
         before = kafka_offsets(source.get("startOffset"))
         for topic, partitions in kafka_offsets(source.get("endOffset")).items():
             for number, end in partitions.items():
                 start = before.get(topic, {}).get(number, end)
-                found[f"partition {number} of topic {topic}"] = max(0, end - start)
-    return found
+                rows[f"partition {number} of topic {topic}"] = max(0, end - start)
+    return rows
 
 
 # --- words ----------------------------------------------------------------------------------
-def _says(seen: Evidence, causes: tuple[Found, ...], adding: int) -> str:
-    usual = f" (median {_time(seen.median_ms)})" if seen.median_ms else ""
-    head = f"Batch {seen.batch:,} took {_time(seen.took_ms)}{usual}"
-    if seen.stages is None and adding * 2 > seen.took_ms:
+def _says(evidence: BatchEvidence, causes: tuple[CauseShare, ...], adding: int) -> str:
+    usual = f" (median {_time(evidence.median_ms)})" if evidence.median_ms else ""
+    head = f"Batch {evidence.batch:,} took {_time(evidence.took_ms)}{usual}"
+    if evidence.stages is None and adding * 2 > evidence.took_ms:
         return (
             f"{head}: {_time(adding)} of it went into Spark's tasks and the sink; there is no "
             "stage data for this batch."
         )
     if not causes:
         return f"{head}; Spark reported no times for it."
-    least = WORTH_TELLING * seen.took_ms
-    told = [one.text for one in causes[:2] if one.ms >= least] or [causes[0].text]
-    return f"{head}: {'; '.join(told)}."
+    least = WORTH_TELLING * evidence.took_ms
+    texts = [cause.text for cause in causes[:2] if cause.ms >= least] or [causes[0].text]
+    return f"{head}: {'; '.join(texts)}."
 
 
-def _text(found: Found, seen: Evidence) -> str:
-    stages = seen.stages or ()
-    ms = _time(found.ms)
-    match found.cause:
-        case Cause.SKEW:
-            return _skew(max(stages, key=lambda one: (one.is_skewed, one.longest_ms)), seen)
-        case Cause.SLOW_TASK:
-            alone = (one for one in stages if one.is_uneven and not one.is_skewed)
-            return _slow_task(max(alone, key=lambda one: one.longest_ms))
-        case Cause.SPILL:
-            size = _size(sum(one.spilled_bytes for one in stages))
+def _text(share: CauseShare, evidence: BatchEvidence) -> str:
+    stages = evidence.stages or ()
+    ms = _time(share.ms)
+    match share.cause:
+        case BatchCause.SKEW:
+            return _skew(
+                max(stages, key=lambda stage: (stage.is_skewed, stage.longest_ms)), evidence
+            )
+        case BatchCause.SLOW_TASK:
+            alone = (stage for stage in stages if stage.is_uneven and not stage.is_skewed)
+            return _slow_task(max(alone, key=lambda stage: stage.longest_ms))
+        case BatchCause.SPILL:
+            size = _size(sum(stage.spilled_bytes for stage in stages))
             return f"its tasks spilled {size} to disk for lack of memory, which took about {ms}"
-        case Cause.GC:
-            gc, run = sum(one.gc_ms for one in stages), sum(one.run_ms for one in stages)
+        case BatchCause.GC:
+            gc, run = sum(stage.gc_ms for stage in stages), sum(stage.run_ms for stage in stages)
             return f"garbage collection took {ms}, {_percent(gc, run)} of its tasks' time"
-        case Cause.PYTHON:
-            run = sum(one.run_ms for one in stages)
-            part = _percent(seen.python_ms, run)
+        case BatchCause.PYTHON:
+            run = sum(stage.run_ms for stage in stages)
+            part = _percent(evidence.python_ms, run)
             return f"Python functions took {ms}, {part} of its tasks' time"
-        case Cause.SOURCE:
-            return f"the source took {ms} to answer ({_longest(_SOURCE, seen)})"
-        case Cause.SINK:
-            what = "the foreachBatch function" if seen.foreach_batch else "the sink's commit"
+        case BatchCause.SOURCE:
+            return f"the source took {ms} to answer ({_longest(_SOURCE, evidence)})"
+        case BatchCause.SINK:
+            what = "the foreachBatch function" if evidence.foreach_batch else "the sink's commit"
             return f"{what} took {ms} outside Spark's tasks"
-        case Cause.CORES:
-            return f"its tasks waited {ms} for {_free(seen.cores)}"
-        case Cause.CHECKPOINT:
-            return f"writing the checkpoint took {ms} ({_checkpoint(seen)})"
-        case Cause.SHUFFLE:
-            finest = max(stages, key=lambda one: (_is_fine(one, seen.cores), one.tasks))
-            rows = counted(sum(one.shuffle_rows for one in stages), "row")
+        case BatchCause.CORES:
+            return f"its tasks waited {ms} for {_free(evidence.cores)}"
+        case BatchCause.CHECKPOINT:
+            return f"writing the checkpoint took {ms} ({_checkpoint(evidence)})"
+        case BatchCause.SHUFFLE:
+            finest = max(stages, key=lambda stage: (_is_fine(stage, evidence.cores), stage.tasks))
+            rows = counted(sum(stage.shuffle_rows for stage in stages), "row")
             return f"its shuffle took {ms} ({counted(finest.tasks, 'task')} for {rows})"
-        case Cause.DRIVER:
-            return f"the driver took {ms} outside Spark's tasks{_planning(seen)}"
+        case BatchCause.DRIVER:
+            return f"the driver took {ms} outside Spark's tasks{_planning(evidence)}"
         case _:  # the tasks' own work
-            tasks = counted(sum(one.tasks for one in stages), "task")
-            run = sum(one.run_ms for one in stages)
-            return f"its {tasks} ran {_time(run)} in total on {counted(seen.cores, 'core')}"
+            tasks = counted(sum(stage.tasks for stage in stages), "task")
+            run = sum(stage.run_ms for stage in stages)
+            return f"its {tasks} ran {_time(run)} in total on {counted(evidence.cores, 'core')}"
 
 
 def _longest_task(stage: StageSeen) -> str:
@@ -367,14 +375,14 @@ def _what(stage: StageSeen) -> str:
     return "rows" if by_rows is not None and by_rows == stage.share else "bytes"
 
 
-def _skew(stage: StageSeen, seen: Evidence) -> str:
+def _skew(stage: StageSeen, evidence: BatchEvidence) -> str:
     share = stage.share or 0.0
     text = f"{_longest_task(stage)}; it read {round(100 * share)} % of the {_what(stage)}"
-    rows = sum(seen.partitions.values())
+    rows = sum(evidence.partitions.values())
     if not stage.input_rows or not rows:
         return text
-    name = max(seen.partitions, key=lambda one: seen.partitions[one])
-    same = abs(seen.partitions[name] / rows - share) <= _SAME_SHARE
+    name = max(evidence.partitions, key=lambda partition: evidence.partitions[partition])
+    same = abs(evidence.partitions[name] / rows - share) <= _SAME_SHARE
     return f"{text} ({name})" if same else text
 
 
@@ -383,18 +391,18 @@ def _name(value: object) -> str:
     return value[:_NAME_LENGTH] if isinstance(value, str) else ""
 
 
-def _longest(names: Iterable[str], seen: Evidence) -> str:
-    return max(names, key=lambda name: seen.phases.get(name, 0))
+def _longest(names: Iterable[str], evidence: BatchEvidence) -> str:
+    return max(names, key=lambda name: evidence.phases.get(name, 0))
 
 
-def _checkpoint(seen: Evidence) -> str:
-    name = _longest(_CHECKPOINT, seen)
-    state = seen.state_commit_ms / max(1, seen.cores)
-    return "state commit" if state > seen.phases.get(name, 0) else name
+def _checkpoint(evidence: BatchEvidence) -> str:
+    name = _longest(_CHECKPOINT, evidence)
+    state = evidence.state_commit_ms / max(1, evidence.cores)
+    return "state commit" if state > evidence.phases.get(name, 0) else name
 
 
-def _planning(seen: Evidence) -> str:
-    planned = seen.phases.get("queryPlanning", 0)
+def _planning(evidence: BatchEvidence) -> str:
+    planned = evidence.phases.get("queryPlanning", 0)
     return f", {_time(planned)} of it planning the query" if planned else ""
 
 

@@ -63,26 +63,26 @@ def starved(
     `min_shares` maps each pool's name to its minimum share; `span` is the range in words ("the last
     hour").
     """
-    pools = {one.query: one.pool for one in shares}
-    found = []
-    for one in sorted(shares, key=lambda one: (-one.waiting, one.query)):
-        if one.waiting < WORTH_TELLING or one.since < JUDGED_AFTER_S:
+    pools = {share.query: share.pool for share in shares}
+    starved_queries = []
+    for share in sorted(shares, key=lambda share: (-share.waiting, share.query)):
+        if share.waiting < WORTH_TELLING or share.since < JUDGED_AFTER_S:
             continue
-        by = max(one.waited_for, key=lambda name: one.waited_for[name])
-        much = _MUCH * sum(one.waited_for.values())
-        heavy = [name for name, spent in one.waited_for.items() if spent >= much] or [by]
-        alone = [name for name, pool in pools.items() if pool == one.pool] == [one.query]
-        percent = round(100 * one.waiting)
-        protected = scheduler_mode == "FAIR" and alone and min_shares.get(one.pool, 0) > 0
-        found.append(
+        by = max(share.waited_for, key=lambda name: share.waited_for[name])
+        much = _MUCH * sum(share.waited_for.values())
+        heavy = [name for name, spent in share.waited_for.items() if spent >= much] or [by]
+        alone = [name for name, pool in pools.items() if pool == share.pool] == [share.query]
+        percent = round(100 * share.waiting)
+        protected = scheduler_mode == "FAIR" and alone and min_shares.get(share.pool, 0) > 0
+        starved_queries.append(
             Starved(
-                query=one.query,
+                query=share.query,
                 by=by,
-                says=f"{one.query} waited {percent} % of its time in {span} for {_and(heavy)}.",
-                change=_change(one.query, heavy, scheduler_mode, application, protected),
+                says=f"{share.query} waited {percent} % of its time in {span} for {_and(heavy)}.",
+                change=_change(share.query, heavy, scheduler_mode, application, protected),
             )
         )
-    return found
+    return starved_queries
 
 
 def _change(

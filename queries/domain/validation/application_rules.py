@@ -15,7 +15,7 @@ from queries.domain.validation import formats, script_rules, spark_rules, tables
 from queries.domain.validation.code_rules import (
     NO_CODE,
     WITHOUT_CODE,
-    KeptCode,
+    CodeState,
     code_problems,
     package_problems,
     reserved,
@@ -46,12 +46,12 @@ class Root:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class ValidationContext:
     """What validation needs but must not look up itself."""
 
     code_roots: tuple[str, ...] = ()  # allowed ones, for error messages
     roots: tuple[Root, ...] = ()  # the definition's python_path
-    kept: KeptCode = NO_CODE  # the definition's code
+    code_state: CodeState = NO_CODE  # the definition's code
     code_hosts: frozenset[str] = frozenset()  # listed by an admin
     sparks: frozenset[str] = frozenset({OURS})  # installed
     connectors: frozenset[str] = frozenset()  # installed for the application's Spark
@@ -63,7 +63,9 @@ class Surroundings:
     beside: Mapping[str, int] = field(default_factory=dict)  # cores held by other queries
 
 
-def application_problems(spec: ApplicationSpec, *, surroundings: Surroundings) -> list[Problem]:
+def application_problems(
+    spec: ApplicationSpec, *, surroundings: ValidationContext
+) -> list[Problem]:
     """Return everything that is wrong with an application."""
     problems = _spark(spec, surroundings.sparks) + _resources(spec)
     problems += configuration.application_conf_problems(spec.conf)
@@ -77,7 +79,9 @@ def application_problems(spec: ApplicationSpec, *, surroundings: Surroundings) -
     problems += configuration.environment_problems(spec.env, allowed=surroundings.secret_env)
     for index, root in enumerate(surroundings.roots):
         problems += _root(f"python_path.{index}", root, surroundings.code_roots)
-    problems += code_problems(spec, kept=surroundings.kept, hosts=surroundings.code_hosts)
+    problems += code_problems(
+        spec, code_state=surroundings.code_state, hosts=surroundings.code_hosts
+    )
     problems += package_problems(spec)
     problems += _connectors(spec, surroundings.connectors, surroundings.recipes)
     problems += _listeners(spec)

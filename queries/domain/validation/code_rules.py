@@ -26,33 +26,35 @@ WITHOUT_CODE = "cannot be found because the application has no code."
 
 
 @dataclass(frozen=True, slots=True)
-class KeptCode:
+class CodeState:
     """What is known about the code that a definition refers to."""
 
-    is_there: bool = False  # it was uploaded or fetched
+    is_available: bool = False  # it was uploaded or fetched
     modules: frozenset[str] = frozenset()  # names of the modules and packages directly in it
 
 
-NO_CODE = KeptCode()
+NO_CODE = CodeState()
 
 
-def code_problems(spec: ApplicationSpec, *, kept: KeptCode, hosts: frozenset[str]) -> list[Problem]:
+def code_problems(
+    spec: ApplicationSpec, *, code_state: CodeState, hosts: frozenset[str]
+) -> list[Problem]:
     """Return what is wrong with an upload or a reference; `hosts` are those listed by an admin."""
     code = spec.code
     if code is None:
         return []
     if bool(code.upload) == bool(code.git):
-        said = "sets both an upload and a git repository." if code.upload else "sets no code."
+        message = "sets both an upload and a git repository." if code.upload else "sets no code."
         way_out = 'Write {"upload": "sha256:…"} or {"git": "https://…", "commit": "…"}.'
-        return [Problem("code", "", said, way_out)]
-    problems = _upload_problems(code, kept) if code.upload else []
+        return [Problem("code", "", message, way_out)]
+    problems = _upload_problems(code, code_state) if code.upload else []
     if code.git:
         problems = git_problems(code.git, code.commit, code.folder, hosts=hosts)
     field = "code.upload" if code.upload else "code.git"
-    return problems + reserved(field, code.upload or code.git, kept.modules)
+    return problems + reserved(field, code.upload or code.git, code_state.modules)
 
 
-def _upload_problems(code: Code, kept: KeptCode) -> list[Problem]:
+def _upload_problems(code: Code, code_state: CodeState) -> list[Problem]:
     problems = [
         Problem(f"code.{name}", value[:200], "applies only to code from git.", "Remove it.")
         for name, value in (("commit", code.commit), ("ref", code.ref), ("folder", code.folder))
@@ -61,7 +63,7 @@ def _upload_problems(code: Code, kept: KeptCode) -> list[Problem]:
     if sha256_of(code.upload) is None:
         way_out = "Write sha256: and 64 hexadecimal digits, as returned by POST code/."
         problems.append(Problem("code.upload", code.upload, "is not a valid digest.", way_out))
-    elif not kept.is_there:
+    elif not code_state.is_available:
         way_out = "Upload the code with POST code/, then use the digest it returns."
         problems.append(Problem("code.upload", code.upload, "has not been uploaded.", way_out))
     return problems

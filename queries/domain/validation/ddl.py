@@ -20,7 +20,7 @@ class NotASchema(ValueError):
 
 def columns(ddl: str) -> dict[str, str]:
     """Return each column's name -> type in lower case; raise `NotASchema` with the reason."""
-    found: dict[str, str] = {}
+    types: dict[str, str] = {}
     for part in _split(ddl):
         column = _COLUMN.fullmatch(part)
         if not column:
@@ -30,10 +30,10 @@ def columns(ddl: str) -> dict[str, str]:
             raise NotASchema(
                 f"gives column {name} the type {column[2]}: {column[2]} is not a Spark type."
             )
-        if name.lower() in {known.lower() for known in found}:
+        if name.lower() in {former.lower() for former in types}:
             raise NotASchema(f"names column {name} twice.")
-        found[name] = kind
-    return found
+        types[name] = kind
+    return types
 
 
 def _split(ddl: str) -> list[str]:

@@ -48,7 +48,7 @@ _OWN = {"sources": SOURCES, "tables": TABLES, "sinks": SINKS}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Offer:
+class ConnectorOffer:
     """What an application's connectors offer to its queries."""
 
     connectors: tuple[str, ...] = ()  # those of the application
@@ -70,8 +70,8 @@ class Offer:
 
     def options(self, name: str) -> tuple[str, ...]:
         """Return the options that the format's connector declares."""
-        found = (one.options.get(name, ()) for one in self.declared.values())
-        return next(filter(None, found), ())
+        declared_options = (connector.options.get(name, ()) for connector in self.declared.values())
+        return next(filter(None, declared_options), ())
 
 
 def no_connector(field: str, value: str, connector: str) -> Problem:
@@ -81,18 +81,18 @@ def no_connector(field: str, value: str, connector: str) -> Problem:
     return Problem(field, value[:200], message, way_out, connector=connector)
 
 
-def source_problems(spec: SqlQuery, *, offer: Offer) -> list[Problem]:
+def source_problems(spec: SqlQuery, *, offer: ConnectorOffer) -> list[Problem]:
     """Return what is wrong with a query's sources and tables."""
     problems = [] if spec.sources else [_no_sources()]
-    seen: dict[str, str] = {}
+    first_fields: dict[str, str] = {}
     for index, source in enumerate(spec.sources):
         field = f"sources.{index}"
-        problems += _name(field, source.name, seen)
+        problems += _name(field, source.name, first_fields)
         problems += _input(field, source, "sources", offer)
         problems += _watermark(field, source)
     for index, table in enumerate(spec.tables):
         field = f"tables.{index}"
-        problems += _name(field, table.name, seen)
+        problems += _name(field, table.name, first_fields)
         problems += _input(field, table, "tables", offer)
     return problems + group_problems(
         {
@@ -103,7 +103,7 @@ def source_problems(spec: SqlQuery, *, offer: Offer) -> list[Problem]:
     )
 
 
-def sink_problems(sink: Sink | None, *, required: bool, offer: Offer) -> list[Problem]:
+def sink_problems(sink: Sink | None, *, required: bool, offer: ConnectorOffer) -> list[Problem]:
     """Return what is wrong with a sink; a Python function may provide its own."""
     if sink is None:
         missing = Problem("sink", "", "is missing.", "Set where the rows go: parquet, kafka, noop…")
@@ -146,10 +146,10 @@ def own_output_problems(spec: SqlQuery) -> list[Problem]:
         message = "is a table that source {name} reads: the query would read its own output."
         return [
             Problem(
-                "sink.options.table", table, message.format(name=one.name), "Use another table."
+                "sink.options.table", table, message.format(name=reader.name), "Use another table."
             )
-            for one in spec.sources
-            if table_of(one.options) == table
+            for reader in spec.sources
+            if table_of(reader.options) == table
         ]
     output = spec.sink.options.get("path", "").rstrip("/")
     if not output:
@@ -189,11 +189,11 @@ def _no_sources() -> Problem:
     return Problem("sources", "", "are missing.", "A query needs at least one streaming source.")
 
 
-def _name(field: str, name: str, seen: dict[str, str]) -> list[Problem]:
+def _name(field: str, name: str, first_fields: dict[str, str]) -> list[Problem]:
     if not _VIEW_NAME.fullmatch(name):
         way_out = "Use letters, digits and _, not starting with a digit."
         return [Problem(f"{field}.name", name, "cannot be used as a table name.", way_out)]
-    first = seen.setdefault(name.lower(), field)
+    first = first_fields.setdefault(name.lower(), field)
     if first == field:
         return []
     return [
@@ -201,71 +201,73 @@ def _name(field: str, name: str, seen: dict[str, str]) -> list[Problem]:
     ]
 
 
-def _input(field: str, one: Source | Table, kind: str, offer: Offer) -> list[Problem]:
-    problems = _format(field, one.format, kind, offer)
-    problems += option_problems(f"{field}.options", one.options)
-    if one.format in FILES:
-        problems += _path(field, one.options)
-    if one.format == "kafka":
-        problems += source_option_problems(f"{field}.options", one.options)
-    elif one.format in tables.SPARKS:
-        problems += _table(field, kind, one, offer)
+def _input(field: str, part: Source | Table, kind: str, offer: ConnectorOffer) -> list[Problem]:
+    problems = _format(field, part.format, kind, offer)
+    problems += option_problems(f"{field}.options", part.options)
+    if part.format in FILES:
+        problems += _path(field, part.options)
+    if part.format == "kafka":
+        problems += source_option_problems(f"{field}.options", part.options)
+    elif part.format in tables.SPARKS:
+        problems += _table(field, kind, part, offer)
     else:
-        problems += _whole_numbers(f"{field}.options", one.options)
+        problems += _whole_numbers(f"{field}.options", part.options)
         problems += known_options.option_problems(
-            f"{field}.options", one.format, one.options, offer.options(one.format)
+            f"{field}.options", part.format, part.options, offer.options(part.format)
         )
-    if one.format == "socket":
-        problems += _need(field, one.options, "host", '"127.0.0.1"')
-        problems += _need(field, one.options, "port", '"9999"')
-    return problems + _schema(field, one)
+    if part.format == "socket":
+        problems += _need(field, part.options, "host", '"127.0.0.1"')
+        problems += _need(field, part.options, "port", '"9999"')
+    return problems + _schema(field, part)
 
 
-def _table(field: str, kind: str, one: Source | Table | Sink, offer: Offer) -> list[Problem]:
+def _table(
+    field: str, kind: str, part: Source | Table | Sink, offer: ConnectorOffer
+) -> list[Problem]:
     """Return the problems of a Delta or Iceberg table: its place and its options."""
     at = f"{field}.options"
-    problems = known_options.refused(at, one.format, one.options)
-    said = {problem.field for problem in problems}
-    found = tables.table_problems(at, one.format, kind, one.options)
-    problems += [problem for problem in found if problem.field not in said]
-    if one.format == ICEBERG:
-        return problems + tables.name_problems(at, one.options, offer.conf)
-    return problems + _path(field, one.options)
+    problems = known_options.refused(at, part.format, part.options)
+    reported = {problem.field for problem in problems}
+    table_problems = tables.table_problems(at, part.format, kind, part.options)
+    problems += [problem for problem in table_problems if problem.field not in reported]
+    if part.format == ICEBERG:
+        return problems + tables.name_problems(at, part.options, offer.conf)
+    return problems + _path(field, part.options)
 
 
-def _schema(field: str, one: Source | Table) -> list[Problem]:
-    own = one.format in _OWN_SCHEMA or one.format in tables.SPARKS
-    if own and one.ddl_schema:
-        message = f"cannot be set: {one.format} has a fixed schema."
-        return [Problem(f"{field}.schema", one.ddl_schema[:200], message, "Leave it empty.")]
-    if not one.ddl_schema:
-        if own or one.format not in FILES or isinstance(one, Table):
+def _schema(field: str, part: Source | Table) -> list[Problem]:
+    own = part.format in _OWN_SCHEMA or part.format in tables.SPARKS
+    if own and part.ddl_schema:
+        message = f"cannot be set: {part.format} has a fixed schema."
+        return [Problem(f"{field}.schema", part.ddl_schema[:200], message, "Leave it empty.")]
+    if not part.ddl_schema:
+        if own or part.format not in FILES or isinstance(part, Table):
             return []
         message = "is missing; a file stream does not infer its columns."
         way_out = 'Write them as DDL: "id BIGINT, name STRING".'
         return [Problem(f"{field}.schema", "", message, way_out)]
     try:
-        ddl.columns(one.ddl_schema)
+        ddl.columns(part.ddl_schema)
     except ddl.NotASchema as error:
         way_out = 'Write columns as "id BIGINT, name STRING".'
-        return [Problem(f"{field}.schema", one.ddl_schema[:200], str(error), way_out)]
+        return [Problem(f"{field}.schema", part.ddl_schema[:200], str(error), way_out)]
     return []
 
 
 def _watermark(field: str, source: Source) -> list[Problem]:
     if source.watermark is None:
         return []
-    found = interval_problem(f"{field}.watermark.delay", source.watermark.delay)
-    problems = [found] if found else []
+    problem = interval_problem(f"{field}.watermark.delay", source.watermark.delay)
+    problems = [problem] if problem else []
     try:
-        known = ddl.columns(source.ddl_schema) if source.ddl_schema else {}
+        column_types = ddl.columns(source.ddl_schema) if source.ddl_schema else {}
     except ddl.NotASchema:
         return problems
     column = source.watermark.column
-    kinds = {name.lower(): kind for name, kind in known.items()}
-    if known and "." not in column and column.lower() not in kinds:
+    kinds = {name.lower(): kind for name, kind in column_types.items()}
+    if column_types and "." not in column and column.lower() not in kinds:
         message = "is not a column of the source's schema."
-        way_out = f"Choose {', '.join(known)}."
+        way_out = f"Choose {', '.join(column_types)}."
         problems.append(Problem(f"{field}.watermark.column", column, message, way_out))
     elif kinds.get(column.lower(), "timestamp") not in ("timestamp", "timestamp_ltz", "struct"):
         message = f"is of type {kinds[column.lower()]}; event time must be a timestamp."
@@ -274,7 +276,7 @@ def _watermark(field: str, source: Source) -> list[Problem]:
     return problems
 
 
-def _format(field: str, name: str, kind: str, offer: Offer) -> list[Problem]:
+def _format(field: str, name: str, kind: str, offer: ConnectorOffer) -> list[Problem]:
     allowed = offer.formats(kind)
     if name not in allowed and (missing := tables.no_release(name, offer.spark)):
         return [Problem(f"{field}.format", name, *missing)]
@@ -291,8 +293,8 @@ def _path(field: str, options: Mapping[str, str]) -> list[Problem]:
     path = next((value for key, value in options.items() if key.lower() == "path"), "")
     if not path:
         return _need(field, options, "path", "an absolute path")
-    found = path_problem(f"{field}.options.path", path)
-    return [found] if found else []
+    problem = path_problem(f"{field}.options.path", path)
+    return [problem] if problem else []
 
 
 def _need(field: str, options: Mapping[str, str], key: str, example: str) -> list[Problem]:

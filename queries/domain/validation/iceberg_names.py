@@ -44,7 +44,7 @@ def table_of(options: Mapping[str, str]) -> str:
     return next((value for key, value in options.items() if key.lower() == TABLE), "")
 
 
-def place_of(name: str, conf: Mapping[str, str]) -> str:
+def table_folder(name: str, conf: Mapping[str, str]) -> str:
     """Return the folder of a table as a path or URL; raise `NotATable`."""
     if not _NAME.fullmatch(name):
         message = "is not the name of a table in a catalog."
@@ -53,10 +53,10 @@ def place_of(name: str, conf: Mapping[str, str]) -> str:
     if conf.get(f"{_PREFIX}{parts[0]}") != CATALOG_CLASS:
         message = f"is in the catalog {parts[0]}, which is not declared as an Iceberg catalog."
         raise NotATable(message, CATALOG.format(name=parts[0]))
-    if not (place := folder_of(parts, conf)):
+    if not (folder := folder_of(parts, conf)):
         message = f"is in the catalog {parts[0]}, which is not a Hadoop catalog with a warehouse."
         raise NotATable(message, CATALOG.format(name=parts[0]))
-    return place
+    return folder
 
 
 def folder_of(parts: Sequence[str], conf: Mapping[str, str]) -> str:

@@ -61,7 +61,7 @@ _BY_FORMAT = {
 #: The format whose options any file reader accepts.
 ANY_FILES = "binaryfile"
 #: Format -> {name in lower case, as Spark compares it: name as written}.
-KNOWN = MappingProxyType(
+OPTIONS_BY_FORMAT = MappingProxyType(
     {
         name: {option.lower(): option for option in options.split()}
         for name, options in _BY_FORMAT.items()
@@ -89,9 +89,11 @@ def option_problems(
     field: str, name: str, options: Mapping[str, str], declared: Iterable[str] = ()
 ) -> list[Problem]:
     """Return a problem for each option of a format that Spark would ignore or pass on."""
-    found = misspelt(field, name, options, declared)
-    said = {one.field for one in found}
-    return found + [one for one in refused(field, name, options) if one.field not in said]
+    misspelled = misspelt(field, name, options, declared)
+    reported = {problem.field for problem in misspelled}
+    return misspelled + [
+        problem for problem in refused(field, name, options) if problem.field not in reported
+    ]
 
 
 def refused(field: str, name: str, options: Mapping[str, str]) -> list[Problem]:
@@ -110,7 +112,7 @@ def _refusal(name: str, option: str, value: str) -> tuple[str, str] | None:
     """Return why an option is rejected, and the remedy; None if it is allowed."""
     if name == "kafka" or option in RESERVED_OPTIONS or option in _OF_WRITERS:
         return None  # handled by their own rules
-    if name in _HANDED_ON and option not in KNOWN[name] and not _tunes(name, option):
+    if name in _HANDED_ON and option not in OPTIONS_BY_FORMAT[name] and not _tunes(name, option):
         message = f"is not an option of {name}; Spark would pass it to Hadoop."
         return message, _elsewhere(option, value)
     if name not in _HANDED_ON and hadoop.is_foreign(option):
@@ -140,13 +142,13 @@ def misspelt(
 
     `declared` are the options that the format's connector declares.
     """
-    known = KNOWN.get(name) or {option.lower(): option for option in declared}
+    spellings = OPTIONS_BY_FORMAT.get(name) or {option.lower(): option for option in declared}
     problems = []
     for written, value in options.items():
         lower = written.lower()
-        near = difflib.get_close_matches(lower, sorted(known), n=1, cutoff=CLOSE)
-        if lower not in known and near:
+        near = difflib.get_close_matches(lower, sorted(spellings), n=1, cutoff=CLOSE)
+        if lower not in spellings and near:
             message = f"is not a known option of {name}; Spark would ignore it."
-            way_out = f"Did you mean {known[near[0]]}?"
+            way_out = f"Did you mean {spellings[near[0]]}?"
             problems.append(Problem(f"{field}.{written}", value[:200], message, way_out))
     return problems

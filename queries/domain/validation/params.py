@@ -41,10 +41,10 @@ def sql_params_problems(spec: SqlQuery) -> list[Problem]:
         elif type(value) is int and not -_BIGINT <= value < _BIGINT:
             message = "is not within the range of BIGINT."
             problems.append(Problem(field, str(value), message, "Use a smaller number, or text."))
-    found = parameters(spec)
-    if found is None:
+    markers = parameters(spec)
+    if markers is None:
         return problems  # only Spark can parse the text
-    used, others = found
+    used, others = markers
     problems += map(not_bound, sorted(others))
     problems += map(without_default, sorted(used - spec.params.keys()))
     for name in sorted(spec.params.keys() - used):
@@ -55,17 +55,17 @@ def sql_params_problems(spec: SqlQuery) -> list[Problem]:
     return problems
 
 
-def accepted(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def accepted(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values given at a start; raise `Invalid` naming each that cannot be used.
 
     Secrets belong to the definition: their references cannot be given or replaced at a start.
     """
-    problems = [found for name in given if (found := _problem(defaults, name, given[name]))]
+    problems = [problem for name in values if (problem := _problem(defaults, name, values[name]))]
     if problems:
         raise Invalid(problems)
     return {
         name: float(value) if type(defaults[name]) is float else value
-        for name, value in given.items()
+        for name, value in values.items()
     }
 
 
@@ -86,14 +86,14 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def from_text(defaults: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+def from_text(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return given values with texts read as JSON where the default is not text.
 
     A text that is not JSON stays text, and `accepted` refuses it.
     """
     return {
         name: value if isinstance(defaults.get(name), str) else _read(value)
-        for name, value in given.items()
+        for name, value in values.items()
     }
 
 
@@ -106,31 +106,31 @@ def _read(value: Any) -> Any:
         return value
 
 
-def effective(defaults: Mapping[str, Any], given: Mapping[str, Any] | None) -> dict[str, Any]:
+def effective(defaults: Mapping[str, Any], values: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the values of a run: the defaults, with the given values that they still accept.
 
     A newer definition may have removed a name or changed its type; its own default then counts.
     """
-    kept = {
+    valid = {
         name: value
-        for name, value in (given or {}).items()
+        for name, value in (values or {}).items()
         if _problem(defaults, name, value) is None
     }
-    return {**defaults, **kept}
+    return {**defaults, **valid}
 
 
 def _problem(defaults: Mapping[str, Any], name: str, value: Any) -> Problem | None:
     field = f"params.{name}"
     if name not in defaults:
-        known = ", ".join(sorted(defaults)) or "none"
+        names = ", ".join(sorted(defaults)) or "none"
         return Problem(
             field,
             name,
             "is not a parameter of the definition.",
-            f"It has these parameters: {known}.",
+            f"It has these parameters: {names}.",
         )
     default = defaults[name]
-    if any(isinstance(one, str) and is_reference(one) for one in (default, value)):
+    if any(isinstance(part, str) and is_reference(part) for part in (default, value)):
         message = "refers to a secret; a start cannot set secrets."
         return Problem(field, MASK, message, "Write the reference in the definition.")
     if is_secret_name(name):

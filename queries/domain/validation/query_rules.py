@@ -27,7 +27,7 @@ from queries.domain.schedules.rules import schedule_problems
 from queries.domain.triggers import async_progress, limits
 from queries.domain.triggers.cores import Ground, ground_of
 from queries.domain.validation import formats, known_options, spark_rules, tables
-from queries.domain.validation.application_rules import MEMBER, Surroundings
+from queries.domain.validation.application_rules import MEMBER, ValidationContext
 from queries.domain.validation.code_rules import WITHOUT_CODE
 from queries.domain.validation.params import accepted, sql_params_problems
 from queries.domain.validation.stores import store_problems, yarn_problems
@@ -39,7 +39,7 @@ LONGEST_NAME = 63  # of a query or an application
 NAME = re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{LONGEST_NAME - 1}}}")
 
 
-def name_problems(name: str, *, taken: bool = False, what: str = "query") -> list[Problem]:
+def name_problems(name: str, *, in_use: bool = False, what: str = "query") -> list[Problem]:
     """Return what is wrong with the name of a query or an application."""
     if not NAME.fullmatch(name):
         return [
@@ -50,7 +50,7 @@ def name_problems(name: str, *, taken: bool = False, what: str = "query") -> lis
                 "Use 1 to 63 lowercase letters, digits and . _ -, starting with a letter or digit.",
             )
         ]
-    if taken:
+    if in_use:
         return [Problem("name", name, f"is the name of another {what}.", "Choose another name.")]
     return []
 
@@ -60,14 +60,14 @@ def query_problems(
     *,
     application: ApplicationSpec,
     pools: Iterable[str],
-    surroundings: Surroundings,
+    surroundings: ValidationContext,
 ) -> list[Problem]:
     """Return everything that is wrong with a query in its application."""
     problems = _pool(spec.pool, application, sorted(pools))
     problems += configuration.query_conf_problems(spec.conf)
     conf = {**conf_of(surroundings.declared.values()), **application.conf, **spec.conf}
     problems += catalogs.untyped(spec.conf, conf)
-    offer = formats.Offer(
+    offer = formats.ConnectorOffer(
         application.connectors, application.spark, conf, declared=surroundings.declared
     )
     named = list(places(spec))
@@ -93,13 +93,13 @@ def query_problems(
 
 
 def _schedule_problems(spec: SqlQuery | PythonQuery) -> list[Problem]:
-    found = schedule_problems(spec.schedule, ends=spec.trigger.ends)
-    if spec.schedule is None or found:
-        return found
+    problems = schedule_problems(spec.schedule, ends=spec.trigger.ends)
+    if spec.schedule is None or problems:
+        return problems
     try:
         accepted(spec.params, rendered(spec.schedule, _ANY_TIME))
     except Invalid as error:
-        return [replace(one, field=f"schedule.{one.field}") for one in error.problems]
+        return [replace(problem, field=f"schedule.{problem.field}") for problem in error.problems]
     return []
 
 
@@ -111,17 +111,17 @@ def option_reach(spec: SqlQuery | PythonQuery) -> list[Problem]:
     """
     parts: dict[str, Source | Table | Sink] = {"sink": spec.sink} if spec.sink else {}
     if isinstance(spec, SqlQuery):
-        parts |= {f"sources.{index}": one for index, one in enumerate(spec.sources)}
-        parts |= {f"tables.{index}": one for index, one in enumerate(spec.tables)}
+        parts |= {f"sources.{index}": part for index, part in enumerate(spec.sources)}
+        parts |= {f"tables.{index}": part for index, part in enumerate(spec.tables)}
     return [
         problem
-        for field, one in parts.items()
-        for problem in known_options.refused(f"{field}.options", one.format, one.options)
+        for field, part in parts.items()
+        for problem in known_options.refused(f"{field}.options", part.format, part.options)
     ]
 
 
 def ground(
-    spec: SqlQuery | PythonQuery, application: ApplicationSpec, surroundings: Surroundings
+    spec: SqlQuery | PythonQuery, application: ApplicationSpec, surroundings: ValidationContext
 ) -> Ground:
     """Return the conditions for a query's trigger: cores, partitions, cores held by others."""
     return ground_of(
@@ -133,11 +133,11 @@ def ground(
     )
 
 
-def _pool(name: str, application: ApplicationSpec, known: list[str]) -> list[Problem]:
+def _pool(name: str, application: ApplicationSpec, pools: list[str]) -> list[Problem]:
     if not name or name == "default":
         return []
-    if name not in known:
-        way_out = f"Choose {', '.join(known)}." if known else "Create the pool first."
+    if name not in pools:
+        way_out = f"Choose {', '.join(pools)}." if pools else "Create the pool first."
         return [Problem("pool", name, "is not a pool of the application.", way_out)]
     if application.scheduler_mode != "FAIR":
         message = "has no effect while the application's scheduler mode is FIFO."
@@ -159,13 +159,13 @@ def _function(spec: PythonQuery, application: ApplicationSpec) -> list[Problem]:
     return problems
 
 
-def _references(spec: SqlQuery | PythonQuery, surroundings: Surroundings) -> list[Problem]:
+def _references(spec: SqlQuery | PythonQuery, surroundings: ValidationContext) -> list[Problem]:
     places: list[tuple[str, Mapping[str, object]]] = [("conf", spec.conf), ("params", spec.params)]
     if spec.sink:
         places.append(("sink.options", spec.sink.options))
     if isinstance(spec, SqlQuery):
-        places += [(f"sources.{i}.options", one.options) for i, one in enumerate(spec.sources)]
-        places += [(f"tables.{i}.options", one.options) for i, one in enumerate(spec.tables)]
+        places += [(f"sources.{i}.options", part.options) for i, part in enumerate(spec.sources)]
+        places += [(f"tables.{i}.options", part.options) for i, part in enumerate(spec.tables)]
     return [
         problem
         for field, values in places

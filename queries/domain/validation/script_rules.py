@@ -61,15 +61,15 @@ def _program(script: Script, spec: ApplicationSpec) -> Iterable[Problem]:
 
 def _in_folders(field: str, file: str, spec: ApplicationSpec) -> Iterable[Problem]:
     """Yield what is wrong with a file's path: it is absolute in a folder, or relative in `code`."""
-    place, folders = PurePosixPath(file), spec.python_path
+    path, folders = PurePosixPath(file), spec.python_path
     if not file.startswith("/"):
         if spec.code is None:
             yield Problem(field, file[:200], "is not absolute.", "Start it with /.")
-        elif ".." in place.parts:
+        elif ".." in path.parts:
             message, way_out = "points outside the application's code.", "Write it without “..”."
             yield Problem(field, file[:200], message, way_out)
         return
-    if ".." in place.parts or not any(place.is_relative_to(folder) for folder in folders):
+    if ".." in path.parts or not any(path.is_relative_to(folder) for folder in folders):
         under = f"Put it under {' or '.join(folders)}, or add" if folders else "Add"
         way_out = f"{under} its folder to python_path."
         yield Problem(field, file[:200], "is outside the application's code folders.", way_out)
@@ -83,31 +83,31 @@ def _arguments(script: Script) -> Iterable[Problem]:
         )
         count = str(len(script.arguments))
         yield Problem("script.arguments", count, "arguments are too many.", way_out)
-    for place, text in enumerate(script.arguments):
+    for index, text in enumerate(script.arguments):
         if len(text) > _ARGUMENT_LIMIT or "\0" in text:
             way_out = f"Use at most {_ARGUMENT_LIMIT} characters and no NUL."
             yield Problem(
-                f"script.arguments.{place}", text[:100], "is not a valid argument.", way_out
+                f"script.arguments.{index}", text[:100], "is not a valid argument.", way_out
             )
 
 
 def _submit(script: Script, spec: ApplicationSpec) -> Iterable[Problem]:
     submit = script.submit
     for name, files in (("py_files", submit.py_files), ("files", submit.files)):
-        for place, file in enumerate(files):
-            yield from _in_folders(f"script.submit.{name}.{place}", file, spec)
+        for index, file in enumerate(files):
+            yield from _in_folders(f"script.submit.{name}.{index}", file, spec)
     if submit.executor_memory and not _MEMORY.fullmatch(submit.executor_memory):
         message, way_out = "is not an amount of memory.", 'Write "1g" or "1536m".'
         yield Problem(
             "script.submit.executor_memory", submit.executor_memory[:200], message, way_out
         )
-    given = {
+    sizes = {
         "executor_memory": submit.executor_memory,
         "executor_cores": submit.executor_cores,
         "num_executors": submit.num_executors,
         "total_executor_cores": submit.total_executor_cores,
     }
-    for name, value in given.items():
+    for name, value in sizes.items():
         if value and spec.master.startswith("local"):
             message = f"has no effect with {spec.master}, where the driver is the only executor."
             way_out = "Choose a cluster master, or remove it."

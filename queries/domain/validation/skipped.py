@@ -56,21 +56,21 @@ def unchecked_sql(skips: Iterable[Skip]) -> list[Problem]:
         Problem(
             "sql",
             "",
-            f"was not checked, and the request requires the check. {one.why}",
-            "Send it again later." if one.again else "Omit require_checked (--require-checked).",
+            f"was not checked, and the request requires the check. {skip.why}",
+            "Send it again later." if skip.again else "Omit require_checked (--require-checked).",
         )
-        for one in skips
-        if one.check is Check.SQL
+        for skip in skips
+        if skip.check is Check.SQL
     ]
 
 
 def as_json(skips: Iterable[Skip]) -> list[dict[str, Any]]:
     """Return skips in the form that revisions store and REST returns."""
-    return [asdict(one) | {"word": one.word} for one in skips]
+    return [asdict(skip) | {"word": skip.word} for skip in skips]
 
 
-def from_json(kept: Iterable[Mapping[str, Any]]) -> list[Skip]:
+def from_json(stored: Iterable[Mapping[str, Any]]) -> list[Skip]:
     """Return the skips stored with a revision, ignoring those from a later release."""
-    known = set(Check)
-    shown = [one for one in kept if one["check"] in known]
-    return [Skip(Check(one["check"]), str(one["why"]), bool(one["again"])) for one in shown]
+    checks = set(Check)
+    shown = [row for row in stored if row["check"] in checks]
+    return [Skip(Check(row["check"]), str(row["why"]), bool(row["again"])) for row in shown]

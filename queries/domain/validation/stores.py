@@ -22,9 +22,9 @@ _CONNECTORS = {
 }
 
 
-def connector_of(place: str) -> str:
+def connector_of(location: str) -> str:
     """Return the connector that opens a place, a path or URL; "" if Spark itself does."""
-    scheme, colon, _ = place.strip().partition(":")
+    scheme, colon, _ = location.strip().partition(":")
     return _CONNECTORS.get(scheme.lower(), "") if colon else ""
 
 
@@ -46,11 +46,11 @@ def store_problems(
     `connectors` are those of the application. One without a recipe of ours may contain the client
     of any store, so nothing is known then.
     """
-    given = frozenset(connectors)
-    if given - recipes:
+    declared = frozenset(connectors)
+    if declared - recipes:
         return []
     return [
-        no_connector(field, place, connector)
-        for field, place in places
-        if (connector := connector_of(place)) and connector not in given
+        no_connector(field, location, connector)
+        for field, location in places
+        if (connector := connector_of(location)) and connector not in declared
     ]

@@ -22,7 +22,7 @@ from queries.domain.validation.iceberg_names import (
     TABLE,
     NotATable,
     names_of,
-    place_of,
+    table_folder,
     table_of,
 )
 
@@ -57,7 +57,7 @@ _FLAGS = {
     "readChangeFeed": _FLAG,
     "readChangeData": _FLAG,
 }
-_KNOWN: Mapping[tuple[str, str], Mapping[str, int]] = MappingProxyType(
+_OPTIONS: Mapping[tuple[str, str], Mapping[str, int]] = MappingProxyType(
     {
         (DELTA, "sources"): {
             "path": _ANY,
@@ -148,23 +148,23 @@ def no_release(name: str, spark: Spark) -> tuple[str, str] | None:
 
 def table_problems(field: str, name: str, kind: str, options: Mapping[str, str]) -> list[Problem]:
     """Return the problems of a table's options; `kind` is "sources", "tables" or "sinks"."""
-    known = {option.lower(): option for option in _KNOWN[name, kind]}
+    spellings = {option.lower(): option for option in _OPTIONS[name, kind]}
     problems = []
     for written, value in options.items():
         at = f"{field}.{written}"
-        option = known.get(written.lower())
+        option = spellings.get(written.lower())
         if option is not None:
-            problems += _value(at, option, _KNOWN[name, kind][option], value)
+            problems += _value(at, option, _OPTIONS[name, kind][option], value)
         elif (name, kind) != (ICEBERG, "sinks") or not written.startswith(_SNAPSHOT_PROPERTY):
-            near = difflib.get_close_matches(written.lower(), sorted(known), n=1, cutoff=CLOSE)
+            near = difflib.get_close_matches(written.lower(), sorted(spellings), n=1, cutoff=CLOSE)
             message = f"is not a known option of a streaming {name} {kind[:-1]}."
             if kind == "tables":
                 message = f"is not a known option of a static {name} table."
-            way_out = f"Did you mean {known[near[0]]}?" if near else "Remove it."
+            way_out = f"Did you mean {spellings[near[0]]}?" if near else "Remove it."
             problems.append(Problem(at, value[:200], message, way_out))
-    given = {written.lower() for written in options}
+    written_names = {written.lower() for written in options}
     for first, second in _EITHER:
-        if {first.lower(), second.lower()} <= given:
+        if {first.lower(), second.lower()} <= written_names:
             message = f"cannot be combined with {second}."
             problems.append(Problem(f"{field}.{first}", "", message, "Remove one of the two."))
     return problems
@@ -212,7 +212,7 @@ def name_problems(field: str, options: Mapping[str, str], conf: Mapping[str, str
     if not name:
         return [Problem(at, "", "is missing.", 'Set it to "catalog.database.table".')]
     try:
-        place_of(name, conf)
+        table_folder(name, conf)
     except NotATable as error:
         return [Problem(at, name[:200], str(error), error.way_out)]
     return []
@@ -220,7 +220,7 @@ def name_problems(field: str, options: Mapping[str, str], conf: Mapping[str, str
 
 def catalog_problems(names: Iterable[str], conf: Mapping[str, str]) -> list[Problem]:
     """Return a problem for each table name in SQL whose catalog is not declared in `conf`."""
-    known = {*names_of(conf), "spark_catalog", "system"}
+    declared = {*names_of(conf), "spark_catalog", "system"}
     return [
         Problem(
             "sql",
@@ -229,5 +229,5 @@ def catalog_problems(names: Iterable[str], conf: Mapping[str, str]) -> list[Prob
             CATALOG.format(name=name.split(".")[0]),
         )
         for name in sorted(names)
-        if name.split(".")[0] not in known
+        if name.split(".")[0] not in declared
     ]

@@ -10,44 +10,50 @@ from queries.domain.errors import Problem
 def threshold_problems(thresholds: Sequence[Threshold]) -> list[Problem]:
     """Return what is wrong with these thresholds, by field ("thresholds.0.value")."""
     problems = []
-    seen: set[tuple[str, int]] = set()
-    for index, one in enumerate(thresholds):
+    windows: set[tuple[str, int]] = set()
+    for index, threshold in enumerate(thresholds):
         at = f"thresholds.{index}"
-        if one.factor and one.figure != "batch_seconds":
+        if threshold.factor and threshold.figure != "batch_seconds":
             way_out = "Set the value instead, and leave the factor at 0."
             message = "applies only to batch_seconds."
-            problems.append(Problem(f"{at}.factor", f"{one.factor:g}", message, way_out))
-        elif one.factor and one.value:
+            problems.append(Problem(f"{at}.factor", f"{threshold.factor:g}", message, way_out))
+        elif threshold.factor and threshold.value:
             way_out = "Set one of them to 0."
             message = "cannot be combined with a value."
-            problems.append(Problem(f"{at}.factor", f"{one.factor:g}", message, way_out))
-        elif not one.factor and not one.value:
+            problems.append(Problem(f"{at}.factor", f"{threshold.factor:g}", message, way_out))
+        elif not threshold.factor and not threshold.value:
             way_out = "Set a value above 0."
             problems.append(Problem(f"{at}.value", "0", "is not a limit.", way_out))
-        if (one.figure, one.window_minutes) in seen:
+        if (threshold.figure, threshold.window_minutes) in windows:
             message = "appears twice with the same window."
-            problems.append(Problem(f"{at}.figure", one.figure, message, "Remove one of the two."))
-        seen.add((one.figure, one.window_minutes))
+            problems.append(
+                Problem(f"{at}.figure", threshold.figure, message, "Remove one of the two.")
+            )
+        windows.add((threshold.figure, threshold.window_minutes))
     return problems
 
 
 def threshold_lines(thresholds: Sequence[Mapping[str, Any]]) -> str:
     """Return thresholds as lines to edit: "records_behind 1000000 10", "batch_seconds x2 10"."""
     lines = []
-    for one in thresholds:
-        limit = f"x{one['factor']:.15g}" if one.get("factor") else f"{one.get('value', 0):.15g}"
-        lines.append(f"{one['figure']} {limit} {one.get('window_minutes', 10)}")
+    for threshold in thresholds:
+        limit = (
+            f"x{threshold['factor']:.15g}"
+            if threshold.get("factor")
+            else f"{threshold.get('value', 0):.15g}"
+        )
+        lines.append(f"{threshold['figure']} {limit} {threshold.get('window_minutes', 10)}")
     return "\n".join(lines)
 
 
 def read_threshold_lines(text: str) -> list[dict[str, str]]:
     """Return the thresholds that lines describe, unvalidated; the minutes are optional."""
-    found = []
+    thresholds = []
     for line in filter(str.strip, text.splitlines()):
         figure, _, rest = line.strip().partition(" ")
         limit, _, minutes = rest.strip().partition(" ")
-        one = {"figure": figure, "factor" if limit[:1] == "x" else "value": limit.lstrip("x")}
+        threshold = {"figure": figure, "factor" if limit[:1] == "x" else "value": limit.lstrip("x")}
         if minutes:
-            one["window_minutes"] = minutes.strip()
-        found.append(one)
-    return found
+            threshold["window_minutes"] = minutes.strip()
+        thresholds.append(threshold)
+    return thresholds

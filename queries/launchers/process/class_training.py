@@ -36,8 +36,8 @@ from queries.domain.protocol import (
     Assignment,
     AssignmentEntry,
     DriverSpec,
+    DriverStatus,
     RunState,
-    Status,
     Want,
 )
 from queries.driver_folder import DriverFolder
@@ -131,7 +131,7 @@ def _train(scratch: Path, draft: Path, spark: str) -> None:
 
 def _have_committed(folder: DriverFolder, count: int) -> bool:
     text = read_file(folder.own / STATUS, within=folder.root)
-    runs = Status.loads(text).runs if text else ()
+    runs = DriverStatus.loads(text).runs if text else ()
     for run in runs:
         if run.state in (RunState.FAILED, RunState.REFUSED) and run.error is not None:
             raise NotMade(f"The training query failed: {run.error.root_cause}")

@@ -54,7 +54,7 @@ from queries.domain.protocol import (
 )
 from queries.domain.states import Reason
 from queries.domain.supervision.observation import LIVING, Sighting
-from queries.domain.walls import Choice, Mode, choose
+from queries.domain.walls import IsolationChoice, Mode, choose
 from queries.driver_folder import DriverFolder, current_file, read_current
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process import (
@@ -92,7 +92,7 @@ def configured() -> "LocalProcessLauncher":
     )
 
 
-def _no_walls() -> Choice:
+def _no_walls() -> IsolationChoice:
     return choose(Mode.NEITHER)
 
 
@@ -104,7 +104,7 @@ class LocalProcessLauncher:
         drivers_dir: Path,
         code_dir: Path,
         secrets_dir: Path | None = None,
-        walls: Callable[[], Choice] = _no_walls,
+        walls: Callable[[], IsolationChoice] = _no_walls,
     ) -> None:
         self._drivers = drivers_dir
         self._code = code_dir
@@ -113,7 +113,7 @@ class LocalProcessLauncher:
             secrets=secrets_dir or drivers_dir.parent / "secrets",
         )
 
-    def walls(self) -> Choice:
+    def walls(self) -> IsolationChoice:
         """Return the isolation that new drivers get; tested at the first call."""
         return self._raising.choice()
 

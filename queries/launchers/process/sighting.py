@@ -16,16 +16,16 @@ from queries.domain.protocol import (
     SHIM_LOCK,
     STATUS,
     Assignment,
+    DriverStatus,
     ExitReport,
-    Form,
     Ident,
-    Status,
+    WireForm,
 )
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.driver_folder import DriverFolder
 from queries.launchers.process import environment, epoch_claims
 
-FormT = TypeVar("FormT", bound=Form)
+FormT = TypeVar("FormT", bound=WireForm)
 
 #: Bytes of a status: 200 runs with the longest error texts have less than half of that.
 MOST_OF_STATUS = 8 * 1024 * 1024
@@ -65,7 +65,7 @@ def look(
     return Sighting(liveness, process, status, report, generation, without_files, cpu_s)
 
 
-def _cpu_s(ident: Ident | None, status: Status | None, assigned: int) -> float | None:
+def _cpu_s(ident: Ident | None, status: DriverStatus | None, assigned: int) -> float | None:
     """Return the processor time that a starting driver has used, in seconds; None if it is up.
 
     It is read from the kernel, which a driver cannot forge, and only while something depends on it:
@@ -90,19 +90,19 @@ def _process(ident: Ident | None) -> dict[str, str | int]:
     return {"boot_id": ident.boot_id, **numbers}
 
 
-def _status(folder: DriverFolder, ident: Ident | None) -> Status | None:
+def _status(folder: DriverFolder, ident: Ident | None) -> DriverStatus | None:
     """Return the driver's status; None if there is no readable status file.
 
     A power failure may have left an incomplete file, and a driver's code may have written anything.
     """
     try:
         text = read_bytes(folder.own / STATUS, within=folder.root, most=MOST_OF_STATUS).decode()
-        return _seen_from_here(Status.loads(text), ident)
+        return _seen_from_here(DriverStatus.loads(text), ident)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError):
         return None
 
 
-def _seen_from_here(status: Status, ident: Ident | None) -> Status:
+def _seen_from_here(status: DriverStatus, ident: Ident | None) -> DriverStatus:
     """Return a status with the JVM's PID as seen here: a sandboxed driver sees a different PID."""
     if ident is None or ident.jvm_pid is None or status.jvm_pid in (None, ident.jvm_pid):
         return status
@@ -182,7 +182,7 @@ def _prove_without_files(
 def _prove(
     folder: DriverFolder,
     ident: Ident | None,
-    status: Status | None,
+    status: DriverStatus | None,
     locations: tuple[str, ...],
     *,
     known: bool,
@@ -210,7 +210,7 @@ def _prove(
 
 
 def _outlived(
-    folder: DriverFolder, ident: Ident, status: Status | None, locations: tuple[str, ...]
+    folder: DriverFolder, ident: Ident, status: DriverStatus | None, locations: tuple[str, ...]
 ) -> bool:
     """Return whether any process of the driver has outlived the driver's Python."""
     directory = folder.root

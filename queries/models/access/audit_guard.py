@@ -16,7 +16,7 @@ from queries.models.access.audit_trail import AuditAnchor, AuditEntry, AuditHead
 
 _ENTRY, _HEAD, _ANCHOR = (m._meta.db_table for m in (AuditEntry, AuditHead, AuditAnchor))
 #: The content of an entry. The chain fills in number and MAC, once.
-_SAID = [
+_HASHED_COLUMNS = [
     "id",
     "uuid",
     "at",
@@ -33,7 +33,7 @@ _SAID = [
 
 
 @dataclass(frozen=True, slots=True)
-class Rule:
+class GuardTrigger:
     """The statements that one trigger rejects."""
 
     name: str
@@ -46,33 +46,33 @@ class Rule:
 
 _ALWAYS = "1 = 1"
 RULES = (
-    Rule(
+    GuardTrigger(
         "audit_entry_changed",
         _ENTRY,
         "UPDATE",
         "NOT (OLD.number IS NULL AND NEW.number IS NOT NULL AND "
-        + " AND ".join(f"NEW.{column} same OLD.{column}" for column in _SAID)
+        + " AND ".join(f"NEW.{column} same OLD.{column}" for column in _HASHED_COLUMNS)
         + ")",
         "entries of the audit log cannot be changed",
     ),
-    Rule(
+    GuardTrigger(
         "audit_entry_deleted",
         _ENTRY,
         "DELETE",
         f"OLD.number IS NULL OR OLD.number > COALESCE((SELECT MAX(number) FROM {_ANCHOR}), 0)",
         "entries of the audit log cannot be deleted",
     ),
-    Rule(
+    GuardTrigger(
         "audit_head_changed",
         _HEAD,
         "UPDATE",
         "NEW.id <> OLD.id OR NEW.number <= OLD.number",
         "the audit log only grows",
     ),
-    Rule("audit_head_deleted", _HEAD, "DELETE", _ALWAYS, "the audit log only grows"),
+    GuardTrigger("audit_head_deleted", _HEAD, "DELETE", _ALWAYS, "the audit log only grows"),
     # Entries up to an anchor may be deleted. An anchor without a matching entry would release all
     # of them, later ones too.
-    Rule(
+    GuardTrigger(
         "audit_anchor_made",
         _ANCHOR,
         "INSERT",
@@ -81,11 +81,11 @@ RULES = (
         f"OR NEW.number <= COALESCE((SELECT MAX(number) FROM {_ANCHOR}), 0)",
         "anchors cannot be made of what is no entry",
     ),
-    Rule("audit_anchor_changed", _ANCHOR, "UPDATE", _ALWAYS, "anchors cannot be changed"),
-    Rule("audit_anchor_deleted", _ANCHOR, "DELETE", _ALWAYS, "anchors cannot be deleted"),
+    GuardTrigger("audit_anchor_changed", _ANCHOR, "UPDATE", _ALWAYS, "anchors cannot be changed"),
+    GuardTrigger("audit_anchor_deleted", _ANCHOR, "DELETE", _ALWAYS, "anchors cannot be deleted"),
     # INSERT OR REPLACE and UPDATE OR REPLACE remove the rows in their way without firing the
     # triggers of DELETE, unless the connection has asked for that (PRAGMA recursive_triggers).
-    Rule(
+    GuardTrigger(
         "audit_entry_replaced",
         _ENTRY,
         "INSERT",
@@ -94,7 +94,7 @@ RULES = (
         "entries of the audit log cannot be changed",
         only="sqlite",
     ),
-    Rule(
+    GuardTrigger(
         "audit_entry_taken_over",
         _ENTRY,
         "UPDATE",
@@ -102,7 +102,7 @@ RULES = (
         "entries of the audit log cannot be changed",
         only="sqlite",
     ),
-    Rule(
+    GuardTrigger(
         "audit_head_replaced",
         _HEAD,
         "INSERT",
@@ -110,7 +110,7 @@ RULES = (
         "the audit log only grows",
         only="sqlite",
     ),
-    Rule(
+    GuardTrigger(
         "audit_anchor_replaced",
         _ANCHOR,
         "INSERT",
@@ -129,22 +129,22 @@ def connect(sender: Any) -> None:
 
 
 def _before_migrations(using: str, plan: Sequence[Any] = (), **_: Any) -> None:
-    if plan and _there(connections[using]):
+    if plan and _tables_exist(connections[using]):
         unguard(connections[using])
 
 
-def _there(connection: BaseDatabaseWrapper) -> bool:
+def _tables_exist(connection: BaseDatabaseWrapper) -> bool:
     return {_ENTRY, _HEAD, _ANCHOR} <= set(connection.introspection.table_names())
 
 
 def _after_migrations(using: str, **_: Any) -> None:
     connection = connections[using]
-    if _there(connection):
+    if _tables_exist(connection):
         guard(connection)
         AuditHead.objects.using(using).get_or_create(pk=1)
 
 
-def rules_of(connection: BaseDatabaseWrapper) -> list[Rule]:
+def rules_of(connection: BaseDatabaseWrapper) -> list[GuardTrigger]:
     """Return the rules that a connection's database needs."""
     return [rule for rule in RULES if rule.only in ("", connection.vendor)]
 
@@ -181,18 +181,18 @@ def unguard(connection: BaseDatabaseWrapper) -> None:
 
 def missing_guards(connection: BaseDatabaseWrapper) -> list[str]:
     """Return the names of the missing triggers."""
-    asked = (
+    sql = (
         "SELECT name FROM sqlite_master WHERE type = 'trigger'"
         if connection.vendor == "sqlite"
         else "SELECT tgname FROM pg_trigger WHERE tgenabled <> 'D'"
     )
     with connection.cursor() as cursor:
-        cursor.execute(asked)
-        there = {row[0] for row in cursor.fetchall()}
-    return sorted({rule.name for rule in rules_of(connection)} - there)
+        cursor.execute(sql)
+        installed = {row[0] for row in cursor.fetchall()}
+    return sorted({rule.name for rule in rules_of(connection)} - installed)
 
 
-def _sqlite(rule: Rule) -> list[str]:
+def _sqlite(rule: GuardTrigger) -> list[str]:
     when = rule.when.replace(" same ", " IS ")
     return [
         f"CREATE TRIGGER {rule.name} BEFORE {rule.event} ON {rule.table} WHEN {when} "
@@ -200,7 +200,7 @@ def _sqlite(rule: Rule) -> list[str]:
     ]
 
 
-def _postgresql(rule: Rule) -> list[str]:
+def _postgresql(rule: GuardTrigger) -> list[str]:
     when = rule.when.replace(" same ", " IS NOT DISTINCT FROM ")
     row = "OLD" if rule.event == "DELETE" else "NEW"
     return [

@@ -53,17 +53,17 @@ class AuditEntry(models.Model):
         return ACT_WORDS[Act(self.kind)]
 
     @property
-    def said(self) -> str:
+    def details_line(self) -> str:
         """Return the details as one line, without the operation's and the token's IDs."""
         details = {name: value for name, value in self.details.items() if value not in (None, "")}
         before, after = details.pop("before", ""), details.pop("after", "")
         moved = [f"{before} → {after}" if before and after else before or after]
-        told = [
+        parts = [
             _listed(value) if name in _SPEAK_FOR_THEMSELVES else f"{name} {_listed(value)}"
             for name, value in details.items()
             if name not in _IDS
         ]
-        return ", ".join([one for one in moved if one] + told)
+        return ", ".join([part for part in moved if part] + parts)
 
     def content(self) -> dict[str, Any]:
         """Return what the seal covers."""

@@ -70,8 +70,8 @@ class SessionStore(DatabaseStore):
             self._session_key = None
             return {}
         self.seen_at = row.seen_at
-        found: dict[str, Any] = self.decode(row.session_data)
-        return found
+        contents: dict[str, Any] = self.decode(row.session_data)
+        return contents
 
     def create_model_instance(self, data: dict[str, Any]) -> BrowserSession:
         """Return the row for these data."""
@@ -90,8 +90,8 @@ class SessionStore(DatabaseStore):
         row.expire_date = min(row.expire_date, longest)
         row.seen_at = timezone.now()
         row.address, row.browser = data.get(ADDRESS, ""), data.get(BROWSER, "")
-        found: BrowserSession = row
-        return found
+        session: BrowserSession = row
+        return session
 
     @classmethod
     def clear_expired(cls) -> None:

@@ -11,7 +11,13 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
-from queries.domain.deploys.states import ChangeKind, ChangeState, DeployState, OnFailure, Stage
+from queries.domain.deploys.states import (
+    ChangeKind,
+    ChangeState,
+    DeployStage,
+    DeployState,
+    OnFailure,
+)
 from queries.domain.reasons import Because
 from queries.domain.states import Desired
 from queries.models.because import BecauseField
@@ -24,7 +30,7 @@ class Deploy(models.Model):
     state = models.CharField(  # [D]
         max_length=12,
         default=DeployState.PENDING,
-        choices=[(one, one) for one in DeployState],
+        choices=[(value, value) for value in DeployState],
         db_index=True,
     )
     reason = BecauseField()  # [D] why it is not, or was not, good
@@ -40,14 +46,16 @@ class Deploy(models.Model):
     size = models.IntegerField(default=1)  # [O] units per wave
     good = models.JSONField(default=dict)  # [O] domain.deploys.forms.Good
     on_failure = models.CharField(  # [O]
-        max_length=8, default=OnFailure.ROLLBACK, choices=[(one, one) for one in OnFailure]
+        max_length=8, default=OnFailure.ROLLBACK, choices=[(value, value) for value in OnFailure]
     )
     preflight = models.BooleanField(default=False)  # [O] required for every new definition
     created_at = models.DateTimeField(db_index=True)  # [O]
     ended_at = models.DateTimeField(null=True)  # [D]
     cancelled_by = models.CharField(max_length=150, default="")  # [O] who requested cancellation
 
-    stage = models.CharField(max_length=12, default="", choices=[(s, s) for s in Stage])  # [D]
+    stage = models.CharField(
+        max_length=12, default="", choices=[(s, s) for s in DeployStage]
+    )  # [D]
     wave = models.IntegerField(default=0)  # [D] from 1; 0 outside a wave
     waves = models.IntegerField(default=0)  # [O] number of waves
     #: [O] names of queries of which not all reads and writes are known: the order of the waves may
@@ -77,7 +85,7 @@ class DeployChange(models.Model):
 
     deploy = models.ForeignKey(Deploy, on_delete=models.CASCADE, related_name="changes")
     wave = models.IntegerField()  # [O] from 1
-    kind = models.CharField(max_length=12, choices=[(one, one) for one in ChangeKind])  # [O]
+    kind = models.CharField(max_length=12, choices=[(value, value) for value in ChangeKind])  # [O]
     name = models.CharField(max_length=160)  # [O] same length as a query's
     application = models.ForeignKey(  # [O] [D] null: does not exist yet
         "queries.Application", null=True, on_delete=models.CASCADE, related_name="+"
@@ -96,7 +104,9 @@ class DeployChange(models.Model):
     #: [O] {newest: revision, desired: former desired state, pools: of an application}
     former = models.JSONField(default=dict)
     state = models.CharField(  # [D]
-        max_length=12, default=ChangeState.PENDING, choices=[(one, one) for one in ChangeState]
+        max_length=12,
+        default=ChangeState.PENDING,
+        choices=[(value, value) for value in ChangeState],
     )
     reason = BecauseField()  # [D] what it waits for, or why it is bad
     evidence = models.JSONField(default=dict)  # [D] what was observed
@@ -141,8 +151,8 @@ class DeployChange(models.Model):
     @property
     def proven_at(self) -> datetime | None:
         """Return when it was confirmed to run on the definition of the deploy; None if never."""
-        found = self.evidence.get("proven_at")
-        return datetime.fromisoformat(found) if found else None
+        stored = self.evidence.get("proven_at")
+        return datetime.fromisoformat(stored) if stored else None
 
     @property
     def tried_at(self) -> datetime | None:
@@ -150,5 +160,5 @@ class DeployChange(models.Model):
 
         After a rollback, `restarted_at` is the time of the rollback's restart.
         """
-        found = self.evidence.get("restarted_at")
-        return datetime.fromisoformat(found) if found else self.restarted_at
+        stored = self.evidence.get("restarted_at")
+        return datetime.fromisoformat(stored) if stored else self.restarted_at

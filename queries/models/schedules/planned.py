@@ -9,12 +9,12 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
-from queries.domain.schedules.states import OPEN_STATES, PlannedState, Skipped
+from queries.domain.schedules.states import OPEN_STATES, PlannedState, SkipReason
 from queries.domain.schedules.wording import skipped_words
 from queries.models.because import BecauseField
 
 
-def _one_subject(name: str) -> models.CheckConstraint:
+def _single_subject(name: str) -> models.CheckConstraint:
     return models.CheckConstraint(
         name=name,
         condition=Q(query__isnull=False, application__isnull=True)
@@ -53,7 +53,7 @@ class ScheduleState(models.Model):
     paused_by = models.CharField(max_length=150, default="")  # [O]
 
     class Meta:
-        constraints: ClassVar = [_one_subject("schedule_state_subject")]
+        constraints: ClassVar = [_single_subject("schedule_state_subject")]
         indexes: ClassVar = [
             models.Index(
                 fields=["next_at"], name="schedule_next", condition=Q(next_at__isnull=False)
@@ -81,7 +81,7 @@ class PlannedRun(models.Model):
     first_due_at = models.DateTimeField(null=True)  # of several times, the oldest; null: it is one
     due_times = models.PositiveIntegerField(default=1, db_default=1)
     state = models.CharField(max_length=8, choices=[(s, s) for s in PlannedState])
-    skipped = models.CharField(max_length=12, default="")  # `Skipped`; "" unless SKIPPED
+    skipped = models.CharField(max_length=12, default="")  # `SkipReason`; "" unless SKIPPED
     #: why it waits, failed or was skipped, as a sentence
     reason = BecauseField()
     operation = models.ForeignKey(  # the start that it requested
@@ -95,7 +95,7 @@ class PlannedRun(models.Model):
 
     class Meta:
         constraints: ClassVar = [
-            _one_subject("planned_run_subject"),
+            _single_subject("planned_run_subject"),
             models.UniqueConstraint(fields=["query", "key"], name="planned_run_of_query"),
             models.UniqueConstraint(
                 fields=["application", "key"], name="planned_run_of_application"
@@ -117,9 +117,9 @@ class PlannedRun(models.Model):
     @property
     def why(self) -> str:
         """Why it was skipped, waits or failed, in one or two sentences."""
-        if self.state == PlannedState.SKIPPED and self.skipped in set(Skipped):
+        if self.state == PlannedState.SKIPPED and self.skipped in set(SkipReason):
             return skipped_words(
-                Skipped(self.skipped),
+                SkipReason(self.skipped),
                 self.due_times,
                 self.first_due_at,
                 self.due_at,

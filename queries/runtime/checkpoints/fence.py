@@ -14,7 +14,7 @@ from typing import Any
 
 from queries.domain.checkpoints.fence import CALL_S, silence_s
 from queries.domain.checkpoints.lock_files import owner_object, owners_folder
-from queries.domain.protocol import CUT_OFF, TAKEN_OVER
+from queries.domain.protocol import CUT_OFF, EXIT_CHECKPOINT_LOST
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Fence:
             _ms(self.watch_s),
             _ms(CALL_S),
             _ms(silence_s(self.watch_s)),
-            TAKEN_OVER,
+            EXIT_CHECKPOINT_LOST,
             CUT_OFF,
         )
 

@@ -17,7 +17,7 @@ from listeners.loops.each import Each
 from queries.domain.checkpoints.log_report import (
     MOST_ENTRIES,
     MOST_OFFSETS,
-    Entry,
+    LogEntry,
     LogReport,
     report_file,
     shortened,
@@ -50,7 +50,7 @@ class LogReports:
         self._path = folder / report_file(location)
         self._each = each
         self._mask = mask
-        self._offsets: dict[int, Entry] = {}  # read earlier; Spark never changes them
+        self._offsets: dict[int, LogEntry] = {}  # read earlier; Spark never changes them
         self._news = threading.Event()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._report, name="log-reports", daemon=True)
@@ -95,18 +95,20 @@ class LogReports:
             at=at,
             ended=ended,
             offsets=within_limit(tuple(self._offsets.values())),
-            commits=tuple(Entry(batch, _written(status)) for batch, status in commits.items()),
+            commits=tuple(LogEntry(batch, _written(status)) for batch, status in commits.items()),
         )
 
     def _newest(self, folder: str) -> dict[int, Any]:
         found = self._checkpoint.listed(folder)
         return {batch: found[batch] for batch in sorted(found)[-MOST_ENTRIES:]}
 
-    def _entry(self, batch: int, status: Any) -> Entry:
+    def _entry(self, batch: int, status: Any) -> LogEntry:
         text = None
         if status.getLen() <= MOST_OFFSETS:
             text = self._checkpoint.text_of("offsets", status)
-        return Entry(batch, _written(status), *(shortened(batch, text) if text else (None, None)))
+        return LogEntry(
+            batch, _written(status), *(shortened(batch, text) if text else (None, None))
+        )
 
 
 def _written(status: Any) -> int:

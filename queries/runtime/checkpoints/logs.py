@@ -17,7 +17,7 @@ from queries.checkpoints.logs import modified_at, names_in, newest_open, numbers
 from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.checkpoints.logs import (
     Offsets,
-    Unreadable,
+    UnreadableLog,
     begun_at,
     first_offsets,
     read_offsets,
@@ -123,7 +123,7 @@ class Checkpoint:
     def _offsets(self, batch: int) -> Offsets | None:
         try:
             return read_offsets(batch, self._read(f"offsets/{batch}")) if batch >= 0 else None
-        except (Unreadable, UnicodeDecodeError, NotPlain):  # purged, or truncated by a crash
+        except (UnreadableLog, UnicodeDecodeError, NotPlain):  # purged, or truncated by a crash
             return None
 
     def _sources(self) -> list[str]:
@@ -147,7 +147,7 @@ class Checkpoint:
         return numbers_of(names)
 
     def _read(self, name: str) -> str:
-        """Return a file's text, or "" if there is no file; raise `Unreadable` if it is too long."""
+        """Return a file's text, "" if there is no file; raise `UnreadableLog` if it is too long."""
         if self._path is not None:
             text = read_file(self._path / name, MOST_OF_ENTRY + 1) or ""
             long = len(text) > MOST_OF_ENTRY
@@ -157,7 +157,7 @@ class Checkpoint:
             long = there and system.getFileStatus(place).getLen() > MOST_OF_ENTRY
             text = "" if long else read_remote(system, place) or ""
         if long:
-            raise Unreadable(f"{name} has more than {MOST_OF_ENTRY:,} characters")
+            raise UnreadableLog(f"{name} has more than {MOST_OF_ENTRY:,} characters")
         return text
 
     def _remote(self, name: str) -> tuple[Any, Any]:

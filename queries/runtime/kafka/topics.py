@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from queries.domain.kafka.topic_ids import changed, known_id, names
+from queries.domain.kafka.topic_ids import changed, java_id, names
 from queries.runtime.failures.error_capture import StepFailed
 
 logger = logging.getLogger(__name__)
@@ -134,7 +134,7 @@ def ids_of(jvm: Any, options: Mapping[str, str], topics: Sequence[str]) -> dict[
 def _told(jvm: Any, answer: Any, limit_ms: int) -> str | None:
     try:
         unit = jvm.java.util.concurrent.TimeUnit.MILLISECONDS
-        return known_id(str(answer.get(limit_ms, unit).topicId().toString()))
+        return java_id(str(answer.get(limit_ms, unit).topicId().toString()))
     except Exception as error:  # it does not exist, cannot be queried, or does not answer
         logger.info("could not get the ID of a topic: %s", type(error).__name__)
         return None

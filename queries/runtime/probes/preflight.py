@@ -25,7 +25,13 @@ from queries.domain.definitions.spec import (
     TRIGGERS,
     UNLISTED_SINKS,
 )
-from queries.domain.probes.questions import Attempt, AttemptEnd, PlanSeen, PreflightTask, Tried
+from queries.domain.probes.questions import (
+    AttemptEnd,
+    PlanSeen,
+    PreflightAttempt,
+    PreflightTask,
+    Tried,
+)
 from queries.runtime import build
 from queries.runtime.failures.error_capture import from_java, from_python
 from queries.runtime.probes.io import (
@@ -92,10 +98,10 @@ def run(
 
 
 _PHRASES = {
-    Attempt.REPLAY: "Executing the newest batch again",
-    Attempt.FRESH: "Reading new data at the source",
-    Attempt.SINK: "Writing to a temporary folder",
-    Attempt.TRIGGER: "Starting with its own trigger",
+    PreflightAttempt.REPLAY: "Executing the newest batch again",
+    PreflightAttempt.FRESH: "Reading new data at the source",
+    PreflightAttempt.SINK: "Writing to a temporary folder",
+    PreflightAttempt.TRIGGER: "Starting with its own trigger",
 }
 
 
@@ -129,19 +135,19 @@ class Tries:
         """Return the definition as Spark analyzes it."""
         return _plan(self.frame, self.mode)
 
-    def wanted(self, attempt: Attempt) -> bool:
+    def wanted(self, attempt: PreflightAttempt) -> bool:
         """Return whether any attempt is requested."""
         match attempt:
-            case Attempt.REPLAY:
+            case PreflightAttempt.REPLAY:
                 return bool(self.task.copy)
-            case Attempt.FRESH:
+            case PreflightAttempt.FRESH:
                 return True
-            case Attempt.SINK:
+            case PreflightAttempt.SINK:
                 return self.sink in FILE_FORMATS
-            case Attempt.TRIGGER:
+            case PreflightAttempt.TRIGGER:
                 return self._trigger["kind"] in HOLDING_TRIGGERS
 
-    def take(self, attempt: Attempt) -> Tried:
+    def take(self, attempt: PreflightAttempt) -> Tried:
         """Start the definition in one way and wait for the outcome."""
         if self.failed:
             return Tried(attempt, AttemptEnd.SKIPPED)
@@ -157,28 +163,28 @@ class Tries:
 
     # --- one start --------------------------------------------------------------------
 
-    def _start(self, attempt: Attempt) -> tuple[AttemptEnd, int | None, int | None, Any]:
+    def _start(self, attempt: PreflightAttempt) -> tuple[AttemptEnd, int | None, int | None, Any]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # "once" is intended here
             query = self._writer(attempt).start()
-        limit_s = TRIGGER_S if attempt is Attempt.TRIGGER else self.task.attempt_limit_s
+        limit_s = TRIGGER_S if attempt is PreflightAttempt.TRIGGER else self.task.attempt_limit_s
         try:
             return self._watch(query._jsq, attempt, limit_s)
         finally:
             self.partitions |= _partitions(query._jsq)
             _stop(query._jsq)
 
-    def _writer(self, attempt: Attempt) -> Any:
+    def _writer(self, attempt: PreflightAttempt) -> Any:
         task, scratch = self.task, Path(self.task.scratch)
         once: dict[str, Any] = {"once": True}
         fresh: dict[str, Any] = {"processingTime": "0 seconds"}
         match attempt:
-            case Attempt.REPLAY:
+            case PreflightAttempt.REPLAY:
                 return self._noop(task.copy, once)
-            case Attempt.FRESH:
+            case PreflightAttempt.FRESH:
                 writer = self._noop(task.copy or str(scratch / "fresh"), fresh)
                 return self._tracking(writer) if self.tracks else writer
-            case Attempt.SINK:
+            case PreflightAttempt.SINK:
                 target = scratch / "output"
                 if task.sink_copy and task.batch is not None:
                     write_empty_log(target / LOG, task.batch - 1)  # Spark appends `batch` to it
@@ -186,7 +192,7 @@ class Tries:
                 place = task.sink_copy or str(scratch / "sink")
                 trigger = once if task.sink_copy else fresh
                 return writer.option("checkpointLocation", place).trigger(**trigger)
-            case Attempt.TRIGGER:
+            case PreflightAttempt.TRIGGER:
                 kind = TRIGGERS[self._trigger["kind"]].spark
                 writer = self.frame.writeStream.format("memory").queryName("probe_trigger")
                 writer = writer.outputMode(self.mode).option(
@@ -219,7 +225,7 @@ class Tries:
         return writer.partitionBy(*columns) if columns else writer
 
     def _watch(
-        self, jquery: Any, attempt: Attempt, limit_s: float
+        self, jquery: Any, attempt: PreflightAttempt, limit_s: float
     ) -> tuple[AttemptEnd, int | None, int | None, Any]:
         """Return how the attempt ends: on its own, after a batch with rows, idle, or timed out.
 
@@ -233,13 +239,15 @@ class Tries:
             failure = jquery.exception()
             if failure.isDefined():
                 told = from_java(failure.get(), self.references.mask)
-                if attempt is Attempt.TRIGGER and _INSUFFICIENT in told.error_class:
+                if attempt is PreflightAttempt.TRIGGER and _INSUFFICIENT in told.error_class:
                     return AttemptEnd.PASSED, None, None, None
                 return AttemptEnd.FAILED, batch, rows, asdict(told)
             if not active:
                 return AttemptEnd.PASSED, batch, rows, None
-            ends_alone = attempt is Attempt.REPLAY or bool(self.task.sink_copy)
-            if attempt is Attempt.FRESH or (attempt is Attempt.SINK and not ends_alone):
+            ends_alone = attempt is PreflightAttempt.REPLAY or bool(self.task.sink_copy)
+            if attempt is PreflightAttempt.FRESH or (
+                attempt is PreflightAttempt.SINK and not ends_alone
+            ):
                 if rows:
                     return AttemptEnd.PASSED, batch, rows, None
                 idle_since = _idle_since(jquery.status(), idle_since)
@@ -247,9 +255,11 @@ class Tries:
                     return AttemptEnd.NOTHING, batch, rows, None
             time.sleep(TICK_S)  # Spark has no event that a private probe could wait for
             before, looked_at = looked_at, time.monotonic()
-            if attempt is not Attempt.TRIGGER and host_pressure.read_pressure().is_high:
+            if attempt is not PreflightAttempt.TRIGGER and host_pressure.read_pressure().is_high:
                 since += looked_at - before
-        if attempt is Attempt.TRIGGER:  # nothing was rejected, which is all that matters here
+        if (
+            attempt is PreflightAttempt.TRIGGER
+        ):  # nothing was rejected, which is all that matters here
             return AttemptEnd.PASSED, None, None, None
         return AttemptEnd.LATE, batch, rows, None
 

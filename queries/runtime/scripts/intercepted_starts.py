@@ -24,13 +24,13 @@ from queries.domain.definitions.locations import (
 from queries.domain.protocol import (
     FoundQuery,
     KnownQuery,
-    Question,
     RunState,
     RunStatus,
     ScriptJob,
+    ScriptQuestion,
 )
 from queries.domain.scripts.questions import TEMPORARY, called, question
-from queries.domain.scripts.script_queries import FOUND_AT_MOST, UNNAMED, folder, identity
+from queries.domain.scripts.script_queries import MAX_QUERIES, UNNAMED, folder, identity
 from queries.runtime.checkpoints.logs import Checkpoint
 from queries.runtime.code.stream_writers import Said, said_to
 from queries.runtime.data_roots import require_options
@@ -70,7 +70,7 @@ class Meeting:
         self._numbers = 0
         self._starting: dict[int, str] = {}  # number -> identity, until Spark has accepted it
         self._met: set[str] = set()  # identities that the script has started, or tried to start
-        self.question: Question | None = None  # the script must end: an author has to answer
+        self.question: ScriptQuestion | None = None  # the script must end: an author has to answer
         self.runs: dict[int, MetRun] = {}  # by number
         self.closed = False  # the script must end: nothing may start any more
 
@@ -239,9 +239,9 @@ class Meeting:
                     "A second query without a name and checkpoint cannot be distinguished from "
                     'the first. Add .queryName("…") with a unique name before its .start().'
                 )
-            if len(running) >= FOUND_AT_MOST:
+            if len(running) >= MAX_QUERIES:
                 raise StartRefused(
-                    f"A script can run at most {FOUND_AT_MOST} queries at a time. Stop one, or "
+                    f"A script can run at most {MAX_QUERIES} queries at a time. Stop one, or "
                     "move some to another script and application."
                 )
             self._numbers += 1
@@ -253,7 +253,7 @@ class Meeting:
 
     def _ask(self, known: str, name: str, asked: str) -> None:
         """Raise `StartRefused`, and close, if a known query may have changed its identity."""
-        found = question(self._job, self._met, identity=known, name=name, asked=asked)
+        found = question(self._job, self._met, identity=known, name=name, checkpoint=asked)
         if found is None:
             return
         self.question, self.closed = found, True
@@ -277,7 +277,7 @@ class Meeting:
         """Stop reporting the oldest ended queries if there are many."""
         with self._guard:
             ended = [number for number, run in self.runs.items() if self._has_ended(run)]
-            gone = ended[: max(0, len(self.runs) + 1 - FOUND_AT_MOST)]
+            gone = ended[: max(0, len(self.runs) + 1 - MAX_QUERIES)]
         for number in gone:
             self.forget(number)
 

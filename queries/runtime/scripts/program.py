@@ -12,7 +12,7 @@ from types import CodeType, ModuleType
 from typing import Any
 
 from queries.domain.failures.context import left_out
-from queries.domain.protocol import Question, RunError, ScriptJob
+from queries.domain.protocol import RunError, ScriptJob, ScriptQuestion
 from queries.domain.scripts.questions import called
 from queries.runtime.checkpoints.ownership import Refused
 from queries.runtime.failures.error_capture import Mask, from_python
@@ -123,7 +123,7 @@ class Program:
         return code
 
 
-def held(question: Question) -> RunError:
+def held(question: ScriptQuestion) -> RunError:
     """Return the error for a script that ended because an author must decide something."""
     new = called(question.name, question.asked)
     text = f"The query {new} is new, and others that the script started before are missing."

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from listeners.loops.troubles import each
 from queries.domain.alerts.kinds import IncidentKind, Severity
-from queries.domain.alerts.routing import RoutedIncident, Rule, plan
+from queries.domain.alerts.routing import RoutedIncident, RoutingRule, plan
 from queries.models.alerts import Channel, Incident
 from queries.selectors.alerts.rules import gone_at, rules_in_force
 
@@ -38,7 +38,7 @@ def last_week(*, now: datetime) -> list[Heard]:
     return found
 
 
-def _heard(row: Incident, rules: list[Rule], names: dict[int, str]) -> Heard:
+def _heard(row: Incident, rules: list[RoutingRule], names: dict[int, str]) -> Heard:
     told = RoutedIncident(
         kind=IncidentKind(row.kind),
         severity=Severity(row.severity),

@@ -15,9 +15,9 @@ from queries.domain.alerts.explanations import (
     OF_APPLICATION,
     OF_QUERY,
     Explanation,
-    Fault,
-    Page,
-    Place,
+    FailureTexts,
+    IncidentScope,
+    NextStepPage,
     explained,
     over,
 )
@@ -118,7 +118,7 @@ def explain_incident(incident: Incident) -> ExplainedIncident:
     about = explained(
         kind,
         incident.detail,
-        Place(
+        IncidentScope(
             queries=listed,
             more=max(0, incident.affected_count - len(listed)),
             application=incident.application.name if incident.application else "",
@@ -127,19 +127,26 @@ def explain_incident(incident: Incident) -> ExplainedIncident:
         ),
         _fault(failure) if failure else None,
     )
-    names: dict[Page, list[Any]] = {Page.SYSTEM: [], Page.CHANNELS: [], Page.RULES: []}
+    names: dict[NextStepPage, list[Any]] = {
+        NextStepPage.SYSTEM: [],
+        NextStepPage.CHANNELS: [],
+        NextStepPage.RULES: [],
+    }
     names |= dict.fromkeys(OF_QUERY, listed[:1])
     names |= {page: [incident.application and incident.application.name] for page in OF_APPLICATION}
-    names |= {Page.INCIDENT: [incident.uuid], Page.FAILURE: [failure and failure.pk]}
+    names |= {
+        NextStepPage.INCIDENT: [incident.uuid],
+        NextStepPage.FAILURE: [failure and failure.pk],
+    }
     ended = incident.closed_at and over(kind, incident.closed_by, _accepted_losses(incident))
     return ExplainedIncident(
         about, reverse(about.page, args=names[about.page]), failure, ended or ""
     )
 
 
-def _fault(failure: Failure) -> Fault:
+def _fault(failure: Failure) -> FailureTexts:
     advice = advice_of(failure)
-    return Fault(failure.shown(advice.title), advice.meaning, advice.way_out, failure.batch)
+    return FailureTexts(failure.shown(advice.title), advice.meaning, advice.way_out, failure.batch)
 
 
 def _accepted_losses(incident: Incident) -> str:

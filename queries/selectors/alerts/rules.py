@@ -10,14 +10,14 @@ from django.db.models import QuerySet
 from listeners.loops.troubles import each
 from queries.domain.alerts.kinds import IncidentKind
 from queries.domain.alerts.matching import STOPPED_WITHIN, Selector
-from queries.domain.alerts.routing import QuietHours, Rule, in_force
+from queries.domain.alerts.routing import QuietHours, RoutingRule, in_force
 from queries.models.alerts import AlertRule, Channel, Incident
 from queries.selectors.first_or_missing import found
 
 _each = each("alert rules", logging.getLogger(__name__))
 
 
-def rules_in_force() -> list[Rule]:
+def rules_in_force() -> list[RoutingRule]:
     """Return the enabled rules, with enabled channels only; without rules, the default one.
 
     An unreadable rule is skipped, and the System page names it.
@@ -25,7 +25,7 @@ def rules_in_force() -> list[Rule]:
     enabled = list(Channel.objects.filter(enabled=True).values_list("pk", flat=True))
     usable = frozenset(enabled)
     rows = _enabled().prefetch_related("channels", "escalate_to")
-    found: list[Rule] = []
+    found: list[RoutingRule] = []
     for row in rows:
         with _each.by_itself(f"rule {row.name}"):
             found.append(_rule(row, usable))
@@ -59,8 +59,8 @@ def _enabled() -> QuerySet[AlertRule]:
     return AlertRule.objects.filter(enabled=True)
 
 
-def _rule(row: AlertRule, usable: frozenset[int]) -> Rule:
-    return Rule(
+def _rule(row: AlertRule, usable: frozenset[int]) -> RoutingRule:
+    return RoutingRule(
         name=row.name,
         selector=Selector.model_validate(row.selector),
         channels=_of(row.channels.all(), usable),

@@ -19,9 +19,9 @@ from queries.domain.alerts.matching import Selector
 from queries.domain.alerts.thresholds import (
     MINUTE,
     Crossing,
-    Judged,
     Point,
     Replay,
+    ThresholdReading,
     judge,
     p95,
     replay,
@@ -64,7 +64,7 @@ class Status:
     """A threshold that applies to a query, and its state."""
 
     held: Held
-    judged: Judged
+    judged: ThresholdReading
 
 
 @dataclass(slots=True)
@@ -274,7 +274,7 @@ def _chunks(pks: Collection[int]) -> Iterator[list[int]]:
         yield ordered[start : start + _AT_ONCE]
 
 
-def _judged(one: Held, series: _Series, *, now: datetime, crossed: bool) -> Judged:
+def _judged(one: Held, series: _Series, *, now: datetime, crossed: bool) -> ThresholdReading:
     usual = series.usual.get(one.query) if one.threshold.factor else None
     points = _points(one, series)
     return judge(one.threshold, points, now=now, crossed=crossed, usual=usual)

@@ -17,7 +17,7 @@ from django.db.models import Exists, OuterRef, Q, Subquery, Sum
 from listeners.models import Gap
 from queries.domain.alerts.explanations import OF_FAILURE
 from queries.domain.alerts.kinds import IncidentKind
-from queries.domain.alerts.troubles import Subject, Trouble, grouped, of_disk, of_query
+from queries.domain.alerts.troubles import AlertCondition, AlertSubject, grouped, of_disk, of_query
 from queries.domain.counts import counted
 from queries.domain.deploys.states import IN_DEPLOYS_HANDS, ChangeKind
 from queries.domain.failures.categories import Category
@@ -99,16 +99,16 @@ class _Rows:
     slow: dict[int, str] = field(default_factory=dict)  # query -> why its slowest batch was slow
     full: set[int] = field(default_factory=set)  # failures because of a full disk
 
-    def trouble(self, kind: IncidentKind, query: Query, detail: str = "") -> Trouble:
+    def trouble(self, kind: IncidentKind, query: Query, detail: str = "") -> AlertCondition:
         failure = self.failures.get(query.pk) if kind in OF_FAILURE else None
         group = failure.group if failure else None
         loses = kind is IncidentKind.FAILED and failure is not None and _is_loss(failure)
-        return Trouble(
+        return AlertCondition(
             kind=kind,
             fingerprint=of_query(kind, query.pk, loses=loses),
             title=f"{query.name}: {kind.label.lower()}",
             detail=detail or (group.title if group else ""),
-            queries=(Subject(query.pk, query.name),),
+            queries=(AlertSubject(query.pk, query.name),),
             application=_subject(query.application),
             host=query.application.host,
             labels={**query.application.labels, **query.labels},
@@ -117,7 +117,7 @@ class _Rows:
         )
 
 
-def troubles(problems: Iterable[Part], *, now: datetime) -> list[Trouble]:
+def troubles(problems: Iterable[Part], *, now: datetime) -> list[AlertCondition]:
     """Return current problems without duplicates (`queries.domain.alerts.troubles.grouped`).
 
     `problems` are the parts of the system that have a problem.
@@ -127,7 +127,7 @@ def troubles(problems: Iterable[Part], *, now: datetime) -> list[Trouble]:
     moved = {one.query: one.text for one in moved_checkpoints(since=now - ONCE_FOR)}
     rows = _rows({*loops, *losses, *gaps, *moved}, loops, now)
     deploys = _Deploys.read()
-    found: list[Trouble] = []
+    found: list[AlertCondition] = []
     for pk, query in rows.queries.items():
         found += _of_query(rows, query, now)
         if loop := loops.get(pk):
@@ -226,7 +226,7 @@ def _failures(queries: Mapping[int, Query], loops: Mapping[int, CrashLoop]) -> d
     return found
 
 
-def _crash_loop(rows: _Rows, query: Query, loop: CrashLoop) -> Trouble:
+def _crash_loop(rows: _Rows, query: Query, loop: CrashLoop) -> AlertCondition:
     """Return a query's crash loop with its cause, or the full disk that explains it."""
     since = f"{loop.count:,} failures since {loop.first_at:%H:%M} UTC; retried with backoff."
     failure = rows.failures.get(query.pk)
@@ -275,7 +275,7 @@ class _Deploys:
             ),
         )
 
-    def has(self, trouble: Trouble) -> bool:
+    def has(self, trouble: AlertCondition) -> bool:
         """Return whether a problem is only of what a deploy deals with."""
         home = trouble.application.id if trouble.application else None
         if home in self.applications:
@@ -290,7 +290,7 @@ def _replaced(queries: list[int]) -> set[int]:
     return by_id.union(by_offsets.values_list("query", flat=True))
 
 
-def _of_query(rows: _Rows, query: Query, now: datetime) -> Iterator[Trouble]:
+def _of_query(rows: _Rows, query: Query, now: datetime) -> Iterator[AlertCondition]:
     """Yield the problems in the query's own row."""
     reason = why(query.phase_reason, query.phase_detail).text
     if query.phase == Phase.STOPPING and query.phase_reason in HANGING_REASONS:
@@ -317,7 +317,7 @@ def _of_query(rows: _Rows, query: Query, now: datetime) -> Iterator[Trouble]:
         yield _unreachable(rows, query)
 
 
-def _risk(rows: _Rows, query: Query, now: datetime, kind: IncidentKind) -> Trouble:
+def _risk(rows: _Rows, query: Query, now: datetime, kind: IncidentKind) -> AlertCondition:
     """Return a query's possible loss, titled by its cause."""
     title = "unread records are about to be deleted"
     if kind is IncidentKind.AT_RISK_STOPPED:
@@ -330,7 +330,7 @@ def _risk(rows: _Rows, query: Query, now: datetime, kind: IncidentKind) -> Troub
     return replace(trouble, title=f"{query.name}: {title}")
 
 
-def _ahead(rows: _Rows, query: Query, now: datetime) -> Iterator[Trouble]:
+def _ahead(rows: _Rows, query: Query, now: datetime) -> Iterator[AlertCondition]:
     """Yield the forecasts of `queries.services.alerts.outlook`."""
     full = query.state_full_at
     if full is not None and full - now <= timedelta(hours=settings.ALERT_STATE_FULL_HOURS):
@@ -348,7 +348,7 @@ def _ahead(rows: _Rows, query: Query, now: datetime) -> Iterator[Trouble]:
         yield rows.trouble(IncidentKind.PREFLIGHT_FAILING, query, f"{text}would be refused.")
 
 
-def _thresholds(rows: _Rows, now: datetime) -> Iterator[Trouble]:
+def _thresholds(rows: _Rows, now: datetime) -> Iterator[AlertCondition]:
     """Yield the crossed thresholds of queries and rules."""
     for query, status in crossed_thresholds(now=now):
         held, text = status.held, status.judged.text
@@ -360,7 +360,7 @@ def _thresholds(rows: _Rows, now: datetime) -> Iterator[Trouble]:
         yield replace(trouble, fingerprint=held.fingerprint)
 
 
-def _refused_sql() -> Iterator[Trouble]:
+def _refused_sql() -> Iterator[AlertCondition]:
     """Yield SQL that was saved while Spark's parser did not respond, and was rejected later."""
     rows = QueryRevision.objects.exclude(refusal="").filter(query__archived_at=None)
     newer = QueryRevision.objects.filter(query=OuterRef("query"), number__gt=OuterRef("number"))
@@ -379,14 +379,14 @@ def _lasts(since: datetime | None, now: datetime) -> bool:
     return since is not None and now - since >= timedelta(minutes=settings.ALERT_LAGGING_MINUTES)
 
 
-def _unreachable(rows: _Rows, query: Query) -> Trouble:
+def _unreachable(rows: _Rows, query: Query) -> AlertCondition:
     """Return the problem that a source is unreachable, shared by all queries that read from it."""
     spec = query.target_revision.spec if query.target_revision else {}
     options = [source.get("options", {}) for source in spec.get("sources", ())]
     servers = sorted({str(one[SERVERS]) for one in options if SERVERS in one})
     trouble = rows.trouble(IncidentKind.SOURCE_UNREACHABLE, query)
     name = ", ".join(servers)
-    return Trouble(
+    return AlertCondition(
         kind=trouble.kind,
         fingerprint=f"{trouble.kind}:{name}" if name else trouble.fingerprint,
         title=f"Source {name} unreachable" if name else f"{query.name}: source unreachable",
@@ -437,7 +437,7 @@ def _gaps(now: datetime) -> dict[int, int]:
     return {query: missing - repaired for query, missing, repaired in counted if query}
 
 
-def _driver_deaths() -> Iterator[Trouble]:
+def _driver_deaths() -> Iterator[AlertCondition]:
     """Yield one problem for each application whose driver or script fails repeatedly or is held."""
     wanting = Query.objects.filter(archived_at=None, desired=Desired.RUNNING).order_by()
     scripts = {row.application_id: row for row in Script.objects.filter(desired=Desired.RUNNING)}
@@ -449,12 +449,12 @@ def _driver_deaths() -> Iterator[Trouble]:
     living = list(applications)
     if not living:
         return
-    wanted: dict[int, list[Subject]] = {}
+    wanted: dict[int, list[AlertSubject]] = {}
     queries = Query.objects.filter(
         application__in=living, archived_at=None, desired=Desired.RUNNING
     ).order_by("name")
     for pk, name, home in queries.values_list("pk", "name", "application"):
-        wanted.setdefault(home, []).append(Subject(pk, name))
+        wanted.setdefault(home, []).append(AlertSubject(pk, name))
     groups = FailureGroup.objects.filter(
         application__in=living, query=None, status=GroupStatus.OPEN
     ).order_by("last_seen")
@@ -476,7 +476,7 @@ def _driver_deaths() -> Iterator[Trouble]:
                 ("the script is waiting for an author's answer"),
             )
         group = newest.get(application.pk)
-        yield Trouble(
+        yield AlertCondition(
             kind=kind,
             fingerprint=f"{kind}:application:{application.pk}",
             title=f"{application.name}: {title}",
@@ -489,7 +489,7 @@ def _driver_deaths() -> Iterator[Trouble]:
         )
 
 
-def _hosts() -> Iterator[Trouble]:
+def _hosts() -> Iterator[AlertCondition]:
     heard, silent = silent_hosts()
     if not heard or not silent:
         return  # without any live host there is no worker, which another part reports
@@ -500,12 +500,12 @@ def _hosts() -> Iterator[Trouble]:
         archived_at=None,
         desired=Desired.RUNNING,
     ).distinct()
-    queries: dict[str, list[Subject]] = {}
+    queries: dict[str, list[AlertSubject]] = {}
     for pk, name, host in placed.order_by("name").values_list("pk", "name", "application__host"):
-        queries.setdefault(host, []).append(Subject(pk, name))
+        queries.setdefault(host, []).append(AlertSubject(pk, name))
     for one in silent:
         since = f" since {one.seen_at:%H:%M:%S} UTC" if one.seen_at else ""
-        yield Trouble(
+        yield AlertCondition(
             kind=IncidentKind.HOST_SILENT,
             fingerprint=f"{IncidentKind.HOST_SILENT}:{one.name}",
             title=f"Host {one.name} is silent",
@@ -518,11 +518,11 @@ def _hosts() -> Iterator[Trouble]:
         )
 
 
-def _of_headgate(problems: Iterable[Part]) -> Iterator[Trouble]:
+def _of_headgate(problems: Iterable[Part]) -> Iterator[AlertCondition]:
     for part in problems:
         if part.name.startswith(OF_DATA):
             mount = part.name.removeprefix(OF_DATA)
-            yield Trouble(
+            yield AlertCondition(
                 kind=IncidentKind.DISK,
                 fingerprint=of_disk(settings.HEADGATE_HOST, mount),
                 title=f"Disk full: {mount} on {settings.HEADGATE_HOST}",
@@ -530,7 +530,7 @@ def _of_headgate(problems: Iterable[Part]) -> Iterator[Trouble]:
                 host=settings.HEADGATE_HOST,
             )
         elif kind := _PARTS.get(part.name):
-            yield Trouble(
+            yield AlertCondition(
                 kind=kind,
                 fingerprint=kind,
                 title=f"Headgate: {kind.label.lower()}",
@@ -538,10 +538,10 @@ def _of_headgate(problems: Iterable[Part]) -> Iterator[Trouble]:
             )
 
 
-def _channels(now: datetime) -> Iterator[Trouble]:
+def _channels(now: datetime) -> Iterator[AlertCondition]:
     dead = Channel.objects.filter(enabled=True, failing_since__lte=now - DEAD_AFTER)
     for channel in dead:
-        yield Trouble(
+        yield AlertCondition(
             kind=IncidentKind.CHANNEL_DEAD,
             fingerprint=f"{IncidentKind.CHANNEL_DEAD}:{channel.pk}",
             title=f"Channel {channel.name} delivers nothing",
@@ -549,7 +549,7 @@ def _channels(now: datetime) -> Iterator[Trouble]:
         )
 
 
-def _rules() -> Iterator[Trouble]:
+def _rules() -> Iterator[AlertCondition]:
     """Yield the enabled rules whose channels, or those to escalate to, are all disabled or gone."""
     rules = AlertRule.objects.filter(enabled=True)
     escalating = rules.exclude(escalate_after_minutes=None)
@@ -558,12 +558,12 @@ def _rules() -> Iterator[Trouble]:
         (" to escalate to", escalating.exclude(escalate_to__enabled=True)),
     ):
         for rule in mute:
-            yield Trouble(
+            yield AlertCondition(
                 kind=IncidentKind.NO_CHANNEL,
                 fingerprint=f"{IncidentKind.NO_CHANNEL}:{rule.pk}{step}",
                 title=f"Rule {rule.name} has no enabled channel{step}",
             )
 
 
-def _subject(application: Application) -> Subject:
-    return Subject(application.pk, application.name)
+def _subject(application: Application) -> AlertSubject:
+    return AlertSubject(application.pk, application.name)

@@ -5,7 +5,7 @@ from contextlib import suppress
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.checkpoints.written import written
 from queries.domain.checkpoints.lock_files import local_path
-from queries.domain.checkpoints.logs import Unreadable
+from queries.domain.checkpoints.logs import UnreadableLog
 from queries.domain.sparks.upgrade import Written
 from queries.models.definitions import Query
 from queries.selectors.hosts import logs_at, mirror_of
@@ -20,7 +20,7 @@ def written_of(query: Query) -> Written | None:
     if checkpoint is None:
         return None
     location = checkpoint.location
-    with suppress(NotLocal, Unreadable, OSError):
+    with suppress(NotLocal, UnreadableLog, OSError):
         if local_path(location) is not None:
             return written(logs_at(location, host=query.application.host))
         mirror = mirror_of(location)

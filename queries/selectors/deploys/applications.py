@@ -14,7 +14,7 @@ from django.conf import settings
 from django.db.models import Count, Q
 
 from listeners.models import Progress
-from queries.domain.deploys.judging import Basis, Seen
+from queries.domain.deploys.judging import Basis, ObservedChange
 from queries.domain.reasons import Because, Detail, waited
 from queries.domain.states import (
     HELD_PHASES,
@@ -67,7 +67,7 @@ def of_application(change: DeployChange, revision: int, *, now: datetime) -> Evi
     failures = failures_of(change, Q(run__driver=driver) if script and driver else Q(pk=None))
     pinned = row.target_revision
     ready = ready_at(driver) if driver else None
-    seen = Seen(
+    seen = ObservedChange(
         name=row.name,
         restarted_at=change.restarted_at,
         is_wanted=life.is_wanted,

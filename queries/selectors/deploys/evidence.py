@@ -10,7 +10,7 @@ from django.db.models import Count, Max, Min, Q, QuerySet
 
 from listeners.models import Progress
 from queries import host_pressure
-from queries.domain.deploys.judging import Basis, Seen, SeenFailure
+from queries.domain.deploys.judging import Basis, ObservedChange, SeenFailure
 from queries.domain.reasons import Because, Detail, waited
 from queries.domain.states import Desired, DriverKind, DriverState, Phase, Reason, RunOutcome
 from queries.domain.supervision.progress import waits_for_start
@@ -33,7 +33,7 @@ DONE = (RunOutcome.COMPLETED, RunOutcome.STOPPED)
 class Evidence:
     """The facts to assess, and the part of them that the receipt stores."""
 
-    seen: Seen
+    seen: ObservedChange
     kept: dict[str, Any]
     first_batch: int | None
 
@@ -52,7 +52,7 @@ def of_query(change: DeployChange, revision: int, *, now: datetime) -> Evidence:
     counted = batches.aggregate(count=Count("pk"), first=Min("batch"))
     failures = _failures(change, runs)
     lag, rate = _lag(query, since=proven, now=now)
-    seen = Seen(
+    seen = ObservedChange(
         name=query.name,
         restarted_at=change.restarted_at,
         is_wanted=query.desired == Desired.RUNNING,
@@ -94,7 +94,7 @@ def is_starting(phase: str, reason: str) -> bool:
     return waits_for_start(Phase(phase), Reason(reason), busy=busy)
 
 
-def _of_script(seen: Seen, change: DeployChange, runs: QuerySet[Run]) -> Seen:
+def _of_script(seen: ObservedChange, change: DeployChange, runs: QuerySet[Run]) -> ObservedChange:
     """Return the evidence about a query that its script starts or no longer starts."""
     newest = runs.order_by("-epoch").first()
     if newest is not None:

@@ -2,7 +2,7 @@
 
 from queries.domain.failures.categories import Category
 from queries.domain.failures.diagnosis import Classified, classify, classify_exit
-from queries.domain.failures.subjects import Subject
+from queries.domain.failures.subjects import FailureSubject
 from queries.models.failures import Failure
 
 _REFUSED: dict[str, str] = {
@@ -30,5 +30,5 @@ def advice_of(failure: Failure) -> Classified:
         message=failure.message,
         refused=_REFUSED.get(failure.category, ""),
         in_batch=failure.batch is not None,
-        subject=failure.run.subject if failure.run else Subject.APPLICATION,
+        subject=failure.run.subject if failure.run else FailureSubject.APPLICATION,
     )

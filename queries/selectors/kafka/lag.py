@@ -9,14 +9,14 @@ from typing import Any
 from queries.domain.kafka.lag import (
     LAG_FRESH,
     Behind,
+    OffsetUnit,
     PartitionLook,
-    Unit,
     behind,
     skewed,
     total,
 )
-from queries.domain.kafka.losses import Gap, gaps_of
-from queries.domain.kafka.retention import Clock, Retention, clock
+from queries.domain.kafka.losses import OffsetGap, gaps_of
+from queries.domain.kafka.retention import DeletionDeadline, Retention, clock
 from queries.domain.readings import Dated
 from queries.domain.states import RunOutcome
 from queries.models.checkpoints import NO_DATA, TABLE, SourceLag
@@ -42,7 +42,7 @@ class PartitionLag:
 
     row: SourceLag
     behind: Behind
-    clock: Clock | None  # when its first unread record may be deleted
+    clock: DeletionDeadline | None  # when its first unread record may be deleted
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class QueryLag:
     topics: list[TopicLag]
     tables: list[TableLine]
     total: Behind
-    gaps: list[Gap]  # deleted before a batch committed them
+    gaps: list[OffsetGap]  # deleted before a batch committed them
     certain: bool  # the gaps are lost: no open run may have fetched them
     seen_at: datetime | None  # when the oldest of these numbers was read
     errors: tuple[str, ...]  # why numbers are old or missing, with their age if they are old
@@ -92,7 +92,7 @@ class LagLine:
     seen_at: datetime  # when the oldest of its numbers was read
     answered_at: datetime  # when a source last answered
     current: bool  # read recently, and since its last run ended
-    unit: Unit = Unit.OFFSETS
+    unit: OffsetUnit = OffsetUnit.OFFSETS
     waiting: int = 0  # part of `records` in open transactions
     partitions: int = 0
     unread: tuple[tuple[datetime, datetime], ...] = ()  # (unread since, seen at) of partitions
@@ -166,7 +166,7 @@ def lag_lines(
             seen_at=seen_at,
             answered_at=max(row.seen_at for row in own),
             current=fresh and (ended_at is None or ended_at <= seen_at),
-            unit=whole.unit if topics else Unit.VERSIONS,
+            unit=whole.unit if topics else OffsetUnit.VERSIONS,
             waiting=whole.waiting,
             partitions=len(topics),
             unread=tuple((row.unread_since, row.seen_at) for row in topics if row.unread_since),
@@ -189,11 +189,11 @@ def missing_sources(query_ids: Iterable[int]) -> dict[int, Dated]:
     return {query: Dated(error, at) for query, error, at in found}
 
 
-def records_in(lag: QueryLag, gap: Gap) -> int | None:
+def records_in(lag: QueryLag, gap: OffsetGap) -> int | None:
     """Return how many records a gap contained; None if unknown or if offsets are not records."""
     for topic in lag.topics:
         if topic.topic == gap.topic:
-            return gap.offsets if topic.total.unit is Unit.RECORDS else None
+            return gap.offsets if topic.total.unit is OffsetUnit.RECORDS else None
     return None
 
 
@@ -215,7 +215,7 @@ def measured(look: SourceLag | PartitionLook) -> dict[str, Any]:
     return {name: getattr(look, name) for name in _MEASURED}
 
 
-def clock_of(row: SourceLag, *, now: datetime) -> Clock | None:
+def clock_of(row: SourceLag, *, now: datetime) -> DeletionDeadline | None:
     """Return when the first unread record of a row's partition may be deleted; None for never."""
     return clock(look_of(row), retention_of(row), record_bytes=row.record_bytes, now=now)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Count, QuerySet, Sum
 
-from queries.domain.kafka.losses import Gap, without
+from queries.domain.kafka.losses import OffsetGap, without
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss
 from queries.models.definitions import Query
@@ -42,7 +42,7 @@ def loss(query: Query, loss_id: int) -> Loss:
     )
 
 
-def recorded_after(at: datetime, query: Query) -> list[Gap]:
+def recorded_after(at: datetime, query: Query) -> list[OffsetGap]:
     """Return the first offsets that the ledger records as lost after a failure.
 
     Corrected entries are left out: their offsets were not lost.
@@ -51,7 +51,7 @@ def recorded_after(at: datetime, query: Query) -> list[Gap]:
     known = rows.exclude(partition=None).exclude(from_offset=None).exclude(to_offset=None)
     first = known.order_by("noticed_at").values("noticed_at")[:1]
     return sorted(
-        Gap(row.source, row.partition or 0, row.from_offset or 0, row.to_offset or 0)
+        OffsetGap(row.source, row.partition or 0, row.from_offset or 0, row.to_offset or 0)
         for row in known.filter(noticed_at=first)
     )
 
@@ -123,14 +123,14 @@ def known_ranges(
     return dict(found)
 
 
-def gap_of(row: Loss) -> Gap | None:
+def gap_of(row: Loss) -> OffsetGap | None:
     """Return the offsets of an entry; None if it has none."""
     if row.partition is None or row.from_offset is None or not row.to_offset:
         return None
-    return Gap(row.source, row.partition, row.from_offset, row.to_offset)
+    return OffsetGap(row.source, row.partition, row.from_offset, row.to_offset)
 
 
-def left(row: Loss) -> list[Gap]:
+def left(row: Loss) -> list[OffsetGap]:
     """Return the offsets of an entry that have not been corrected; [] if there are none."""
     whole = gap_of(row)
     if whole is None:

@@ -17,7 +17,7 @@ from listeners import selectors as heard
 from listeners.selectors import LatestLine
 from queries.brokers.options import Unusable, Wanted, broker_set, wanted
 from queries.checkpoints.logs import NotLocal, names_in
-from queries.domain.checkpoints.logs import Unreadable, first_offsets
+from queries.domain.checkpoints.logs import UnreadableLog, first_offsets
 from queries.domain.kafka.lag import further, kafka_offsets, merged
 from queries.domain.states import Phase, RunOutcome
 from queries.models.definitions import Checkpoint, Query, QueryRevision
@@ -197,7 +197,7 @@ def committed_at(location: str) -> Offsets:
         logs = known_logs(location)
         batch = logs.last_commit()
         offsets = logs.offsets(batch) if batch is not None else None
-    except (NotLocal, Unreadable, OSError):
+    except (NotLocal, UnreadableLog, OSError):
         return {}
     if offsets is None:
         return {}
@@ -216,7 +216,7 @@ def history_at(location: str) -> list[tuple[int, Offsets]]:
         logs = known_logs(location)
         newest = logs.last_commit()
         batches = [] if newest is None else [one for one in logs.begun() if one <= newest]
-    except (NotLocal, Unreadable, OSError):
+    except (NotLocal, UnreadableLog, OSError):
         return []
     found = []
     for batch in batches:
@@ -236,7 +236,7 @@ def first_offsets_at(location: str) -> Offsets:
     try:
         folder = logs_at(location).root / "sources"
         texts = [read_file(folder / name / "0", within=folder) or "" for name in names_in(folder)]
-    except (NotLocal, Unreadable, OSError, UnicodeDecodeError):
+    except (NotLocal, UnreadableLog, OSError, UnicodeDecodeError):
         return {}
     return merged(kafka_offsets(first_offsets(text)) for text in texts)
 

@@ -11,7 +11,7 @@ from listeners import selectors as heard
 from listeners.loops.troubles import each
 from queries.brokers.options import matches, parses
 from queries.domain.definitions.selection import Selection
-from queries.domain.lineage.datasets import DatasetKind, Report, Uses, uses_of
+from queries.domain.lineage.datasets import BatchReport, DatasetKind, Uses, uses_of
 from queries.domain.lineage.graph import Graph, graph_of
 from queries.domain.states import RunOutcome
 from queries.models.applications import ApplicationRevision
@@ -77,7 +77,11 @@ def selected(graph: Graph, selection: Selection) -> tuple[Graph, frozenset[str]]
 
 
 def _uses(
-    name: str, spec: Mapping[str, Any], conf: Mapping[str, str], report: Report | None, reads: Any
+    name: str,
+    spec: Mapping[str, Any],
+    conf: Mapping[str, str],
+    report: BatchReport | None,
+    reads: Any,
 ) -> Uses:
     try:
         found = uses_of(spec, conf, report, reads)
@@ -130,10 +134,10 @@ def _confs() -> dict[str, dict[str, str]]:
     return {name: conf for name, conf in found if isinstance(conf, dict)}
 
 
-def _reports() -> dict[int, Report]:
+def _reports() -> dict[int, BatchReport]:
     """Return what Spark reported last of each query that runs code or reads a pattern of topics."""
     told = QueryRevision.objects.exclude(kind="sql") | QueryRevision.objects.filter(
         names_kafka=True
     )
     found = heard.described(told.order_by().values("query"))
-    return {query: Report(sources, sink, at) for query, at, sources, sink in found}
+    return {query: BatchReport(sources, sink, at) for query, at, sources, sink in found}

@@ -12,7 +12,7 @@ from django.db.models.functions import Coalesce
 from listeners import selectors as heard
 from listeners.loops.troubles import each
 from queries.domain.definitions.selection import terms
-from queries.domain.kafka.lag import Unit
+from queries.domain.kafka.lag import OffsetUnit
 from queries.domain.metrics.samples import QueryFigures
 from queries.domain.states import JUDGED_PHASES, STOPPED_PHASES, Desired
 from queries.models.checkpoints import Loss
@@ -73,7 +73,7 @@ def _figures(queries: list[Query], now: datetime) -> Iterator[QueryFigures]:
             batch_at=line.progress_at if line else None,
             progress=(line.progress if line else None) or {},
             lag_seconds=lag.seconds if lag else None,
-            lag_offsets=lag.records if lag and lag.unit != Unit.VERSIONS else None,
+            lag_offsets=lag.records if lag and lag.unit != OffsetUnit.VERSIONS else None,
             table_lag_versions=tables.versions if tables else None,
             table_lag_files=tables.files if tables else None,
             table_lag_bytes=tables.bytes if tables else None,

@@ -15,9 +15,9 @@ from listeners.models import DeadLetter
 from queries.domain.alerts.kinds import DeliveryState, IncidentState
 from queries.domain.metrics import catalogue
 from queries.domain.metrics.catalogue import Metric
-from queries.domain.metrics.samples import Sample
+from queries.domain.metrics.samples import MetricSample
 from queries.domain.states import OPEN_DRIVER_STATES
-from queries.domain.system import State
+from queries.domain.system import PartState
 from queries.models.alerts import Channel, Delivery, Incident
 from queries.models.hosts import Host
 from queries.selectors import visible
@@ -27,42 +27,42 @@ if TYPE_CHECKING:
     from queries.domain.system import SystemHealth
 
 
-def system_samples(health: "SystemHealth", *, now: datetime) -> Iterator[Sample]:
+def system_samples(health: "SystemHealth", *, now: datetime) -> Iterator[MetricSample]:
     """Yield the samples that need neither Redis nor the database, then those that do.
 
     If Redis or the database is down, `headgate_part_up` shows this, and the other samples are still
     yielded.
     """
-    yield Sample(catalogue.BUILD, 1, (settings.VERSION,))
+    yield MetricSample(catalogue.BUILD, 1, (settings.VERSION,))
     for part in health.parts:
-        if part.state != State.UNKNOWN:
-            yield Sample(catalogue.PART_UP, part.ok, (part.name,))
+        if part.state != PartState.UNKNOWN:
+            yield MetricSample(catalogue.PART_UP, part.ok, (part.name,))
     with contextlib.suppress(OSError):  # the part "disk" reports why
-        yield Sample(catalogue.DISK_FREE, shutil.disk_usage(settings.HEADGATE_HOME).free)
+        yield MetricSample(catalogue.DISK_FREE, shutil.disk_usage(settings.HEADGATE_HOME).free)
     yield from _of_redis()
     with contextlib.suppress(DatabaseError):  # the part "database" reports why
         yield from list(_of_the_database(now))
 
 
-def _of_redis() -> Iterator[Sample]:
+def _of_redis() -> Iterator[MetricSample]:
     seen = queues.look()
     if seen is None:
         return
     for queue, tasks in seen.tasks.items():
-        yield Sample(catalogue.QUEUE_TASKS, tasks, (queue,))
-    yield Sample(catalogue.STREAM_EVENTS, seen.events)
+        yield MetricSample(catalogue.QUEUE_TASKS, tasks, (queue,))
+    yield MetricSample(catalogue.STREAM_EVENTS, seen.events)
     if seen.ingest_lag_s is not None:
-        yield Sample(catalogue.INGEST_LAG, seen.ingest_lag_s)
+        yield MetricSample(catalogue.INGEST_LAG, seen.ingest_lag_s)
     sweeps = [run.ended for one in seen.reports if (run := one.runs.get("sweep")) and run.ended]
     if sweeps:
-        yield Sample(catalogue.LAST_SWEEP, max(sweeps).timestamp())
+        yield MetricSample(catalogue.LAST_SWEEP, max(sweeps).timestamp())
     for report in seen.reports:
         for name, run in report.runs.items():
             if run.ended is not None:
-                yield Sample(catalogue.TICK_ENDED, run.ended.timestamp(), (report.host, name))
+                yield MetricSample(catalogue.TICK_ENDED, run.ended.timestamp(), (report.host, name))
 
 
-def _of_the_database(now: datetime) -> Iterator[Sample]:
+def _of_the_database(now: datetime) -> Iterator[MetricSample]:
     living = visible.queries().filter(archived_at=None)
     open_drivers = visible.drivers().filter(state__in=sorted(OPEN_DRIVER_STATES))
     lasting = Incident.objects.filter(state=IncidentState.OPEN)
@@ -72,19 +72,19 @@ def _of_the_database(now: datetime) -> Iterator[Sample]:
     yield from _counted(catalogue.DELIVERIES, Delivery.objects.all(), "state")
     waiting = Delivery.objects.filter(state=DeliveryState.WAITING)
     oldest = waiting.aggregate(at=Min("created_at"))["at"]
-    yield Sample(catalogue.DELIVERY_AGE, (now - oldest).total_seconds() if oldest else 0)
+    yield MetricSample(catalogue.DELIVERY_AGE, (now - oldest).total_seconds() if oldest else 0)
     failing = Channel.objects.filter(enabled=True, failing_since__isnull=False)
-    yield Sample(catalogue.CHANNELS_FAILING, failing.count())
+    yield MetricSample(catalogue.CHANNELS_FAILING, failing.count())
     for host in Host.objects.filter(~Q(seen_at=None)):
         assert host.seen_at is not None, "only such are asked for"
-        yield Sample(catalogue.HOST_SEEN, host.seen_at.timestamp(), (host.name,))
-    yield Sample(catalogue.DEAD_LETTERS, DeadLetter.objects.count())
+        yield MetricSample(catalogue.HOST_SEEN, host.seen_at.timestamp(), (host.name,))
+    yield MetricSample(catalogue.DEAD_LETTERS, DeadLetter.objects.count())
     for work in backlogs():
         age = (now - work.since).total_seconds() if work.rows and work.since else 0
-        yield Sample(catalogue.WORK_LEFT, work.rows, (work.name,))
-        yield Sample(catalogue.WORK_AGE, max(0.0, age), (work.name,))
+        yield MetricSample(catalogue.WORK_LEFT, work.rows, (work.name,))
+        yield MetricSample(catalogue.WORK_AGE, max(0.0, age), (work.name,))
 
 
-def _counted(metric: Metric, rows: QuerySet[Any], *columns: str) -> Iterator[Sample]:
+def _counted(metric: Metric, rows: QuerySet[Any], *columns: str) -> Iterator[MetricSample]:
     for *labels, number in rows.order_by().values_list(*columns).annotate(Count("pk")):
-        yield Sample(metric, number, tuple(str(label) for label in labels))
+        yield MetricSample(metric, number, tuple(str(label) for label in labels))

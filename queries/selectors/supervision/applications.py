@@ -7,7 +7,7 @@ from django.db.models import QuerySet
 from listeners import selectors as heard
 from listeners.selectors import DriverTelemetry
 from queries.domain.errors import Missing
-from queries.domain.states import KINDS_IN_PLACE, OPEN_DRIVER_STATES, DriverKind
+from queries.domain.states import DISPATCHED_KINDS, OPEN_DRIVER_STATES, DriverKind
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool, Script
 from queries.models.definitions import Query
 from queries.models.drivers import Driver
@@ -107,7 +107,7 @@ def drivers_of(row: Application) -> QuerySet[Driver]:
     """Return an application's drivers and standbys, newest first."""
     return (
         visible.drivers()
-        .filter(application=row, kind__in=KINDS_IN_PLACE)
+        .filter(application=row, kind__in=DISPATCHED_KINDS)
         .select_related("application_revision")
     )
 

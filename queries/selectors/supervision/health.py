@@ -19,19 +19,19 @@ from listeners.loops.each import Each
 from listeners.selectors import BatchBar, DriverTelemetry, LatestLine
 from queries.checkpoints.logs import NotLocal
 from queries.domain.definitions.spec import TriggerKind
-from queries.domain.kafka.lag import LAG_FRESH, Unit
+from queries.domain.kafka.lag import LAG_FRESH, OffsetUnit
 from queries.domain.readings import Dated
 from queries.domain.states import Phase
 from queries.domain.supervision.executors import idle_since
 from queries.domain.supervision.health.verdicts import (
     STALL_FLOOR_S,
-    Batch,
+    ExecutedBatch,
     Health,
-    HealthSeen,
+    HealthSignals,
     judge,
     judge_start,
 )
-from queries.domain.supervision.health.watermarks import Delay, Waiting, waiting
+from queries.domain.supervision.health.watermarks import Delay, WaitingRows, waiting
 from queries.domain.triggers.intervals import interval_ms
 from queries.models.definitions import Query
 from queries.models.drivers import Run
@@ -111,13 +111,13 @@ def health_of(
     pulse = next((one for one in beat.queries if one.run == run.pk), None) if beat else None
     backlog = lag if lag is not None and now - lag.seen_at <= LAG_FRESH else None
     return (judge_start if starting else judge)(
-        HealthSeen(
+        HealthSignals(
             now=now,
             trigger=kind,
             interval_ms=interval_ms(str(trigger.get("interval", ""))) or 0,
             running_since=since,
             batches=[
-                Batch(bar.batch, bar.at, bar.duration_ms, bar.rows)
+                ExecutedBatch(bar.batch, bar.at, bar.duration_ms, bar.rows)
                 for bar in bars
                 if bar.run == run.pk
             ],
@@ -129,7 +129,7 @@ def health_of(
             commits_at=newest_commit(checkpoint, run) if silent and not starting else None,
             task_at=moment(pulse.task_at) if pulse and pulse.task_at else None,
             # Rows of batches cannot be compared with versions of tables.
-            backlog=backlog.records if backlog and backlog.unit != Unit.VERSIONS else None,
+            backlog=backlog.records if backlog and backlog.unit != OffsetUnit.VERSIONS else None,
             arrival_rate=backlog.arrival_rate if backlog else None,
             unit=backlog.unit if backlog else "records",
             waiting=backlog.waiting if backlog else 0,
@@ -144,7 +144,9 @@ def health_of(
     )
 
 
-def _waiting_state(told: LatestLine | None, run: Run, spec: Mapping[str, Any]) -> Waiting | None:
+def _waiting_state(
+    told: LatestLine | None, run: Run, spec: Mapping[str, Any]
+) -> WaitingRows | None:
     """Return the state's size after the run's newest batch; None if it was not reported."""
     if told is None or told.progress_run != run.pk:
         return None

@@ -42,12 +42,12 @@ from queries.domain.supervision.observation import (
     DriverSeen,
     Limits,
     Observation,
-    Progress,
     QuerySeen,
     RunSeen,
     ScriptSeen,
     Sighting,
     Slots,
+    StartMark,
     Suspicion,
 )
 from queries.jvm.compiled import compile_failed, missing
@@ -379,7 +379,7 @@ def _query(
         stalled=query.pk in stalled,
         recent_failures=_recent(query),
         suspicion=_suspicion(query) if _looks_for_a_culprit(rows) else Suspicion(),
-        gone=query.gone_at is not None,
+        is_dropped=query.gone_at is not None,
         remote=checkpoint is not None and local_path(checkpoint.location) is None,
     )
 
@@ -500,7 +500,7 @@ def driver_seen(driver: Driver | None, sighting: Sighting | None) -> DriverSeen 
         end_wanted=Reason(driver.end_wanted),
         end_wanted_at=driver.end_wanted_at,
         took_over_at=driver.took_over_at,
-        progress=Progress(driver.advanced_at, driver.advanced_cpu_s, driver.advanced_step)
+        progress=StartMark(driver.advanced_at, driver.advanced_cpu_s, driver.advanced_step)
         if driver.advanced_at is not None
         else None,
     )

@@ -3,7 +3,7 @@
 from datetime import timedelta
 from typing import Any
 
-from queries.domain.tables.lag import Clock, Removal, TableLag
+from queries.domain.tables.lag import Removal, RemovalDeadline, TableLag
 from queries.models.checkpoints import SourceLag
 
 #: `removal` of a row whose `error` says what is lost already.
@@ -45,8 +45,8 @@ def columns(lag: TableLag) -> dict[str, Any]:
     }
 
 
-def _clock(row: SourceLag) -> Clock | None:
+def _clock(row: SourceLag) -> RemovalDeadline | None:
     if row.deleted_at is None or row.removed_version is None or row.removal not in set(Removal):
         return None
     since = row.deleted_at - timedelta(milliseconds=row.retention_ms or 0)
-    return Clock(row.deleted_at, since, Removal(row.removal), row.removed_version)
+    return RemovalDeadline(row.deleted_at, since, Removal(row.removal), row.removed_version)

@@ -11,12 +11,12 @@ from django.db.models import Q, QuerySet
 from listeners import selectors as heard
 from listeners.selectors import LatestLine
 from queries.checkpoints.logs import NotLocal, unknown_because
-from queries.domain.checkpoints.logs import Unreadable
+from queries.domain.checkpoints.logs import UnreadableLog
 from queries.domain.states import Phase, RunOutcome
 from queries.domain.tables.places import (
     DELTA,
     Changes,
-    Start,
+    DeltaStart,
     TablePlace,
     described_table,
     source_tables,
@@ -108,7 +108,7 @@ def _apart(places: Iterable[TablePlace]) -> dict[str, TablePlace]:
     found: dict[str, TablePlace] = {}
     for one in places:
         if found.setdefault(one.name, one) != one:
-            found[one.name] = replace(one, changes=Changes.UNKNOWN, start=Start(unknown=True))
+            found[one.name] = replace(one, changes=Changes.UNKNOWN, start=DeltaStart(unknown=True))
     return found
 
 
@@ -142,7 +142,7 @@ def _offsets(location: str, latest: LatestLine | None, run: Run | None) -> tuple
         if logs is not None and (newest := logs.last_commit()) is not None:
             batch, offsets = newest, logs.readable_offsets(newest)
             unknown = "" if offsets else f"The offsets of batch {newest:,} cannot be read."
-    except (NotLocal, Unreadable, OSError) as error:
+    except (NotLocal, UnreadableLog, OSError) as error:
         unknown = unknown_because(error)
     told = (latest.progress or {}) if latest is not None else {}
     if run is not None and latest is not None and latest.run == run.pk:

@@ -12,7 +12,7 @@ from queries.domain.checkpoints.lock_files import local_path
 from queries.domain.definitions.spec import HOLDING_TRIGGERS, ApplicationSpec
 from queries.domain.kafka.lag import kafka_offsets
 from queries.domain.protocol import WarningCode
-from queries.domain.triggers.advice import Advice, BatchSeen, advise
+from queries.domain.triggers.advice import BatchSeen, TriggerAdvice, advise
 from queries.domain.triggers.cores import cores_of, outgrown
 from queries.domain.triggers.limits import doubts
 from queries.domain.triggers.log_cost import FILE_MANAGER, LogFiles
@@ -39,7 +39,7 @@ ASYNC_ROWS = 200
 class QueryAdvice:
     """The advice for a query, and the revisions on which it is based."""
 
-    advice: Advice
+    advice: TriggerAdvice
     revision: int  # newest, which suggestions change
     measured: int | None  # whose batches were measured; None: it has never run
     measured_at: datetime | None  # start of the newest of these batches; None: no batches
@@ -161,7 +161,9 @@ def _batch(row: dict[str, Any], *, first: bool) -> BatchSeen:
     )
 
 
-def async_operators(query_id: int) -> list[tuple[async_calls.Operator, async_calls.Advice]]:
+def async_operators(
+    query_id: int,
+) -> list[tuple[async_calls.AsyncOperator, async_calls.OperatorAdvice]]:
     """Return a query's async operators with their limiting factor, by name; [] if it has none."""
     rows = heard.progress_page(query_id, limit=ASYNC_ROWS)
     found = async_calls.operators([row["progress"] for row in rows])

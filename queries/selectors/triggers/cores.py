@@ -8,7 +8,7 @@ from typing import Any
 from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import HOLDING_TRIGGERS, ApplicationSpec, PythonQuery, SqlQuery
 from queries.domain.errors import Invalid
-from queries.domain.triggers.cores import Ground, ground_of, held
+from queries.domain.triggers.cores import Ground, ground_of, permanent_cores
 from queries.models.applications import Application
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
@@ -57,7 +57,7 @@ def cores_beside(application: Application, *, but: int | None) -> dict[str, int]
             spec = spec or newest_application_spec(application)
             looked_up = known_partitions(pk, revision.spec)
             ground = ground_of(parsed, spec, host_cores=None, partitions=looked_up, beside={})
-            found[queries[pk]] = held(parsed, ground)
+            found[queries[pk]] = permanent_cores(parsed, ground)
     return {name: cores for name, cores in found.items() if cores}
 
 

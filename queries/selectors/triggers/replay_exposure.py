@@ -12,7 +12,7 @@ from typing import Any
 from listeners.models import Latest, Progress
 from queries.checkpoints.logs import Logs, NotLocal, unknown_because
 from queries.domain.checkpoints.logged_offsets import missing_batch, records_between, resumed_after
-from queries.domain.checkpoints.logs import Unreadable
+from queries.domain.checkpoints.logs import UnreadableLog
 from queries.domain.sparks import spark_of
 from queries.domain.states import RunOutcome
 from queries.domain.triggers.async_progress import Tracking, rows_in_flight, tracking
@@ -162,7 +162,7 @@ def _rows(logs: Logs, kept: int | None, rows: list[Progress]) -> tuple[int | Non
         return 0, ""
     try:
         offsets = logs.offsets(kept) if kept is not None else None
-    except Unreadable:
+    except UnreadableLog:
         offsets = None
     return rows_behind(offsets.sources.values() if offsets is not None else (), rows)
 

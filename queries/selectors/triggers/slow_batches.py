@@ -9,7 +9,13 @@ from operator import or_
 from django.db.models import Exists, OuterRef, Q
 
 from listeners.models import Progress, SlowBatch
-from queries.domain.triggers.slow_batches import Cause, Diagnosis, Found, diagnose, evidence_of
+from queries.domain.triggers.slow_batches import (
+    BatchCause,
+    CauseShare,
+    Diagnosis,
+    diagnose,
+    evidence_of,
+)
 
 #: How far back the page looks, and an incident: an older batch does not explain the present.
 SHOWN, RECENT = timedelta(days=1), timedelta(hours=1)
@@ -31,14 +37,14 @@ class Explained:
     diagnosis: Diagnosis
 
     @property
-    def causes(self) -> tuple[Found, ...]:
+    def causes(self) -> tuple[CauseShare, ...]:
         """Return the largest causes, largest first."""
         return self.diagnosis.causes[:_LARGEST]
 
     @property
     def is_skewed(self) -> bool:
         """Return whether few tasks had most of the rows."""
-        return any(found.cause is Cause.SKEW for found in self.causes)
+        return any(found.cause is BatchCause.SKEW for found in self.causes)
 
 
 def slow_batches(query: int, *, now: datetime) -> list[Explained]:

@@ -42,7 +42,7 @@ def create_team(*, name: str, members: Sequence[str] = (), actor: str, now: date
     """
     with transaction.atomic():
         taken = Team.objects.filter(name=name).exists()
-        problems = name_problems(name, taken=taken, what="team")
+        problems = name_problems(name, in_use=taken, what="team")
         if problems:
             raise Invalid(problems)
         refuse_second_team()

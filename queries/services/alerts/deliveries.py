@@ -20,8 +20,14 @@ from controlplane import fail_points
 from listeners.loops.leases import Lease, Leases
 from listeners.loops.troubles import each
 from queries.channels.base import Message, SendFailed
-from queries.domain.alerts.kinds import DeliveryState, IncidentKind, IncidentState, Severity, Step
-from queries.domain.alerts.routing import RoutedIncident, Rule, Telling, plan
+from queries.domain.alerts.kinds import (
+    DeliveryState,
+    IncidentKind,
+    IncidentState,
+    NotificationStep,
+    Severity,
+)
+from queries.domain.alerts.routing import RoutedIncident, RoutingRule, Telling, plan
 from queries.domain.secrets.bindings import channel as channel_named
 from queries.models.alerts import Channel, Delivery, Incident
 from queries.selectors.alerts.incidents import explain_incident
@@ -48,7 +54,7 @@ BUDGET_S = 45.0
 SIDE_BY_SIDE = 8
 
 #: Steps of an open incident: useless once it has closed.
-_WHILE_OPEN = (Step.OPENED, Step.ESCALATED, Step.REMINDER)
+_WHILE_OPEN = (NotificationStep.OPENED, NotificationStep.ESCALATED, NotificationStep.REMINDER)
 
 
 # --- which messages are due ---------------------------------------------------------------
@@ -68,7 +74,9 @@ def announce_incidents(*, now: datetime) -> int:
     return count
 
 
-def _announce(incident: Incident, rules: list[Rule], below: Downstream, now: datetime) -> int:
+def _announce(
+    incident: Incident, rules: list[RoutingRule], below: Downstream, now: datetime
+) -> int:
     with transaction.atomic():
         routed = of_incident(incident)
         if not routed.open:  # unsent messages of a closed incident are useless
@@ -124,7 +132,7 @@ def _heard(incident: Incident) -> Iterator[Telling]:
     rows = Delivery.objects.filter(incident=incident, occurrence=incident.occurrence)
     told = rows.exclude(state=DeliveryState.SKIPPED)
     for step, channel, repeat in told.order_by("pk").values_list("step", "channel", "repeat"):
-        yield Telling(Step(step), channel, repeat)
+        yield Telling(NotificationStep(step), channel, repeat)
 
 
 def message_of(
@@ -136,7 +144,7 @@ def message_of(
     while an incident was open is not repeated once it is over.
     """
     explained = explain_incident(incident)
-    resolved = bool(explained.ended) and telling.step is Step.RESOLVED
+    resolved = bool(explained.ended) and telling.step is NotificationStep.RESOLVED
     text, facts = explained.why.cause, [("Where", explained.why.place)]
     if resolved:
         text = explained.ended
@@ -278,7 +286,7 @@ def try_channel(channel: Channel, *, actor: str, now: datetime) -> Delivery:
     """Queue a test message for a channel; the returned row records the result."""
     message = Message(
         key=f"headgate/test/{channel.pk}/{now:%Y%m%dT%H%M%S}",
-        step=Step.OPENED,
+        step=NotificationStep.OPENED,
         severity=Severity.WARNING,
         kind="test",
         title="Headgate test message",
@@ -289,7 +297,7 @@ def try_channel(channel: Channel, *, actor: str, now: datetime) -> Delivery:
     return Delivery.objects.create(
         channel=channel,
         occurrence=0,
-        step=Step.OPENED,
+        step=NotificationStep.OPENED,
         message=_form(message),
         created_at=now,
         attempt_after=now,

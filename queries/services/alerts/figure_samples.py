@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from django.db.models import Sum
 
 from listeners.loops.troubles import each
-from queries.domain.kafka.lag import Unit
+from queries.domain.kafka.lag import OffsetUnit
 from queries.domain.states import Desired, LossKind, Phase
 from queries.models.alerts import FigureSample
 from queries.models.checkpoints import Loss
@@ -68,7 +68,7 @@ def _row(query: int, minute: datetime, lag: LagLine | None, late: int) -> Figure
     row = FigureSample(query_id=query, at=minute, late=late)
     if lag is not None and lag.current:
         row.seconds = lag.seconds
-        if lag.unit is not Unit.VERSIONS:
+        if lag.unit is not OffsetUnit.VERSIONS:
             row.records = lag.records
         if lag.tables is not None:
             row.files, row.bytes = lag.tables.files, lag.tables.bytes

@@ -14,10 +14,17 @@ from django.db.models import F, Q
 
 from controlplane.nudge import changed
 from listeners.loops.troubles import each
-from queries.domain.alerts.incidents import REOPENED_WITHIN, Act, Change, Known, changes, names_of
+from queries.domain.alerts.incidents import (
+    REOPENED_WITHIN,
+    IncidentAction,
+    IncidentChange,
+    RecordedIncident,
+    changes,
+    names_of,
+)
 from queries.domain.alerts.kinds import EntryKind, IncidentKind, IncidentState
 from queries.domain.alerts.matching import Selector
-from queries.domain.alerts.troubles import Trouble, of_query
+from queries.domain.alerts.troubles import AlertCondition, of_query
 from queries.domain.errors import Conflict, Invalid, Problem
 from queries.models.alerts import Incident, IncidentEntry, Maintenance
 from queries.selectors.alerts.troubles import troubles
@@ -32,8 +39,8 @@ def watch_incidents(*, now: datetime) -> int:
     seen = list(_outside_maintenance(troubles(system_health(now).problems, now=now), now))
     count, lasting = 0, []
     for change in changes(_known(now), seen, now=now):
-        if change.act is Act.SEEN and change.known is not None:
-            lasting.append(change.known.id)
+        if change.act is IncidentAction.PERSISTS and change.incident is not None:
+            lasting.append(change.incident.id)
             continue
         about = change.trouble.title if change.trouble else f"incident {_id(change)}"
         with _each.by_itself(about):
@@ -42,7 +49,7 @@ def watch_incidents(*, now: datetime) -> int:
     return count
 
 
-def _outside_maintenance(seen: Iterable[Trouble], now: datetime) -> Iterable[Trouble]:
+def _outside_maintenance(seen: Iterable[AlertCondition], now: datetime) -> Iterable[AlertCondition]:
     windows = []
     for window in Maintenance.objects.filter(starts_at__lte=now, ends_at__gt=now):
         with _each.by_itself(f"maintenance window {window.name}"):
@@ -61,11 +68,11 @@ def _outside_maintenance(seen: Iterable[Trouble], now: datetime) -> Iterable[Tro
             yield trouble
 
 
-def _known(now: datetime) -> list[Known]:
+def _known(now: datetime) -> list[RecordedIncident]:
     lately = Q(closed_at__gt=now - REOPENED_WITHIN)
     rows = Incident.objects.filter(Q(state=IncidentState.OPEN) | lately).order_by("-opened_at")
     return [
-        Known(
+        RecordedIncident(
             id=row.pk,
             fingerprint=row.fingerprint,
             open=row.state == IncidentState.OPEN,
@@ -80,33 +87,33 @@ def _known(now: datetime) -> list[Known]:
     ]
 
 
-def _carry_out(change: Change, now: datetime) -> int:
-    if change.act is Act.OPEN and change.trouble is not None:
+def _carry_out(change: IncidentChange, now: datetime) -> int:
+    if change.act is IncidentAction.OPEN and change.trouble is not None:
         return _open(change.trouble, now)
-    if change.known is None:
+    if change.incident is None:
         return 0
-    seen = Incident.objects.filter(pk=change.known.id)
+    seen = Incident.objects.filter(pk=change.incident.id)
     with transaction.atomic():
         match change.act, change.trouble:
-            case Act.REOPEN, Trouble() as trouble:
-                done = _reopen(change.known, trouble, now)
-            case Act.UPDATE, Trouble() as trouble:
-                done = _update(change.known, trouble, now)
-            case Act.QUIET, _:
+            case IncidentAction.REOPEN, AlertCondition() as trouble:
+                done = _reopen(change.incident, trouble, now)
+            case IncidentAction.UPDATE, AlertCondition() as trouble:
+                done = _update(change.incident, trouble, now)
+            case IncidentAction.QUIET, _:
                 done = seen.filter(state=IncidentState.OPEN, quiet_since=None).update(
                     quiet_since=now
                 )
-                _tell(change.known.id, EntryKind.QUIET, now, done=done)
+                _tell(change.incident.id, EntryKind.QUIET, now, done=done)
             case _:
                 done = seen.filter(
-                    state=IncidentState.OPEN, quiet_since=change.known.quiet_since
+                    state=IncidentState.OPEN, quiet_since=change.incident.quiet_since
                 ).update(state=IncidentState.CLOSED, closed_at=now, announce_after=now)
-                _tell(change.known.id, EntryKind.CLOSED, now, done=done)
-    _changed(change.known.id)
+                _tell(change.incident.id, EntryKind.CLOSED, now, done=done)
+    _changed(change.incident.id)
     return done
 
 
-def _open(trouble: Trouble, now: datetime) -> int:
+def _open(trouble: AlertCondition, now: datetime) -> int:
     try:
         with transaction.atomic():
             row = Incident.objects.create(
@@ -123,7 +130,7 @@ def _open(trouble: Trouble, now: datetime) -> int:
     return 1
 
 
-def _reopen(known: Known, trouble: Trouble, now: datetime) -> int:
+def _reopen(known: RecordedIncident, trouble: AlertCondition, now: datetime) -> int:
     done = Incident.objects.filter(pk=known.id, state=IncidentState.CLOSED).update(
         state=IncidentState.OPEN,
         opened_at=now,
@@ -141,7 +148,7 @@ def _reopen(known: Known, trouble: Trouble, now: datetime) -> int:
     return done
 
 
-def _update(known: Known, trouble: Trouble, now: datetime) -> int:
+def _update(known: RecordedIncident, trouble: AlertCondition, now: datetime) -> int:
     row = Incident.objects.filter(pk=known.id, state=IncidentState.OPEN)
     # Rules select kinds and severities: another channel may have to hear of it now.
     if row.exclude(kind=trouble.kind).update(announce_after=now):
@@ -154,7 +161,7 @@ def _update(known: Known, trouble: Trouble, now: datetime) -> int:
     return done
 
 
-def _evidence(trouble: Trouble, now: datetime) -> dict[str, object]:
+def _evidence(trouble: AlertCondition, now: datetime) -> dict[str, object]:
     query = trouble.query
     return {
         "kind": trouble.kind,
@@ -192,8 +199,8 @@ def _changed(incident: int) -> None:
     changed(f"incident:{incident}")
 
 
-def _id(change: Change) -> int:
-    return change.known.id if change.known else 0
+def _id(change: IncidentChange) -> int:
+    return change.incident.id if change.incident else 0
 
 
 def take_back(*, query: int, kind: IncidentKind, text: str, now: datetime) -> None:

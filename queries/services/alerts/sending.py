@@ -14,7 +14,7 @@ from queries.channels.kinds import place_of
 from queries.domain.errors import in_words
 from queries.domain.secrets.bindings import PAGE, Bound, channel, unbound
 from queries.domain.secrets.hosts import ANYWHERE
-from queries.domain.secrets.uses import Use
+from queries.domain.secrets.uses import SecretUse
 from queries.secret_references import ReferenceMissing
 from queries.services.local_references import local_references
 
@@ -56,8 +56,8 @@ def _require(secrets: set[str], places: tuple[str, ...], name: str, bound: Bound
         raise SendFailed(refused)
 
 
-def _uses(secrets: set[str], places: tuple[str, ...]) -> list[Use]:
-    return [Use(secret, "", places) for secret in sorted(secrets)]
+def _uses(secrets: set[str], places: tuple[str, ...]) -> list[SecretUse]:
+    return [SecretUse(secret, "", places) for secret in sorted(secrets)]
 
 
 def allowed_networks() -> list[Network]:

@@ -24,19 +24,19 @@ from controlplane import redis_client, signs_of_life
 from controlplane.tls import own_certificate
 from headgate_ground.files import read_file, replace_file
 from queries.channels.base import Message, SendFailed
-from queries.domain.alerts.explanations import Place, explained
-from queries.domain.alerts.kinds import Step
+from queries.domain.alerts.explanations import IncidentScope, explained
+from queries.domain.alerts.kinds import NotificationStep
 from queries.domain.alerts.watching import (
     KINDS,
     Look,
     Patience,
+    ProblemWatch,
     Saying,
-    Seen,
-    Watch,
-    forget_untold,
-    to_tell,
+    SelfCheck,
+    drop_unreported,
+    due_reports,
 )
-from queries.domain.system import State
+from queries.domain.system import PartState
 from queries.selectors.alerts.own_routes import Route, own_routes
 from queries.services.system.health import look
 
@@ -53,7 +53,7 @@ GIVEN_UP_AFTER = timedelta(days=1)
 #: Most undelivered messages kept; with this many, the channels are not delivering anyway.
 MOST_WAITING = 200
 
-_LOOKS = {State.OK: Look.WELL, State.PROBLEM: Look.TROUBLE, State.UNKNOWN: Look.UNKNOWN}
+_LOOKS = {PartState.OK: Look.WELL, PartState.PROBLEM: Look.TROUBLE, PartState.UNKNOWN: Look.UNKNOWN}
 
 Send = Callable[[Route, Message], None]
 
@@ -74,7 +74,7 @@ class Waiting:
 class Memory:
     """The watcher's state, stored in its file."""
 
-    watched: dict[str, Watch] = field(default_factory=dict)
+    watched: dict[str, ProblemWatch] = field(default_factory=dict)
     #: kind of incident -> the channels notified of it
     routes: dict[str, list[Route]] = field(default_factory=dict)
     waiting: list[Waiting] = field(default_factory=list)
@@ -92,8 +92,8 @@ class Memory:
     @classmethod
     def _of(cls, form: Any) -> "Memory":
         return cls(
-            watched=forget_untold(
-                {part: Watch(**_times(one)) for part, one in form["watched"].items()}
+            watched=drop_unreported(
+                {part: ProblemWatch(**_times(one)) for part, one in form["watched"].items()}
             ),
             routes={
                 kind: [Route(**one) for one in routes] for kind, routes in form["routes"].items()
@@ -145,7 +145,9 @@ class Watcher:
         self._learn(seen)
         self._live(now)
         memory = self._memory
-        memory.watched, sayings = to_tell(memory.watched, seen, now=now, patience=self._patience)
+        memory.watched, sayings = due_reports(
+            memory.watched, seen, now=now, patience=self._patience
+        )
         for saying in sayings:
             self._announce(saying, now)
         self._remember()
@@ -155,7 +157,7 @@ class Watcher:
             if one.due_at <= now:
                 self._deliver(one)
 
-    def _learn(self, seen: Sequence[Seen]) -> None:
+    def _learn(self, seen: Sequence[SelfCheck]) -> None:
         """Store the current routes from the database, for use when it is not responding."""
         if any(one.part == "database" and one.look is Look.WELL for one in seen):
             try:
@@ -174,12 +176,12 @@ class Watcher:
     def _announce(self, saying: Saying, now: datetime) -> None:
         kind = KINDS[saying.part]
         title = {
-            Step.RESOLVED: f"Headgate: {saying.part} works again",
-            Step.REMINDER: f"Headgate: {kind.label.lower()}, still",
+            NotificationStep.RESOLVED: f"Headgate: {saying.part} works again",
+            NotificationStep.REMINDER: f"Headgate: {kind.label.lower()}, still",
         }.get(saying.step, f"Headgate: {kind.label.lower()}")
-        why = explained(kind, saying.sentence, Place(host=settings.HEADGATE_HOST))
+        why = explained(kind, saying.sentence, IncidentScope(host=settings.HEADGATE_HOST))
         facts = [("Where", why.place)]
-        if saying.step is not Step.RESOLVED:
+        if saying.step is not NotificationStep.RESOLVED:
             facts.append(("What to do", why.step))
             if settings.PUBLIC_URL:
                 facts.append(("Do it here", f"{settings.PUBLIC_URL}{reverse(why.page)}"))
@@ -189,7 +191,7 @@ class Watcher:
             severity=kind.severity,
             kind=kind,
             title=title,
-            text=saying.sentence if saying.step is Step.RESOLVED else why.cause,
+            text=saying.sentence if saying.step is NotificationStep.RESOLVED else why.cause,
             url="",
             at=now,
             facts=(
@@ -250,8 +252,8 @@ class Watcher:
             logger.warning("%s could not be written: %s", self._path.name, error.strerror)
 
 
-def _parts(now: datetime) -> list[Seen]:
-    return [Seen(part.name, _LOOKS[part.state], part.sentence) for part in look(now)]
+def _parts(now: datetime) -> list[SelfCheck]:
+    return [SelfCheck(part.name, _LOOKS[part.state], part.sentence) for part in look(now)]
 
 
 def web_answers() -> bool:
@@ -259,7 +261,7 @@ def web_answers() -> bool:
     return _web().look is Look.WELL
 
 
-def _web() -> Seen:
+def _web() -> SelfCheck:
     try:
         url = settings.WATCHED_URL
         with urllib.request.urlopen(
@@ -268,8 +270,8 @@ def _web() -> Seen:
             answer.read(1024)
     except (OSError, ValueError) as error:
         why = getattr(error, "reason", error)
-        return Seen("web", Look.TROUBLE, f"The console is not responding: {why}.")
-    return Seen("web", Look.WELL, "The console responds.")
+        return SelfCheck("web", Look.TROUBLE, f"The console is not responding: {why}.")
+    return SelfCheck("web", Look.WELL, "The console responds.")
 
 
 def _waiting(form: Mapping[str, Any]) -> Waiting:

@@ -14,7 +14,7 @@ from django.db import transaction
 
 from headgate_ground.masking import unmask
 from queries.domain.checkpoints.lock_files import local_path
-from queries.domain.definitions.locations import NotALocation, canonical, place_of
+from queries.domain.definitions.locations import NotALocation, canonical, normalized_location
 from queries.domain.definitions.spec import FILES
 from queries.domain.errors import Invalid, NotAllowed, Problem
 from queries.domain.kafka.topic_ids import as_json, as_of, ids_of
@@ -130,11 +130,11 @@ def _refuse_folder(query: Query, before: dict[str, Any], after: dict[str, Any]) 
     """Raise `Invalid` if the clone's files cannot be where its sink writes them."""
     path = _path(after)
     try:
-        place = place_of(canonical(path))
+        place = normalized_location(canonical(path))
     except NotALocation as error:
         raise Invalid([Problem("sink.options.path", path, str(error), error.way_out)]) from error
     with suppress(NotALocation):
-        if place == place_of(canonical(_path(before))):
+        if place == normalized_location(canonical(_path(before))):
             problem = Problem(
                 "sink.options.path",
                 path,

@@ -114,7 +114,7 @@ def _spans(query_ids: list[int], since: datetime) -> dict[int, list[RunSpan]]:
                 began=run.created_at,
                 ended=run.ended_at,
                 reported=reported.get(run.spark_run_id or ""),
-                heard=heard.get(run.driver_id),
+                heartbeat_at=heard.get(run.driver_id),
             )
         )
     return found

@@ -13,10 +13,10 @@ from django.conf import settings
 
 from queries.domain.code.git_references import (
     GitRef,
-    RefAsked,
-    asked_ref,
+    RequestedRef,
     commit_of,
     names_of,
+    ref_of,
     ref_problems,
     with_commit,
 )
@@ -40,7 +40,7 @@ def resolved(
     specifies a commit, which is kept. `known` contains commits that were resolved earlier and are
     not looked up again. Raises `Invalid` if the name does not exist or the host is not responding.
     """
-    asked = asked_ref(spec)
+    asked = ref_of(spec)
     if asked is None:
         return dict(spec), None
     if problems := ref_problems(asked, hosts=code_hosts()):
@@ -51,7 +51,7 @@ def resolved(
     return with_commit(spec, found.commit), found
 
 
-def _listed(asked: RefAsked) -> str:
+def _listed(asked: RequestedRef) -> str:
     """Return the host's response for the requested refs; raise `Invalid` if there is none."""
     code_dir = Path(settings.CODE_DIR)
     code_dir.mkdir(mode=0o700, parents=True, exist_ok=True)

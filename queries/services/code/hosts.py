@@ -8,7 +8,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from queries.domain.access.acts import Act
-from queries.domain.code.git_references import CodeHostForm, parse_host
+from queries.domain.code.git_references import CodeHostInput, parse_host
 from queries.models.grants import CodeHost
 from queries.services.access.admin_objects import AdminObject, Verb
 from queries.services.access.audit_trail import record_act
@@ -47,7 +47,7 @@ GIT_HOSTS = AdminObject(
     "Host",
     listed_hosts,
     "Return a host; admins only.",
-    create=Verb("list_code_host", list_host, CodeHostForm),
+    create=Verb("list_code_host", list_host, CodeHostInput),
     remove=Verb("take_code_host", take_host),
     created_at="given_at",
 )

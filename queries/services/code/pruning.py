@@ -26,7 +26,7 @@ from headgate_ground.files import lock_of, read_file, take_lock
 from headgate_ground.tolerant.values import at_s
 from listeners.loops.troubles import each
 from queries.domain.code.digests import named, sha256_of
-from queries.domain.code.retention import Content, forgotten
+from queries.domain.code.retention import StoredFolder, forgotten
 from queries.domain.deploys.states import ChangeKind
 from queries.domain.states import OPEN_DRIVER_STATES, OperationOutcome, RunOutcome
 from queries.models.applications import ApplicationRevision, UploadedCode
@@ -141,7 +141,7 @@ def _remove(
     folder: Path, kept: Iterable[str], before: datetime, oldest_driver: datetime | None = None
 ) -> int:
     """Delete the prunable contents of a folder; return how many."""
-    contents = [Content(one.name, _used_at(one)) for one in _listed(folder)]
+    contents = [StoredFolder(one.name, _used_at(one)) for one in _listed(folder)]
     going = forgotten(contents, named=set(kept), before=before, oldest_driver=oldest_driver)
     removed = 0
     for name in going[:_AT_ONCE]:

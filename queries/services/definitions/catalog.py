@@ -93,7 +93,7 @@ def plan_application(
     item.application_spec, item.team, item.newest = sent, team, newest
     if row is None:
         taken = name in present.applications
-        item.problems += name_problems(name, taken=taken, what="application")
+        item.problems += name_problems(name, in_use=taken, what="application")
     hosts = plan_applications([item], present, python=python)
     look_for_orphans([item], [], present, hosts, alone=True)
     _refuse(item.problems)

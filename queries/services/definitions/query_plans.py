@@ -8,12 +8,12 @@ from typing import Any
 
 from headgate_ground.masking import unmask
 from queries.domain.definitions import parsing
-from queries.domain.definitions.locations import NotALocation, place_of
+from queries.domain.definitions.locations import NotALocation, normalized_location
 from queries.domain.definitions.spec import HOLDING_TRIGGERS, ApplicationSpec
 from queries.domain.errors import Invalid
 from queries.domain.manifests.forms import Manifest
 from queries.domain.states import Desired, Phase
-from queries.domain.triggers.cores import ground_of, held
+from queries.domain.triggers.cores import ground_of, permanent_cores
 from queries.domain.validation.joining import joining_problems, team_problem
 from queries.domain.validation.query_rules import name_problems
 from queries.domain.validation.skipped import unchecked_sql
@@ -122,7 +122,7 @@ def _same_place(item: SetItem, manifest: Manifest, locations: list[str]) -> None
     except NotALocation as error:
         item.problems += below_spec([no_location(manifest.checkpoint, error)])
         return
-    if place_of(location) not in map(place_of, locations):
+    if normalized_location(location) not in map(normalized_location, locations):
         item.refuse(
             "spec.checkpoint",
             manifest.checkpoint,
@@ -165,7 +165,7 @@ def _place(
         if user is not None:
             teams.of(item)
     if user is None:
-        misnamed = name_problems(item.name, taken=item.name in present.queries)
+        misnamed = name_problems(item.name, in_use=item.name in present.queries)
         item.problems += below_metadata(misnamed)
         if misnamed and not manifest.checkpoint:
             return
@@ -254,7 +254,7 @@ def _validate(
             partitions.begins(row, item.manifest.checkpoint if item.manifest else ""),
         )
         ask = time.monotonic() < deadline and not item.problems
-        judged = judge(item.query_form, around, parsed=verdict, ask=ask, seen=seen)
+        judged = judge(item.query_form, around, parsed=verdict, ask=ask, observed=seen)
         item.problems += below_spec(judged.problems)
         item.checked, item.answers = judged.checked, Answers(verdict, judged.seen)
         if row is not None and not judged.problems and not alone:
@@ -333,8 +333,8 @@ class Beside:
             names = self._names[host.name]
             self._there[host.name] = {n: cores for n, cores in there.items() if n not in names}
         found = {one.name: _cores(one, host.form) for one in self._holding[host.name]}
-        held = self._there.get(host.name, {}) | found
-        return {name: cores for name, cores in held.items() if cores and name != but}
+        permanent_cores = self._there.get(host.name, {}) | found
+        return {name: cores for name, cores in permanent_cores.items() if cores and name != but}
 
 
 def _cores(item: SetItem, application: ApplicationSpec) -> int:
@@ -344,4 +344,4 @@ def _cores(item: SetItem, application: ApplicationSpec) -> int:
         return 0
     counts = known_partitions(item.query.pk, spec) if item.query is not None else {}
     ground = ground_of(form, application, host_cores=None, partitions=counts, beside={})
-    return held(form, ground)
+    return permanent_cores(form, ground)

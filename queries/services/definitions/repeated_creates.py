@@ -4,7 +4,7 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 
-from queries.domain.code.git_references import asked_ref, with_commit
+from queries.domain.code.git_references import ref_of, with_commit
 from queries.domain.definitions import parsing
 from queries.domain.definitions.locations import NotALocation
 from queries.domain.errors import Invalid
@@ -64,7 +64,7 @@ def same_application(user: User, sent: dict[str, Any]) -> Application | None:
 
 def _same(parse: Any, spec: Any, owner: Query | Application) -> bool:
     newest = owner.revisions.order_by("-number")[0].spec
-    asked, code = asked_ref(spec), newest.get("code") or {}
+    asked, code = ref_of(spec), newest.get("code") or {}
     if asked is not None and (code.get("git"), code.get("ref")) == (asked.git, asked.ref):
         spec = with_commit(spec, code["commit"])  # resolved at that time, not looked up again
     try:

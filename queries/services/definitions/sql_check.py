@@ -27,7 +27,7 @@ from controlplane import redis_client, signs_of_life
 from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import Source, SqlQuery, Table
 from queries.domain.definitions.sql_verdict import (
-    Question,
+    SqlQuestion,
     SqlVerdict,
     folder_of,
     has_own_grammar,
@@ -68,7 +68,7 @@ def _questions() -> str:
 
 def question_of(
     spec: Mapping[str, Any], conf: Mapping[str, str], spark: Spark = OURS
-) -> Question | None:
+) -> SqlQuestion | None:
     """Return the question about a definition of any structure; None if there is nothing to ask."""
     try:
         form = parsing.parse_query(dict(spec))
@@ -137,7 +137,7 @@ def _is_answered() -> bool:
     return worker is not None and datetime.now(UTC) - worker.at <= SILENT_AFTER
 
 
-def _ask(questions: Sequence[Question], *, limit_s: float) -> list[SqlVerdict | None]:
+def _ask(questions: Sequence[SqlQuestion], *, limit_s: float) -> list[SqlVerdict | None]:
     """Ask all questions and wait for the answers; an answer that does not arrive is None."""
     mine = {f"{_questions()}:{uuid4()}": asdict(one) for one in questions}
     answers: dict[str, SqlVerdict | None] = {}
@@ -177,7 +177,7 @@ def ask_spark_of_many(
     return ask([question_of(*one) for one in asked], limit_s=limit_s)
 
 
-def ask(questions: Sequence[Question | None], *, limit_s: float) -> list[SqlVerdict | None]:
+def ask(questions: Sequence[SqlQuestion | None], *, limit_s: float) -> list[SqlVerdict | None]:
     """Return the verdict on each question, in the same way; None for None."""
     keys = [None if one is None else repr(one) for one in questions]
     different = {key: one for key, one in zip(keys, questions, strict=True) if one is not None}
@@ -258,7 +258,7 @@ class Answering:
         client.rpush(question["to"], json.dumps(asdict(verdict) if verdict else None))
         client.expire(question["to"], _KEPT_S)
 
-    def _judge(self, question: Question) -> SqlVerdict | None:
+    def _judge(self, question: SqlQuestion) -> SqlVerdict | None:
         try:
             parser = self._parser_of(question.spark)
             self.error = ""

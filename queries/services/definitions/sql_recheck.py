@@ -13,7 +13,7 @@ from controlplane.nudge import changed
 from listeners.loops.troubles import each
 from queries.domain.definitions.spec import SqlQuery
 from queries.domain.definitions.sql_reads import REJECTED, SqlReads
-from queries.domain.definitions.sql_verdict import Question, SqlVerdict, refused
+from queries.domain.definitions.sql_verdict import SqlQuestion, SqlVerdict, refused
 from queries.domain.reasons import Because, Detail
 from queries.domain.sparks import Spark
 from queries.domain.validation.skipped import Check, as_json
@@ -71,7 +71,7 @@ def read_unread_sql() -> int:
     unread = QueryRevision.objects.filter(kind="sql", reads__isnull=True)
     some = list(unread.order_by("?").values_list("pk", flat=True)[:_READ_AT_ONCE])
     rows = unread.filter(pk__in=some).order_by("?").select_related("query__application")
-    asked: list[tuple[QueryRevision, Question]] = []
+    asked: list[tuple[QueryRevision, SqlQuestion]] = []
     for row in rows:
         with _each.by_itself(_about(row)):
             text = row.spec.get("sql")
@@ -79,7 +79,9 @@ def read_unread_sql() -> int:
                 _store_reads(row, SqlReads(unknown=("it is empty or too long to be parsed",)))
                 continue
             spark = newest_application_spec(row.query.application).spark
-            asked.append((row, Question(text, unknown="only its relations are read", spark=spark)))
+            asked.append(
+                (row, SqlQuestion(text, unknown="only its relations are read", spark=spark))
+            )
     read = 0
     for part in (asked[:1], asked[1:]):
         verdicts = ask([question for _, question in part], limit_s=_ASK_LIMIT_S)

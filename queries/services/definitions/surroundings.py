@@ -10,8 +10,8 @@ from queries.code_roots import has_module
 from queries.domain.code.digests import sha256_of
 from queries.domain.definitions.spec import ApplicationSpec, Code, PythonQuery
 from queries.domain.errors import Problem
-from queries.domain.validation.application_rules import Root, Surroundings
-from queries.domain.validation.code_rules import KeptCode
+from queries.domain.validation.application_rules import Root, ValidationContext
+from queries.domain.validation.code_rules import CodeState
 from queries.models.applications import UploadedCode
 from queries.selectors.code import code_hosts, root_of
 from queries.selectors.definitions.connectors import (
@@ -22,12 +22,12 @@ from queries.selectors.definitions.connectors import (
 from queries.selectors.definitions.sparks import installed_sparks
 
 
-def look(application: ApplicationSpec) -> Surroundings:
+def look(application: ApplicationSpec) -> ValidationContext:
     """Return the facts of this host that an application's definition depends on."""
-    return Surroundings(
+    return ValidationContext(
         code_roots=tuple(str(root) for root in settings.CODE_ROOTS),
         roots=tuple(_root(path) for path in application.python_path),
-        kept=_kept(application.code),
+        code_state=_kept(application.code),
         code_hosts=code_hosts() if application.code else frozenset(),
         sparks=installed_sparks(),
         connectors=ready_connectors(application.spark),
@@ -105,15 +105,15 @@ def _modules(folder: Path) -> frozenset[str]:
     )
 
 
-def _kept(code: Code | None) -> KeptCode:
+def _kept(code: Code | None) -> CodeState:
     """Return what is known about uploaded code, or about code fetched from git."""
     if code is None:
-        return KeptCode()
+        return CodeState()
     root = root_of(code)
     known = root is not None
     if code.upload:
         known = UploadedCode.objects.filter(sha256=sha256_of(code.upload)).exists()
-    return KeptCode(known, _modules(root) if root is not None else frozenset())
+    return CodeState(known, _modules(root) if root is not None else frozenset())
 
 
 def _member_problems(

@@ -1,6 +1,6 @@
 """Advance deploys: look at the state, decide on an action, and carry it out, one at a time.
 
-1. Each change of the current stage is examined (`Result`).
+1. Each change of the current stage is examined (`ChangeResult`).
 2. If the stage has not requested anything yet, its action makes the request, in one transaction.
 3. Otherwise `domain.deploys.course.move` decides on the next stage, and one transaction writes it.
 
@@ -21,9 +21,16 @@ from controlplane.nudge import changed
 from listeners.loops.troubles import each
 from queries.domain.access.acts import Act
 from queries.domain.deploys import course, judging
-from queries.domain.deploys.course import Course, Move, Place
-from queries.domain.deploys.judging import Outcome, Result
-from queries.domain.deploys.states import BACK, FREEING, ChangeState, DeployState, OnFailure, Stage
+from queries.domain.deploys.course import NextStep, Position, Stages
+from queries.domain.deploys.judging import ChangeOutcome, ChangeResult
+from queries.domain.deploys.states import (
+    FREEING,
+    ROLLBACK_STAGES,
+    ChangeState,
+    DeployStage,
+    DeployState,
+    OnFailure,
+)
 from queries.domain.errors import Conflict, HeadgateError, NotAllowed, Unavailable
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.models.checkpoints import Snapshot
@@ -47,21 +54,21 @@ Action = Callable[[DeployStep, Sequence[DeployChange]], bool]
 class _Work:
     """The functions that do the work of one stage."""
 
-    look: Callable[[DeployStep, DeployChange], Result]
+    look: Callable[[DeployStep, DeployChange], ChangeResult]
     act: Action | None = None  # returns whether it did anything; None if there is nothing to do
     prepare: Callable[[DeployStep], Any] | None = None  # slow work, done before the transaction
 
 
-_WORK: dict[Stage, _Work] = {
-    Stage.PREFLIGHT: _Work(wave_rollout.look_at_preflight, wave_rollout.begin_preflights),
-    Stage.SNAPSHOT: _Work(wave_rollout.look_at_snapshot, wave_rollout.take_snapshot),
-    Stage.WRITE: _Work(wave_rollout.look_at_write, wave_rollout.write, sets.prepare_wave),
-    Stage.RESTART: _Work(wave_rollout.look_at_restart, wave_rollout.restart),
-    Stage.JUDGE: _Work(wave_rollout.look_at_judgement),
-    Stage.TRY_BACK: _Work(wave_rollback.look_at_trial, wave_rollback.try_former),
-    Stage.WRITE_BACK: _Work(wave_rollback.look_at_write, wave_rollback.write_former),
-    Stage.RESTART_BACK: _Work(wave_rollback.look_at_restart, wave_rollback.restart_former),
-    Stage.JUDGE_BACK: _Work(wave_rollback.look_at_judgement),
+_WORK: dict[DeployStage, _Work] = {
+    DeployStage.PREFLIGHT: _Work(wave_rollout.look_at_preflight, wave_rollout.begin_preflights),
+    DeployStage.SNAPSHOT: _Work(wave_rollout.look_at_snapshot, wave_rollout.take_snapshot),
+    DeployStage.WRITE: _Work(wave_rollout.look_at_write, wave_rollout.write, sets.prepare_wave),
+    DeployStage.RESTART: _Work(wave_rollout.look_at_restart, wave_rollout.restart),
+    DeployStage.JUDGE: _Work(wave_rollout.look_at_judgement),
+    DeployStage.TRY_BACK: _Work(wave_rollback.look_at_trial, wave_rollback.try_former),
+    DeployStage.WRITE_BACK: _Work(wave_rollback.look_at_write, wave_rollback.write_former),
+    DeployStage.RESTART_BACK: _Work(wave_rollback.look_at_restart, wave_rollback.restart_former),
+    DeployStage.JUDGE_BACK: _Work(wave_rollback.look_at_judgement),
 }
 
 
@@ -96,26 +103,26 @@ def _step(deploy: Deploy, now: datetime) -> bool:
     """Take one step; return whether another may be possible now."""
     if deploy.state == DeployState.PENDING:
         step = DeployStep(deploy, [], now)
-        return _go(step, Move(course.first_place(_course(deploy))), [])
-    place = Place(Stage(deploy.stage), deploy.wave)
-    if place.stage is Stage.SETTLE:
+        return _go(step, NextStep(course.first_position(_course(deploy))), [])
+    place = Position(DeployStage(deploy.stage), deploy.wave)
+    if place.stage is DeployStage.SETTLE:
         return _settle(DeployStep(deploy, [], now), place)
     step, work = DeployStep(deploy, _concerned(deploy, place), now), _WORK[place.stage]
     results = [work.look(step, change) for change in step.changes]
-    stops = place.stage not in BACK and (
-        deploy.cancelled_by or any(one.outcome is Outcome.BAD for one in results)
+    stops = place.stage not in ROLLBACK_STAGES and (
+        deploy.cancelled_by or any(one.outcome is ChangeOutcome.BAD for one in results)
     )
     todo = [
         change
         for change, one in zip(step.changes, results, strict=True)
-        if one.outcome is Outcome.TODO
+        if one.outcome is ChangeOutcome.TODO
     ]
     if todo and not stops:
         return _act(step, work, place, todo)
     return _go(step, _move_of(deploy, place, results), results)
 
 
-def _settle(step: DeployStep, place: Place) -> bool:
+def _settle(step: DeployStep, place: Position) -> bool:
     """Write the rest of the set and finish with success, in one transaction; else roll back."""
     found, rest = judging.OK, None
     if not step.deploy.cancelled_by:
@@ -132,7 +139,7 @@ def _settle(step: DeployStep, place: Place) -> bool:
         return _go(step, _move_of(step.deploy, place, [judging.bad(refused(error))]), [])
 
 
-def _move_of(deploy: Deploy, place: Place, results: Sequence[Result]) -> Move:
+def _move_of(deploy: Deploy, place: Position, results: Sequence[ChangeResult]) -> NextStep:
     return course.move(
         _course(deploy),
         place,
@@ -142,8 +149,8 @@ def _move_of(deploy: Deploy, place: Place, results: Sequence[Result]) -> Move:
     )
 
 
-def _course(deploy: Deploy) -> Course:
-    return Course(deploy.waves, deploy.preflight, deploy.on_failure == OnFailure.ROLLBACK)
+def _course(deploy: Deploy) -> Stages:
+    return Stages(deploy.waves, deploy.preflight, deploy.on_failure == OnFailure.ROLLBACK)
 
 
 def _cancelled(deploy: Deploy) -> Because:
@@ -151,17 +158,17 @@ def _cancelled(deploy: Deploy) -> Because:
     return Because(Detail.CANCELLED_BY, {"actor": by}) if by else NOTHING
 
 
-def _concerned(deploy: Deploy, place: Place) -> list[DeployChange]:
+def _concerned(deploy: Deploy, place: Position) -> list[DeployChange]:
     """Return a stage's changes: those of its wave, all changes, or all that were written."""
     rows = deploy.changes.select_related("query", "application")
-    if place.stage in BACK:
+    if place.stage in ROLLBACK_STAGES:
         rows = rows.filter(to_revision__isnull=False)
     elif place.wave:
         rows = rows.filter(wave=place.wave)
     return list(rows)
 
 
-def _act(step: DeployStep, work: _Work, place: Place, todo: Sequence[DeployChange]) -> bool:
+def _act(step: DeployStep, work: _Work, place: Position, todo: Sequence[DeployChange]) -> bool:
     """Request whatever the stage still needs; return whether the action is complete."""
     assert work.act is not None, "only what a stage acts on is to do"
     fail_points.reach(f"deploy.{place.stage}.before")
@@ -186,7 +193,7 @@ def _act(step: DeployStep, work: _Work, place: Place, todo: Sequence[DeployChang
     return done
 
 
-def _refused(step: DeployStep, place: Place, change: DeployChange, error: HeadgateError) -> bool:
+def _refused(step: DeployStep, place: Position, change: DeployChange, error: HeadgateError) -> bool:
     """Record why an action was rejected; retry while the cause is temporary and time is left.
 
     Another worker may already have taken the action, which may be the cause. In that case, the
@@ -199,15 +206,15 @@ def _refused(step: DeployStep, place: Place, change: DeployChange, error: Headga
         if passes:
             note(fresh, reason=refused(error))
         else:
-            state = ChangeState.KEPT if place.stage in BACK else ChangeState.BAD
+            state = ChangeState.KEPT if place.stage in ROLLBACK_STAGES else ChangeState.BAD
             note(fresh, state=state, reason=refused(error))
     return not passes
 
 
 def _go(
     step: DeployStep,
-    move: Move,
-    results: Sequence[Result],
+    move: NextStep,
+    results: Sequence[ChangeResult],
     also: Callable[[DeployStep], None] | None = None,
 ) -> bool:
     """Write the results and the deploy's next stage; return whether the deploy moved.
@@ -215,14 +222,14 @@ def _go(
     `also` is called in the same transaction.
     """
     stage = step.deploy.stage or "begin"
-    moves = move.place is not None or move.state is not None
+    moves = move.position is not None or move.state is not None
     if not moves and not any(map(_is_news, step.changes, results)):
         return False
     fail_points.reach(f"deploy.{stage}.leave.before")
     with transaction.atomic():
         step.claim()
         for change, result in zip(step.changes, results, strict=True):
-            _note_result(change, result, Stage(stage))
+            _note_result(change, result, DeployStage(stage))
         if also is not None:
             also(step)
         _move(step, move)
@@ -231,7 +238,7 @@ def _go(
     return moves
 
 
-def _is_news(change: DeployChange, result: Result) -> bool:
+def _is_news(change: DeployChange, result: ChangeResult) -> bool:
     known = DeployChange.objects.only("reason", "evidence", "first_batch").get(pk=change.pk)
     return (known.reason, known.evidence, known.first_batch) != (
         result.reason,
@@ -241,31 +248,31 @@ def _is_news(change: DeployChange, result: Result) -> bool:
 
 
 #: A change's state once its stage has a good result.
-_GOOD = {Stage.JUDGE: ChangeState.GOOD, Stage.JUDGE_BACK: ChangeState.ROLLED_BACK}
+_GOOD = {DeployStage.JUDGE: ChangeState.GOOD, DeployStage.JUDGE_BACK: ChangeState.ROLLED_BACK}
 
 
-def _note_result(change: DeployChange, result: Result, stage: Stage) -> None:
-    if result.outcome is Outcome.BAD:
-        change.state = ChangeState.KEPT if stage in BACK else ChangeState.BAD
-    elif result.outcome is Outcome.OK and stage in _GOOD:
+def _note_result(change: DeployChange, result: ChangeResult, stage: DeployStage) -> None:
+    if result.outcome is ChangeOutcome.BAD:
+        change.state = ChangeState.KEPT if stage in ROLLBACK_STAGES else ChangeState.BAD
+    elif result.outcome is ChangeOutcome.OK and stage in _GOOD:
         change.state = _GOOD[stage]
     change.reason = result.reason
     change.save(update_fields=["state", "reason", "evidence", "first_batch"])
 
 
-def _move(step: DeployStep, move: Move) -> None:
+def _move(step: DeployStep, move: NextStep) -> None:
     deploy = step.deploy
-    if move.state is None and move.place is None:
+    if move.state is None and move.position is None:
         return
-    _note_span(deploy, move.place.wave if move.place else 0, step.now)
+    _note_span(deploy, move.position.wave if move.position else 0, step.now)
     if move.state is not None:
         _end(deploy, move.state, move.reason, now=step.now)
         return
-    assert move.place is not None
+    assert move.position is not None
     if move.reason:
         deploy.reason = move.reason
     deploy.state, deploy.stage_since = DeployState.RUNNING, step.now
-    deploy.stage, deploy.wave = move.place.stage, move.place.wave
+    deploy.stage, deploy.wave = move.position.stage, move.position.wave
     deploy.save(update_fields=["state", "reason", "stage", "wave", "stage_since", "spans"])
 
 
@@ -275,7 +282,7 @@ def _end(deploy: Deploy, state: DeployState, reason: Because, *, now: datetime) 
         params = {"why": deploy.reason.as_json(), "about": reason.as_json()}
         reason = Because(Detail.NOT_BACK, params)
     deploy.reason = reason or deploy.reason
-    deploy.state, deploy.stage, deploy.ended_at = state, Stage.OVER, now
+    deploy.state, deploy.stage, deploy.ended_at = state, DeployStage.OVER, now
     deploy.save(update_fields=["state", "reason", "stage", "ended_at", "spans"])
     untouched = deploy.changes.filter(to_revision=None)
     untouched.exclude(state=ChangeState.BAD).update(state=ChangeState.LEFT)

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from queries.domain.deploys.forms import Good
-from queries.domain.deploys.judging import Result, judge
+from queries.domain.deploys.judging import ChangeResult, judge
 from queries.domain.deploys.states import ChangeKind
 from queries.domain.states import Desired, Phase
 from queries.models.deploys.receipts import DeployChange
@@ -20,7 +20,7 @@ def ran_before(change: DeployChange) -> bool:
     return query is not None and query.desired == Desired.RUNNING and query.phase == Phase.RUNNING
 
 
-def judged(step: DeployStep, change: DeployChange) -> Result:
+def judged(step: DeployStep, change: DeployChange) -> ChangeResult:
     """Return whether a change works well on the revision that the deploy has written."""
     assert change.to_revision is not None, "it was written"
     found = _evidence(step, change, change.to_revision)
@@ -29,7 +29,7 @@ def judged(step: DeployStep, change: DeployChange) -> Result:
     return judge(step.good, found.seen, now=step.now)
 
 
-def judged_back(step: DeployStep, change: DeployChange, good: Good) -> Result:
+def judged_back(step: DeployStep, change: DeployChange, good: Good) -> ChangeResult:
     """Return whether everything that ran before a change runs again, on the former definition."""
     revision = change.back_revision or change.from_revision
     assert revision is not None, "what ran before has a revision"

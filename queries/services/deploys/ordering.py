@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from queries.domain.deploys.forms import WaveOrder
 from queries.domain.deploys.states import ChangeKind
-from queries.domain.deploys.waves import Unit
+from queries.domain.deploys.waves import RestartGroup
 from queries.domain.lineage.order import order_of
 from queries.domain.manifests.forms import Kind
 from queries.domain.reasons import NOTHING, Because, Detail
@@ -36,7 +36,7 @@ class WaveOrdering:
         return NOTHING
 
 
-def wave_order(found: Plan, units: Iterable[Unit], first: WaveOrder) -> WaveOrdering:
+def wave_order(found: Plan, units: Iterable[RestartGroup], first: WaveOrder) -> WaveOrdering:
     """Return the order of a set's units, by the lineage that the set would leave."""
     units = list(units)
     if first == "name" or len(units) < 2:

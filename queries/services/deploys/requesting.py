@@ -11,8 +11,14 @@ from django.db.models import F
 from controlplane.nudge import advance_deploys_soon, changed
 from queries.domain.access.acts import Act
 from queries.domain.deploys.forms import DeployForm
-from queries.domain.deploys.states import BACK, ChangeKind
-from queries.domain.deploys.waves import Beside, Unit, divide, imports_differ, tried_beside
+from queries.domain.deploys.states import ROLLBACK_STAGES, ChangeKind
+from queries.domain.deploys.waves import (
+    RestartGroup,
+    UnchangedQuery,
+    divide,
+    imports_differ,
+    tried_beside,
+)
 from queries.domain.errors import Conflict, Invalid, NotAllowed, Problem
 from queries.domain.manifests.forms import Kind
 from queries.domain.manifests.sets import ApplySet, parse_set
@@ -86,7 +92,7 @@ def cancel_deploy(deploy: Deploy, *, actor: str, now: datetime) -> Deploy:
         row = Deploy.objects.select_for_update().get(pk=deploy.pk)
         if row.ended_at is not None:
             raise NotAllowed(f"The deploy has ended: {row.state}.")
-        if row.stage in BACK:
+        if row.stage in ROLLBACK_STAGES:
             way_out = "Wait until it has ended."
             raise NotAllowed("The deploy is already being rolled back.", way_out=way_out)
         if not row.cancelled_by:
@@ -232,7 +238,9 @@ def _neighbours(
     pinned = {row.pk: row.target_revision or newest[row.pk] for row in rows}
     tried = tried_beside(
         [
-            Beside(row.name, row.application.name, pinned[row.pk].spec.get("kind") == "python")
+            UnchangedQuery(
+                row.name, row.application.name, pinned[row.pk].spec.get("kind") == "python"
+            )
             for row in rows
             if not row.discovered  # its script starts it; no preflight is possible
         ],
@@ -284,13 +292,13 @@ def _of_application(item: SetItem, running: Collection[int | None]) -> DeployCha
     )
 
 
-def _units(changes: Iterable[DeployChange]) -> list[Unit]:
+def _units(changes: Iterable[DeployChange]) -> list[RestartGroup]:
     members: dict[int | None, list[str]] = {}
     for one in changes:
         if one.with_driver and one.kind == ChangeKind.QUERY:
             members.setdefault(one.application_id, []).append(one.name)
     return [
-        Unit(
+        RestartGroup(
             ChangeKind(one.kind),
             one.name,
             tuple(members.get(one.application_id, ()))

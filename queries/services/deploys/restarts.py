@@ -7,7 +7,7 @@ for a query whose definition changes, or that is held and that nothing else woul
 
 from collections.abc import Callable, Sequence
 
-from queries.domain.deploys.states import ChangeKind, Stage
+from queries.domain.deploys.states import ChangeKind, DeployStage
 from queries.domain.states import FAILED_PHASES, Desired, Phase, StopMode
 from queries.models.applications import Application, Script
 from queries.models.definitions import Query
@@ -37,7 +37,7 @@ def unit_of(changes: Sequence[DeployChange], first: DeployChange) -> list[Deploy
 
 
 def restart_unit(
-    step: DeployStep, unit: Sequence[DeployChange], stage: Stage, ask: Ask
+    step: DeployStep, unit: Sequence[DeployChange], stage: DeployStage, ask: Ask
 ) -> list[DeployChange]:
     """Request a unit's restart and record it on each change; return changes that are not restarted.
 

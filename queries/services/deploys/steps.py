@@ -12,7 +12,7 @@ from typing import Any
 from django.db.models import F
 
 from queries.domain.deploys.forms import Good
-from queries.domain.deploys.judging import OK, Result, bad, waits
+from queries.domain.deploys.judging import OK, ChangeResult, bad, waits
 from queries.domain.deploys.states import OUT
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import OperationOutcome
@@ -68,12 +68,12 @@ def asked_for(change: DeployChange, stage: str, operation: Operation) -> dict[st
     return {**change.operations, stage: str(operation.uuid)}
 
 
-def settled(change: DeployChange) -> Result | None:
+def settled(change: DeployChange) -> ChangeResult | None:
     """Return a change's final result, whatever the stage; None if it has none yet."""
     return bad(change.reason) if change.state in OUT else None
 
 
-def followed(change: DeployChange, stage: str) -> Result:
+def followed(change: DeployChange, stage: str) -> ChangeResult:
     """Return the state of the operation that a stage requested."""
     row = Operation.objects.filter(uuid=change.operations[stage]).first()
     if row is None:

@@ -7,8 +7,8 @@ that the query runs on it after the rewind to the snapshot that the receipt offe
 
 from collections.abc import Sequence
 
-from queries.domain.deploys.judging import FORMER, OK, TODO, Outcome, Result, bad
-from queries.domain.deploys.states import ChangeKind, ChangeState, Stage
+from queries.domain.deploys.judging import FORMER, OK, TODO, ChangeOutcome, ChangeResult, bad
+from queries.domain.deploys.states import ChangeKind, ChangeState, DeployStage
 from queries.domain.reasons import Because, Detail
 from queries.domain.sparks import spark_of
 from queries.domain.sparks.upgrade import cannot_go_back
@@ -25,7 +25,7 @@ from queries.services.probes.preflight import begin_trial
 from queries.services.supervision.offset_gaps import gap_problems
 
 
-def _kept(change: DeployChange) -> Result | None:
+def _kept(change: DeployChange) -> ChangeResult | None:
     """Return the result of a change that cannot be rolled back; None for others."""
     return bad(change.reason) if change.state == ChangeState.KEPT else None
 
@@ -33,16 +33,16 @@ def _kept(change: DeployChange) -> Result | None:
 # --- can it be rolled back? ---------------------------------------------------------------
 
 
-def look_at_trial(step: DeployStep, change: DeployChange) -> Result:
+def look_at_trial(step: DeployStep, change: DeployChange) -> ChangeResult:
     """Return whether the former definition can continue from the new one's state and offsets."""
     if found := _kept(change):
         return found
     if change.state != ChangeState.GOING_BACK:
         return TODO
-    if Stage.TRY_BACK not in change.operations:
+    if DeployStage.TRY_BACK not in change.operations:
         return OK
-    found = followed(change, Stage.TRY_BACK)
-    if found.outcome is not Outcome.BAD:
+    found = followed(change, DeployStage.TRY_BACK)
+    if found.outcome is not ChangeOutcome.BAD:
         return found
     return bad(_not_back(change, Because.of(found.reason.params["about"])))
 
@@ -77,7 +77,7 @@ def try_former(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
         application_revision=number,
         **step.by,
     )
-    note(change, operations=asked_for(change, Stage.TRY_BACK, asked))
+    note(change, operations=asked_for(change, DeployStage.TRY_BACK, asked))
     return True
 
 
@@ -101,7 +101,7 @@ def _not_back(change: DeployChange, about: Because) -> Because:
 # --- definitions --------------------------------------------------------------------------
 
 
-def look_at_write(step: DeployStep, change: DeployChange) -> Result:
+def look_at_write(step: DeployStep, change: DeployChange) -> ChangeResult:
     """Return whether the former definition is the newest again."""
     is_left = (
         not change.is_written
@@ -128,18 +128,18 @@ def write_former(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
 # --- restarts -----------------------------------------------------------------------------
 
 
-def look_at_restart(step: DeployStep, change: DeployChange) -> Result:
+def look_at_restart(step: DeployStep, change: DeployChange) -> ChangeResult:
     """Return whether the restart on the former definition was requested."""
     if found := _kept(change):
         return found
-    asked = Stage.RESTART_BACK in change.operations or change.state == ChangeState.ROLLED_BACK
+    asked = DeployStage.RESTART_BACK in change.operations or change.state == ChangeState.ROLLED_BACK
     return OK if asked else TODO
 
 
 def restart_former(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
     """Restart one query, or an application with all its queries; stop those that did not run."""
     unit = unit_of(step.changes, todo[0])
-    for change in restart_unit(step, unit, Stage.RESTART_BACK, ask_back):
+    for change in restart_unit(step, unit, DeployStage.RESTART_BACK, ask_back):
         note(change, state=ChangeState.ROLLED_BACK)
     return True
 
@@ -147,7 +147,7 @@ def restart_former(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
 # --- judgement ----------------------------------------------------------------------------
 
 
-def look_at_judgement(step: DeployStep, change: DeployChange) -> Result:
+def look_at_judgement(step: DeployStep, change: DeployChange) -> ChangeResult:
     """Return whether everything that ran before runs again on its former definition."""
     if found := _kept(change):
         return found

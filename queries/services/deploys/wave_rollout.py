@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from queries.domain.deploys.judging import OK, TODO, Result, bad
-from queries.domain.deploys.states import ChangeKind, ChangeState, Stage
+from queries.domain.deploys.judging import OK, TODO, ChangeResult, bad
+from queries.domain.deploys.states import ChangeKind, ChangeState, DeployStage
 from queries.domain.errors import NotAllowed
 from queries.domain.sparks import spark_of
 from queries.domain.states import OperationOutcome
@@ -34,7 +34,7 @@ PREFLIGHTS_AT_ONCE = 2
 # --- preflight ----------------------------------------------------------------------------
 
 
-def look_at_preflight(step: DeployStep, change: DeployChange) -> Result:
+def look_at_preflight(step: DeployStep, change: DeployChange) -> ChangeResult:
     """Return whether a query's new definition has passed a preflight.
 
     One that could not try the checkpoint is not enough if the application requires a preflight: the
@@ -44,9 +44,9 @@ def look_at_preflight(step: DeployStep, change: DeployChange) -> Result:
         return found
     if change.kind != ChangeKind.QUERY or not change.spec or change.from_revision is None:
         return OK
-    if Stage.PREFLIGHT not in change.operations:
+    if DeployStage.PREFLIGHT not in change.operations:
         return TODO
-    found = followed(change, Stage.PREFLIGHT)
+    found = followed(change, DeployStage.PREFLIGHT)
     if found is not OK or not _requires_preflight(step, change):
         return found
     assert change.query is not None, "what has a revision is there"
@@ -65,9 +65,10 @@ def _requires_preflight(step: DeployStep, change: DeployChange) -> bool:
 
 def begin_preflights(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
     """Begin one query's preflight with its application's new definition, if a slot is available."""
-    begun = [one for one in step.changes if Stage.PREFLIGHT in one.operations]
+    begun = [one for one in step.changes if DeployStage.PREFLIGHT in one.operations]
     open_ones = Operation.objects.filter(
-        uuid__in=[one.operations[Stage.PREFLIGHT] for one in begun], outcome=OperationOutcome.OPEN
+        uuid__in=[one.operations[DeployStage.PREFLIGHT] for one in begun],
+        outcome=OperationOutcome.OPEN,
     ).count()
     if open_ones >= PREFLIGHTS_AT_ONCE:
         return False
@@ -79,7 +80,9 @@ def begin_preflights(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
         application_spec=_application_to_be(step.changes, change),
         **step.by,
     )
-    note(change, operations=asked_for(change, Stage.PREFLIGHT, asked), state=ChangeState.TRIED)
+    note(
+        change, operations=asked_for(change, DeployStage.PREFLIGHT, asked), state=ChangeState.TRIED
+    )
     return True
 
 
@@ -96,15 +99,15 @@ def _application_to_be(
 # --- snapshots ----------------------------------------------------------------------------
 
 
-def look_at_snapshot(step: DeployStep, change: DeployChange) -> Result:
+def look_at_snapshot(step: DeployStep, change: DeployChange) -> ChangeResult:
     """Return whether a snapshot of the checkpoint from before the wave exists."""
     if found := settled(change):
         return found
     if change.query_id is None or not change.runs or "no_snapshot" in change.evidence:
         return OK
-    if Stage.SNAPSHOT not in change.operations:
+    if DeployStage.SNAPSHOT not in change.operations:
         return TODO
-    return followed(change, Stage.SNAPSHOT)
+    return followed(change, DeployStage.SNAPSHOT)
 
 
 def take_snapshot(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
@@ -118,21 +121,21 @@ def take_snapshot(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
         kept = {**change.evidence, "no_snapshot": str(error)}
         note(change, evidence=kept, state=ChangeState.SAVED)
         return True
-    note(change, operations=asked_for(change, Stage.SNAPSHOT, asked), state=ChangeState.SAVED)
+    note(change, operations=asked_for(change, DeployStage.SNAPSHOT, asked), state=ChangeState.SAVED)
     return True
 
 
 def keep_snapshot(change: DeployChange) -> None:
     """Record the snapshot that a change's operation has taken."""
-    if Stage.SNAPSHOT in change.operations and change.snapshot_id is None:
-        rows = Snapshot.objects.filter(operation__uuid=change.operations[Stage.SNAPSHOT])
+    if DeployStage.SNAPSHOT in change.operations and change.snapshot_id is None:
+        rows = Snapshot.objects.filter(operation__uuid=change.operations[DeployStage.SNAPSHOT])
         note(change, snapshot=rows.first())
 
 
 # --- definitions --------------------------------------------------------------------------
 
 
-def look_at_write(step: DeployStep, change: DeployChange) -> Result:
+def look_at_write(step: DeployStep, change: DeployChange) -> ChangeResult:
     """Return whether the new definition has been written."""
     return settled(change) or (OK if change.to_revision is not None else TODO)
 
@@ -154,7 +157,7 @@ def write(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
 # --- restarts -----------------------------------------------------------------------------
 
 
-def look_at_restart(step: DeployStep, change: DeployChange) -> Result:
+def look_at_restart(step: DeployStep, change: DeployChange) -> ChangeResult:
     """Return whether the restart on the new definition was requested."""
     if found := settled(change):
         return found
@@ -166,7 +169,7 @@ def look_at_restart(step: DeployStep, change: DeployChange) -> Result:
 def restart(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
     """Restart one query, or an application with all of its queries."""
     unit = [one for one in unit_of(step.changes, todo[0]) if one.runs]
-    for change in restart_unit(step, unit, Stage.RESTART, ask_forward):
+    for change in restart_unit(step, unit, DeployStage.RESTART, ask_forward):
         note(change, restarted_at=step.now)  # a user stopped it, as its evaluation says
     for change in unit:
         note(change, state=ChangeState.RESTARTED)
@@ -176,7 +179,7 @@ def restart(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
 # --- judgement ----------------------------------------------------------------------------
 
 
-def look_at_judgement(step: DeployStep, change: DeployChange) -> Result:
+def look_at_judgement(step: DeployStep, change: DeployChange) -> ChangeResult:
     """Return whether a change works well on the written definition, if it runs."""
     if found := settled(change):
         return found

@@ -19,8 +19,8 @@ from headgate_ground.masking import searched_by
 from queries.domain.errors import NotAllowed
 from queries.domain.failures.log_lines import Level, LogLine, lines_of, select
 from queries.domain.probes.questions import ProbeResult, read_result
-from queries.domain.protocol import DRIVER_LOG, OWN, Status
-from queries.domain.states import KINDS_IN_PLACE
+from queries.domain.protocol import DRIVER_LOG, OWN, DriverStatus
+from queries.domain.states import DISPATCHED_KINDS
 from queries.domain.supervision.observation import Sighting
 from queries.launchers.base import Launcher
 from queries.models.drivers import Driver
@@ -64,7 +64,10 @@ def read_log(driver: Driver, *specs: Any, launcher: Launcher, lines: int = 200) 
         raise LogElsewhere(driver)
     wanted = max(1, min(lines, MOST_LINES))
     text = launcher.log_tail(
-        driver.application.name, driver.epoch, probe=driver.kind not in KINDS_IN_PLACE, lines=wanted
+        driver.application.name,
+        driver.epoch,
+        probe=driver.kind not in DISPATCHED_KINDS,
+        lines=wanted,
     )
     return secrets_of(driver, *specs).mask(text)
 
@@ -195,11 +198,11 @@ def without_secrets(sighting: Sighting, driver: Driver) -> Sighting:
     status = sighting.status
     if status is None or not _says_something(status):
         return sighting
-    masked = Status.loads(status.dumps(secrets_of(driver).mask_within))
+    masked = DriverStatus.loads(status.dumps(secrets_of(driver).mask_within))
     return replace(sighting, status=masked)
 
 
-def _says_something(status: Status) -> bool:
+def _says_something(status: DriverStatus) -> bool:
     """Return whether a status contains texts from Spark or users' code; few do."""
     return (
         status.error is not None
@@ -213,7 +216,7 @@ def _says_something(status: Status) -> bool:
 def probe_answer(driver: Driver, *specs: Any, launcher: Launcher) -> ProbeResult | None:
     """Return what a probe has found so far, None if nothing; `specs` are the definitions it tries.
 
-    Raises ValueError (`Unreadable`, or bytes that are not text) if the answer is incomplete.
+    Raises ValueError (`UnreadableResult`, or bytes that are not text) if the answer is incomplete.
     """
     text = launcher.probe_result(driver.application.name, driver.epoch)
     if not text:

@@ -15,8 +15,8 @@ from queries.domain.counts import counted
 from queries.domain.errors import Conflict, NotAllowed, Unavailable
 from queries.domain.failures.categories import Category, Remedy
 from queries.domain.failures.diagnosis import classify
-from queries.domain.failures.subjects import Subject, fitted
-from queries.domain.kafka.losses import Gap, gaps_of
+from queries.domain.failures.subjects import FailureSubject, fitted
+from queries.domain.kafka.losses import OffsetGap, gaps_of
 from queries.domain.kafka.topic_ids import names
 from queries.domain.reasons import why
 from queries.domain.states import (
@@ -54,7 +54,7 @@ from queries.services.procedures.stop_and_start import remember, waiting_for
 from queries.services.supervision import operations
 
 #: A query whose definition specifies a Kafka source is a SQL query.
-TO_EARLIEST = fitted("{to_earliest}", Subject.SQL)
+TO_EARLIEST = fitted("{to_earliest}", FailureSubject.SQL)
 #: Time limit for all steps together, most of it for starting a driver and reading a backlog.
 LIMIT = timedelta(hours=1)
 
@@ -104,7 +104,7 @@ def go_on(*, query: Query, offsets: int, actor: str, now: datetime) -> Operation
 def _accept(turn: StepContext) -> StepResult:
     """In one transaction, write the loss to the ledger and request a run that skips the gap."""
     query, operation = turn.query, turn.operation
-    gaps = [Gap(*row) for row in turn.arguments["gaps"]]
+    gaps = [OffsetGap(*row) for row in turn.arguments["gaps"]]
     with transaction.atomic():
         turn.insist()
         if not turn.result.get("asked"):
@@ -185,7 +185,7 @@ def _way_out(query: Query) -> str:
     return "Start it, or check its latest failure."
 
 
-def _look(query: Query, now: datetime) -> list[Gap]:
+def _look(query: Query, now: datetime) -> list[OffsetGap]:
     """Query the broker, and return the gaps that exist now.
 
     Raises `NotAllowed` if the checkpoint, which contains the committed offsets, is on another host,
@@ -239,5 +239,5 @@ def _refuse_dead(turn: StepContext) -> None:
         )
 
 
-def _as_row(gap: Gap) -> list[str | int]:
+def _as_row(gap: OffsetGap) -> list[str | int]:
     return [gap.topic, gap.partition, gap.first, gap.until]

@@ -16,7 +16,7 @@ from listeners.models import upsert
 from queries.brokers.options import Wanted
 from queries.brokers.reader import At, BrokerLook, Ends, RecordSeen
 from queries.domain.kafka.lag import PartitionLook, after, is_new, unread
-from queries.domain.kafka.losses import Gap, gaps_of
+from queries.domain.kafka.losses import OffsetGap, gaps_of
 from queries.domain.kafka.retention import Retention, risk
 from queries.domain.kafka.topic_ids import replaced_in
 from queries.domain.states import LossKind, RunOutcome
@@ -261,7 +261,7 @@ def _note_gaps(reading: Reading, known: Known, rows: Sequence[SourceLag], now: d
     """
     silent = [source for source in reading.sources if not source.fails_on_loss]
 
-    def skipped(gaps: Iterable[Gap]) -> list[Gap]:
+    def skipped(gaps: Iterable[OffsetGap]) -> list[OffsetGap]:
         return [gap for gap in gaps if any(one.wanted.matches(gap.topic) for one in silent)]
 
     before = gaps_of(look_of(row) for row in known.values() if row.partition >= 0)
@@ -279,7 +279,7 @@ def _note_gaps(reading: Reading, known: Known, rows: Sequence[SourceLag], now: d
         write_gaps(query=reading.query, gaps=lost, kind=LossKind.SKIPPED, now=now)
 
 
-def _passed(gap: Gap, row: SourceLag | None) -> list[Gap]:
+def _passed(gap: OffsetGap, row: SourceLag | None) -> list[OffsetGap]:
     """Return the part of a gap that committed batches have since passed; [] if none."""
     if row is None or row.replaced or row.committed is None or row.committed <= gap.first:
         return []

@@ -13,7 +13,7 @@ from controlplane.nudge import changed
 from queries.domain.access.acts import Act
 from queries.domain.alerts.kinds import IncidentKind
 from queries.domain.errors import Conflict, Invalid, NotAllowed, Problem
-from queries.domain.kafka.losses import Gap, Offsets
+from queries.domain.kafka.losses import OffsetGap, Offsets
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss
 from queries.models.definitions import Query
@@ -47,7 +47,7 @@ def correct(*, loss: Loss, reason: str, actor: str, now: datetime) -> list[Loss]
     with transaction.atomic():
         Query.objects.select_for_update().get(pk=loss.query_id)
         loss = Loss.objects.prefetch_related("corrections").get(pk=loss.pk)
-        pieces: list[Gap | None] = [*left(loss)]
+        pieces: list[OffsetGap | None] = [*left(loss)]
         if loss.partition is None and not loss.corrections.exists():
             pieces = [None]  # a count without offsets
         if not pieces:
@@ -86,7 +86,7 @@ def correct_by_batch(
     return made
 
 
-def tell_at_risk(query: Query, gaps: Iterable[Gap], *, now: datetime) -> None:
+def tell_at_risk(query: Query, gaps: Iterable[OffsetGap], *, now: datetime) -> None:
     """Add a note to the incident about these offsets at risk: none of them were lost."""
     where = ", ".join(f"{one.topic}-{one.partition}" for one in gaps)
     text = (
@@ -96,14 +96,14 @@ def tell_at_risk(query: Query, gaps: Iterable[Gap], *, now: datetime) -> None:
     take_back(query=query.pk, kind=IncidentKind.AT_RISK, text=text, now=now)
 
 
-def _cut(gap: Gap, first: int, until: int) -> Gap:
+def _cut(gap: OffsetGap, first: int, until: int) -> OffsetGap:
     low, high = max(gap.first, first), min(gap.until, until)
-    return Gap(gap.topic, gap.partition, low, max(low, high))
+    return OffsetGap(gap.topic, gap.partition, low, max(low, high))
 
 
 def _line(
     loss: Loss,
-    piece: Gap | None,
+    piece: OffsetGap | None,
     note: str,
     now: datetime,
     *,

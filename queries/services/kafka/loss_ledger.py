@@ -23,7 +23,7 @@ from listeners.loops.troubles import each, set_aside
 from listeners.models import Cursor, Progress
 from queries.domain.checkpoints.repeated_batches import is_uncounted
 from queries.domain.kafka.losses import (
-    Gap,
+    OffsetGap,
     Offsets,
     late_rows,
     read_whole,
@@ -54,7 +54,7 @@ LOOK_WITHIN = timedelta(seconds=60)
 def write_gaps(
     *,
     query: Query,
-    gaps: Iterable[Gap],
+    gaps: Iterable[OffsetGap],
     kind: LossKind,
     now: datetime,
     accepted_by: str = "",
@@ -281,7 +281,7 @@ def _write_short(batch: _Batch, lags: _Lags, now: datetime) -> None:
             continue
         known = known_ranges(batch.query.pk, within=_spans(start, end))
         found = (
-            skipped(start, end, missing, earliest=earliest, known=known) if batch.may_skip else []
+            skipped(start, end, missing, earliest=earliest, ledger=known) if batch.may_skip else []
         )
         for one in found:
             if one.gaps:

@@ -13,10 +13,10 @@ from typing import Any
 
 from queries.brokers.options import Wanted
 from queries.brokers.reader import At, BrokerLook
-from queries.domain.kafka.losses import Gap
+from queries.domain.kafka.losses import OffsetGap
 from queries.domain.kafka.topic_ids import (
     Ids,
-    Place,
+    PartitionPosition,
     Remembered,
     after_look,
     as_json,
@@ -49,7 +49,7 @@ class Memory:
     before: dict[str, Any]  # as in the checkpoint's row
     ids: Ids
     unread: set[str] = field(default_factory=set)  # replaced, and not read since then
-    lost: list[tuple[str, list[Gap]]] = field(default_factory=list)  # (topic id, its offsets)
+    lost: list[tuple[str, list[OffsetGap]]] = field(default_factory=list)  # (topic id, its offsets)
     left: list[tuple[str, str]] = field(default_factory=list)  # (topic, id of the deleted one)
 
     @property
@@ -156,15 +156,15 @@ def _fails_on_loss(reading: Reading, source: KafkaSource) -> bool:
 
 def _places(
     row: Checkpoint, wanted: Wanted, topic: str, at: Mapping[int, int], known: Known
-) -> dict[int, Place]:
+) -> dict[int, PartitionPosition]:
     """Return the query's position in a topic's partitions at the previous pass.
 
     Values from before the checkpoint was created belong to another checkpoint.
     """
-    found = {number: Place(committed, None) for number, committed in at.items()}
+    found = {number: PartitionPosition(committed, None) for number, committed in at.items()}
     for (name, number), lag in known.items():
         if name != topic or number < 0 or not wanted.of(topic, (number,)):
             continue
         if lag.committed is not None and lag.seen_at > row.created_at and not lag.replaced:
-            found[number] = Place(lag.committed, lag.latest)
+            found[number] = PartitionPosition(lag.committed, lag.latest)
     return found

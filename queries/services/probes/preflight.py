@@ -21,9 +21,9 @@ from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import NotAllowed
 from queries.domain.probes.plan_comparison import pinned
 from queries.domain.probes.preflight import (
-    Asked,
+    PreflightRequest,
+    PreflightVerdict,
     SparkChange,
-    Verdict,
     digest,
     judge,
     sentence,
@@ -215,7 +215,7 @@ def _judge(turn: StepContext) -> StepResult:
     conf = {name: str(value) for name, value in spec.get("conf", {}).items()}
     old = turn.query.revisions.filter(number=turn.result.get("compared_with", 0)).first()
     before = turn.result.pop("written", None)
-    asked = Asked(
+    asked = PreflightRequest(
         spec=spec,
         spark=_change_of_spark(turn, Written(**before), application.spark) if before else None,
         old_spec=old.spec if old is not None and answer.old_plan is not None else None,
@@ -228,7 +228,7 @@ def _judge(turn: StepContext) -> StepResult:
     )
     judged = judge(asked, answer)
     turn.result |= {"preflight": judged, "spark": application.spark}
-    if judged["verdict"] == Verdict.FAILED:
+    if judged["verdict"] == PreflightVerdict.FAILED:
         raise DidNotPass(sentence(judged))
     return DONE
 

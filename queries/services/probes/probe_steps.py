@@ -288,7 +288,7 @@ def found_by(driver: Driver, *, launcher: Launcher) -> ProbeResult | None:
     tried = _tried(driver.operation) if driver.operation else []
     try:
         return probe_answer(driver, *tried, launcher=launcher)
-    except ValueError as error:  # `Unreadable`, or bytes that are not text
+    except ValueError as error:  # `UnreadableResult`, or bytes that are not text
         raise NoAnswer(f"The probe's result cannot be read: {error}.") from error
 
 

@@ -14,7 +14,7 @@ from queries.checkpoints import batches, source_logs
 from queries.domain.definitions.data_roots import fixed_part
 from queries.domain.definitions.locations import NotALocation
 from queries.domain.errors import Invalid, NotAllowed, Problem
-from queries.domain.kafka.offset_ranges import Range
+from queries.domain.kafka.offset_ranges import OffsetRange
 from queries.domain.kafka.offsets import EARLIEST
 from queries.domain.probes.hot_keys import keys_sql
 from queries.domain.probes.questions import BatchRead, RecordsTask
@@ -64,7 +64,7 @@ def records_of(operation: Operation, *, launcher: Launcher, now: datetime) -> di
 
 def reads_of(
     spec: Mapping[str, Any],
-    ranges: Iterable[Range],
+    ranges: Iterable[OffsetRange],
     files: Iterable[str],
     *,
     began: Mapping[str, Mapping[str, Mapping[str, int]]],
@@ -93,7 +93,7 @@ def reads_of(
     return reads + [BatchRead(name, files=tuple(held)) for name, held in found.items()]
 
 
-def _start(one: Range, began: Mapping[str, Mapping[str, Mapping[str, int]]]) -> int:
+def _start(one: OffsetRange, began: Mapping[str, Mapping[str, Mapping[str, int]]]) -> int:
     """Return where the read of a partition began: if it was added later, at its first offset."""
     if one.start is not None:
         return one.start

@@ -8,7 +8,7 @@ from datetime import datetime
 from django.db import transaction
 
 from queries.domain.access.acts import Act
-from queries.domain.schedules.states import Skipped
+from queries.domain.schedules.states import SkipReason
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.schedules.planned import ScheduleState
@@ -39,7 +39,7 @@ def _set(owner: Query | Application, *, paused: bool, actor: str, now: datetime)
     status = schedule_status(owner, now=now)
     state = status.state
     if (state.paused_at is not None) != paused:
-        decide_due(target, status.schedule, now, Skipped.PAUSED)
+        decide_due(target, status.schedule, now, SkipReason.PAUSED)
         ScheduleState.objects.filter(pk=state.pk).update(
             paused_at=now if paused else None, paused_by=actor if paused else ""
         )

@@ -8,7 +8,7 @@ from typing import Any
 
 from queries.domain.definitions.spec import Schedule
 from queries.domain.reasons import PHRASES
-from queries.domain.schedules.planning import Subject
+from queries.domain.schedules.planning import ScheduledObject
 from queries.domain.states import Desired, DriverKind, Phase, Reason, RunOutcome, StopMode
 from queries.models.applications import Application, Script
 from queries.models.definitions import Query
@@ -75,7 +75,7 @@ class Target(ABC):
         return Ended(schedule, self.row.archived_at)
 
     @abstractmethod
-    def subject(self, *, paused: bool, waiting: bool) -> Subject:
+    def subject(self, *, paused: bool, waiting: bool) -> ScheduledObject:
         """Return what a planned time depends on."""
 
     @abstractmethod
@@ -110,11 +110,11 @@ class QueryTarget(Target):
         """The query."""
         return {"query": self.row}
 
-    def subject(self, *, paused: bool, waiting: bool) -> Subject:
+    def subject(self, *, paused: bool, waiting: bool) -> ScheduledObject:
         """Return the query's phase, and whether it has a run."""
         has_run = Run.objects.filter(query=self.row, outcome=RunOutcome.OPEN).exists()
         desired, phase = Desired(self.row.desired), Phase(self.row.phase)
-        return Subject(desired, phase, has_run, paused, waiting)
+        return ScheduledObject(desired, phase, has_run, paused, waiting)
 
     def start(self, params: Mapping[str, Any] | None, now: datetime) -> Operation:
         """Start the query with values for its parameters."""
@@ -160,13 +160,13 @@ class ScriptTarget(Target):
         """Return the schedule of the application's newest revision, if that has a script."""
         return super().schedule() if self.script is not None else None
 
-    def subject(self, *, paused: bool, waiting: bool) -> Subject:
+    def subject(self, *, paused: bool, waiting: bool) -> ScheduledObject:
         """Return the script's phase, and whether its application has a driver."""
         if self.script is None:
-            return Subject(Desired.STOPPED, Phase.STOPPED, False, paused, waiting)
+            return ScheduledObject(Desired.STOPPED, Phase.STOPPED, False, paused, waiting)
         has_run = self._drivers().filter(ended_at=None).exists()
         desired, phase = Desired(self.script.desired), Phase(self.script.phase)
-        return Subject(desired, phase, has_run, paused, waiting)
+        return ScheduledObject(desired, phase, has_run, paused, waiting)
 
     def start(self, params: Mapping[str, Any] | None, now: datetime) -> Operation:
         """Run the script in a new driver; it has no parameters."""

@@ -30,14 +30,14 @@ from queries.domain.schedules.cron import due_times, next_times
 from queries.domain.schedules.planning import (
     EARLIEST,
     LATE_AFTER,
-    Choice,
-    Subject,
+    PlannedOutcome,
+    ScheduledObject,
     choose,
     end_of,
     is_ahead,
 )
 from queries.domain.schedules.rendering import rendered
-from queries.domain.schedules.states import OPEN_STATES, PlannedState, Skipped
+from queries.domain.schedules.states import OPEN_STATES, PlannedState, SkipReason
 from queries.domain.states import HELD_PHASES
 from queries.models.applications import ApplicationRevision
 from queries.models.definitions import QueryRevision
@@ -77,7 +77,7 @@ def follow_schedule(revision: QueryRevision | ApplicationRevision) -> None:
     states = ScheduleState.objects.filter(**owner)
     state = states.select_related("query", "application").first()
     if state is not None and state.digest not in ("", digest):
-        _decide_before(revision, state, at, Skipped.REMOVED if schedule is None else None)
+        _decide_before(revision, state, at, SkipReason.REMOVED if schedule is None else None)
         state = states.first()
     if schedule is None:
         if PlannedRun.objects.filter(**owner, state__in=OPEN_STATES).exists():
@@ -102,7 +102,7 @@ def _decide_before(
     revision: QueryRevision | ApplicationRevision,
     state: ScheduleState,
     at: datetime,
-    instead: Skipped | None,
+    instead: SkipReason | None,
 ) -> None:
     """Decide what was due by the schedule that a new revision replaces."""
     earlier: Any = type(revision).objects.filter(number__lt=revision.number)
@@ -149,7 +149,7 @@ def run_schedules(*, now: datetime) -> None:
 
 
 def decide_due(
-    target: Target, schedule: Schedule, now: datetime, instead: PlannedState | Skipped
+    target: Target, schedule: Schedule, now: datetime, instead: PlannedState | SkipReason
 ) -> None:
     """Decide what is due by a schedule that is changed now, in the transaction of its change.
 
@@ -162,7 +162,7 @@ def decide_due(
         return
     _recall(state, target, schedule, now)
     waiting = PlannedRun.objects.filter(**target.columns, state=PlannedState.WAITING)
-    if isinstance(instead, Skipped):
+    if isinstance(instead, SkipReason):
         waiting.update(state=PlannedState.SKIPPED, skipped=instead)
     more = True
     while more:
@@ -199,7 +199,7 @@ def _handled(state_id: int, target: Target, now: datetime) -> bool:
     subject = _settle(target, state, schedule, now)
     if schedule is None:
         if ended is not None:
-            decide_due(target, ended.schedule, ended.at, Skipped.REMOVED)
+            decide_due(target, ended.schedule, ended.at, SkipReason.REMOVED)
         if not PlannedRun.objects.filter(**target.columns, state__in=OPEN_STATES).exists():
             state.delete()
         return False
@@ -214,9 +214,9 @@ def _decide(
     target: Target,
     state: ScheduleState,
     schedule: Schedule,
-    subject: Subject,
+    subject: ScheduledObject,
     now: datetime,
-    instead: PlannedState | Skipped | None = None,
+    instead: PlannedState | SkipReason | None = None,
 ) -> bool:
     """Write the rows of the next due times; return whether more are due."""
     due = _due(state, target, schedule, now)
@@ -322,9 +322,9 @@ def _arrived(state: ScheduleState, schedule: Schedule, now: datetime) -> _Due:
 def _write(
     target: Target,
     key: str,
-    choice: Choice,
+    choice: PlannedOutcome,
     schedule: Schedule,
-    subject: Subject,
+    subject: ScheduledObject,
     now: datetime,
 ) -> None:
     row = PlannedRun(
@@ -336,7 +336,7 @@ def _write(
         state=choice.state,
         skipped=choice.skipped or "",
     )
-    if choice.skipped is Skipped.OVERLAP:
+    if choice.skipped is SkipReason.OVERLAP:
         row.reason = Because(Detail.OVERLAPPED, {"state": str(subject.phase)})
     if choice.state is PlannedState.STARTED:
         _start(row, target, schedule, now)
@@ -359,7 +359,7 @@ def _start(row: PlannedRun, target: Target, schedule: Schedule, now: datetime) -
 
 def _settle(
     target: Target, state: ScheduleState, schedule: Schedule | None, now: datetime
-) -> Subject:
+) -> ScheduledObject:
     """Note the ends of its open planned runs; return what the next planned time depends on.
 
     Without a schedule, no time that waits is started.
@@ -372,13 +372,13 @@ def _settle(
         if row.state == PlannedState.STARTED:
             _follow(row, target, schedule, subject, now)
         elif schedule is None:
-            row.state, row.skipped = PlannedState.SKIPPED, Skipped.REMOVED
+            row.state, row.skipped = PlannedState.SKIPPED, SkipReason.REMOVED
         elif paused:
-            row.state, row.skipped = PlannedState.SKIPPED, Skipped.PAUSED
+            row.state, row.skipped = PlannedState.SKIPPED, SkipReason.PAUSED
         elif subject.at_rest:
             _start(row, target, schedule, now)
         elif subject.phase in HELD_PHASES:
-            row.state, row.skipped = PlannedState.SKIPPED, Skipped.HELD
+            row.state, row.skipped = PlannedState.SKIPPED, SkipReason.HELD
         else:
             waiting = True
         row.save()
@@ -388,7 +388,11 @@ def _settle(
 
 
 def _follow(
-    row: PlannedRun, target: Target, schedule: Schedule | None, subject: Subject, now: datetime
+    row: PlannedRun,
+    target: Target,
+    schedule: Schedule | None,
+    subject: ScheduledObject,
+    now: datetime,
 ) -> None:
     """Take the times of its runs, note its end, and stop it at the limit of its duration."""
     assert row.generation is not None, "`_start` sets it"

@@ -18,7 +18,7 @@ from queries.domain.definitions.spec import PythonQuery
 from queries.domain.errors import Problem
 from queries.domain.protocol import FoundQuery
 from queries.domain.scripts.questions import as_json, believed_question
-from queries.domain.scripts.script_queries import FOUND_AT_MOST, believed, row_name, trigger_of
+from queries.domain.scripts.script_queries import MAX_QUERIES, believed, row_name, trigger_of
 from queries.domain.states import Desired, Phase, Reason
 from queries.domain.supervision.observation import Sighting
 from queries.models.applications import Application, Script
@@ -115,10 +115,10 @@ def _problem(application: Application, found: FoundQuery) -> str:
     """Return, as a sentence, why a reported query does not get a row; "" if it gets one."""
     living = Query.objects.filter(application=application, archived_at=None).exclude(identity="")
     own = living.filter(identity=found.identity).first()
-    if own is None and living.count() >= FOUND_AT_MOST:
+    if own is None and living.count() >= MAX_QUERIES:
         return (
             f"The query {found.name or found.identity} is not shown because the application "
-            f"already has {FOUND_AT_MOST}. Delete queries that the script no longer starts."
+            f"already has {MAX_QUERIES}. Delete queries that the script no longer starts."
         )
     nested = checkpoint_problem(found.location, held_checkpoints(but=own))
     outside: list[Problem] = checkpoint_problems(found.location, application.name)

@@ -12,7 +12,7 @@ from controlplane.nudge import changed
 from queries.domain.access.acts import Act
 from queries.domain.errors import Invalid
 from queries.domain.reasons import Because, Detail
-from queries.domain.secrets.bindings import BindingForm, Holder, HolderKind, parse_binding
+from queries.domain.secrets.bindings import BindingInput, HolderKind, SecretHolder, parse_binding
 from queries.domain.validation.query_rules import name_problems
 from queries.models.grants import SecretBinding
 from queries.services.access.admin_objects import AdminObject, Verb
@@ -29,7 +29,7 @@ def bind(raw: Mapping[str, Any], *, actor: str, now: datetime) -> SecretBinding:
     Raises `Invalid` with every problem, or if the secret is visible here and too short.
     """
     form = parse_binding(raw)
-    holder = Holder(form.holder_kind, form.holder)
+    holder = SecretHolder(form.holder_kind, form.holder)
     if holder.kind is HolderKind.APPLICATION:
         require_name("holder", holder.name)
     if short := length_problem("secret", form.secret):
@@ -65,18 +65,18 @@ def unbind(binding: SecretBinding, *, actor: str, now: datetime) -> None:
             _record(binding, "BOUND", "UNBOUND", actor, now)
 
 
-def unbind_all(holder: Holder, *, actor: str, now: datetime) -> None:
+def unbind_all(holder: SecretHolder, *, actor: str, now: datetime) -> None:
     """Remove all bindings of a deleted holder: a new one of the same name must not inherit them."""
     for row in _living(holder):
         unbind(row, actor=actor, now=now)
 
 
-def rename(before: Holder, after: Holder) -> None:
+def rename(before: SecretHolder, after: SecretHolder) -> None:
     """Transfer the secrets of a renamed channel to its new name."""
     _living(before).update(holder=after.name)
 
 
-def _living(holder: Holder) -> QuerySet[SecretBinding]:
+def _living(holder: SecretHolder) -> QuerySet[SecretBinding]:
     return SecretBinding.objects.filter(
         holder_kind=holder.kind, holder=holder.name, taken_at=None
     ).order_by("secret")
@@ -112,7 +112,7 @@ BINDINGS = AdminObject(
     "Binding",
     living_bindings,
     "Return a binding; admins only.",
-    create=Verb("bind_secret", bind, BindingForm),
+    create=Verb("bind_secret", bind, BindingInput),
     remove=Verb("unbind_secret", unbind),
     created_at="given_at",
 )

@@ -10,7 +10,7 @@ from queries.domain.definitions.data_roots import option_places
 from queries.domain.definitions.parsing import as_json
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Problem, in_words
-from queries.domain.secrets.bindings import Bound, Holder, application, unbound
+from queries.domain.secrets.bindings import Bound, SecretHolder, application, unbound
 from queries.domain.secrets.hosts import ANYWHERE, allows, servers
 from queries.domain.secrets.uses import s3_endpoints, uses_in, uses_of_brokers
 from queries.domain.validation.query_rules import option_reach
@@ -25,7 +25,7 @@ Brokers = tuple[tuple[str, str], ...]
 
 
 def unbound_secrets(
-    spec: Mapping[str, Any], holder: Holder, around: Mapping[str, Any] | None = None
+    spec: Mapping[str, Any], holder: SecretHolder, around: Mapping[str, Any] | None = None
 ) -> list[Problem]:
     """Return a problem for each secret in a definition's JSON form that cannot be used.
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from django.conf import settings
 
 from listeners.loops.troubles import each
-from queries.domain.states import KINDS_IN_PLACE, OPEN_DRIVER_STATES, DriverKind, Reason
+from queries.domain.states import DISPATCHED_KINDS, OPEN_DRIVER_STATES, DriverKind, Reason
 from queries.domain.supervision.observation import LIVING
 from queries.launchers.base import Launcher
 from queries.models.applications import Application
@@ -30,7 +30,7 @@ def end_strays(*, launcher: Launcher) -> list[tuple[str, int]]:
     """
     living = launcher.living()  # before the rows: each row is written before its driver starts
     epochs = [epoch for _, epoch in living]
-    rows = Driver.objects.filter(kind__in=KINDS_IN_PLACE, epoch__in=epochs)
+    rows = Driver.objects.filter(kind__in=DISPATCHED_KINDS, epoch__in=epochs)
     columns = ("application__name", "epoch", "host", "state", "end_wanted")
     found = {(name, epoch): about for name, epoch, *about in rows.values_list(*columns)}
     strays = []

@@ -199,8 +199,8 @@ def _locked_script(application: Application) -> tuple[Application, Script]:
     return row, script
 
 
-def _asked(row: Application, script: Script) -> transitions.Asked:
-    return transitions.Asked(
+def _asked(row: Application, script: Script) -> transitions.TransitionInput:
+    return transitions.TransitionInput(
         name=row.name,
         desired=Desired(script.desired),
         phase=Phase(script.phase),
@@ -220,7 +220,7 @@ def _ask_script(
     row: Application,
     script: Script,
     verb: Verb,
-    change: transitions.Change | None,
+    change: transitions.DesiredStateChange | None,
     actor: str,
     now: datetime,
     within: Operation | None,

@@ -19,7 +19,7 @@ from queries.domain.kafka.topic_ids import by_topic, ids_of
 from queries.domain.protocol import Assignment, AssignmentEntry, DriverSpec, Want
 from queries.domain.secrets.bindings import application as holder_named
 from queries.domain.sparks import OURS, Spark, command
-from queries.domain.states import KINDS_IN_PLACE, DriverKind
+from queries.domain.states import DISPATCHED_KINDS, DriverKind
 from queries.domain.supervision.decision import Decision, QueryDecision
 from queries.domain.triggers.log_cost import FILE_MANAGER, OUR_FILES
 from queries.domain.validation.formats import connector_way_out
@@ -79,7 +79,7 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
     roots = data_roots(driver.application.name)
     script = script_job(driver.application, spec, code.roots)
     later = _folders(driver, script is not None)
-    own, without = own_classes() if driver.kind in KINDS_IN_PLACE else ((), "")
+    own, without = own_classes() if driver.kind in DISPATCHED_KINDS else ((), "")
     return DriverSpec(
         driver=driver.pk,
         epoch=driver.epoch,
@@ -113,7 +113,7 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
         data_roots=roots.roots,
         own_folders=roots.own,
         data_umask=settings.DATA_UMASK,
-        checkpoints=_locations(driver) if driver.kind in KINDS_IN_PLACE else (),
+        checkpoints=_locations(driver) if driver.kind in DISPATCHED_KINDS else (),
         folders=later,
         start_deadline_s=settings.START_DEADLINE_S,
         start_max_s=settings.START_MAX_S,

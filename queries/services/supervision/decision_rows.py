@@ -17,7 +17,7 @@ from listeners.loops.troubles import each
 from queries.domain.protocol import ExecutorSeen, RunStatus, Want
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import (
-    KINDS_IN_PLACE,
+    DISPATCHED_KINDS,
     STOPPED_PHASES,
     Desired,
     DriverKind,
@@ -29,7 +29,7 @@ from queries.domain.states import (
     Verb,
 )
 from queries.domain.supervision.decision import DriverDecision, QueryDecision, ScriptDecision
-from queries.domain.supervision.observation import Progress, Sighting
+from queries.domain.supervision.observation import Sighting, StartMark
 from queries.domain.supervision.standbys import TAKES_OVER
 from queries.domain.validation.params import effective
 from queries.launchers.base import Launcher
@@ -69,7 +69,7 @@ def create_driver(
     The epoch is higher than any that this host knows, so a restored database continues above those.
     """
     Installation.raise_epoch(launcher.highest_epoch(application.name))
-    epoch, probe = Installation.draw_epoch(), kind not in KINDS_IN_PLACE
+    epoch, probe = Installation.draw_epoch(), kind not in DISPATCHED_KINDS
     reason = Reason.PROBED if probe else Reason.LAUNCHED
     if kind is DriverKind.STANDBY:
         reason = Reason.STANDS_BY
@@ -159,7 +159,7 @@ def update_driver(
     update_changed(driver, fields)
 
 
-def progress_fields(progress: Progress) -> dict[str, Any]:
+def progress_fields(progress: StartMark) -> dict[str, Any]:
     """Return how far a driver's start has come, by column of its row."""
     return {
         "advanced_at": progress.at,

@@ -24,7 +24,7 @@ from queries.domain.hosts import (
     Worker,
     judge_claim,
 )
-from queries.domain.states import KINDS_IN_PLACE, OPEN_DRIVER_STATES
+from queries.domain.states import DISPATCHED_KINDS, OPEN_DRIVER_STATES
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
 from queries.models.hosts import Host
@@ -112,7 +112,7 @@ def renew(worker: Worker) -> bool:
     renewed = again_if_busy(lambda: mine.update(seen_at=Now(), steady_since=steady))
     if renewed:
         here = Driver.objects.filter(host=settings.HEADGATE_HOST, state__in=OPEN_DRIVER_STATES)
-        services = here.filter(kind__in=KINDS_IN_PLACE)  # probes own no checkpoint
+        services = here.filter(kind__in=DISPATCHED_KINDS)  # probes own no checkpoint
         launcher().show_heartbeat(services.values_list("application__name", "epoch"))
     return bool(renewed)
 

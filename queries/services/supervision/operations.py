@@ -91,7 +91,7 @@ def request_stop(
 ) -> Operation:
     """Set the query to STOPPED: after the batch in flight (graceful), or immediately."""
 
-    def stop(asked: transitions.Asked) -> transitions.Change | None:
+    def stop(asked: transitions.TransitionInput) -> transitions.DesiredStateChange | None:
         return transitions.stop(asked, mode)
 
     return _ask(query, stop, Verb.STOP, actor, now, within)
@@ -123,7 +123,7 @@ def request_again(*, query: Query, actor: str, now: datetime) -> Operation:
 
     The query stays on the revision that it was started on.
     """
-    return _ask(query, transitions.again, Verb.START, actor, now, None)
+    return _ask(query, transitions.retry, Verb.START, actor, now, None)
 
 
 def archive_query(*, query: Query, actor: str, now: datetime) -> None:
@@ -191,7 +191,7 @@ def confirm_takeover(*, query: Query, actor: str, now: datetime) -> Operation:
 
 def _ask(
     query: Query,
-    verb: Callable[[transitions.Asked], transitions.Change | None],
+    verb: Callable[[transitions.TransitionInput], transitions.DesiredStateChange | None],
     name: Verb,
     actor: str,
     now: datetime,
@@ -242,7 +242,7 @@ def _refuse_other_params(
 
 def _apply(
     row: Query,
-    change: transitions.Change,
+    change: transitions.DesiredStateChange,
     actor: str,
     now: datetime,
     within: Operation | None,
@@ -311,9 +311,9 @@ def _is_newest(row: Query, revision_id: int | None) -> bool:
     return newest == revision_id
 
 
-def _asked(row: Query) -> transitions.Asked:
+def _asked(row: Query) -> transitions.TransitionInput:
     silent = away(row.application) if row.phase_reason == Reason.HOST_SILENT else None
-    return transitions.Asked(
+    return transitions.TransitionInput(
         away=silent.name if silent else "",
         name=row.name,
         desired=Desired(row.desired),

@@ -20,7 +20,7 @@ from queries import host_pressure
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.protocol import Assignment, DriverSpec
 from queries.domain.states import (
-    KINDS_IN_PLACE,
+    DISPATCHED_KINDS,
     OPEN_DRIVER_STATES,
     Desired,
     DriverKind,
@@ -69,7 +69,9 @@ def keep_standbys(*, launcher: Launcher, now: datetime) -> None:
     newest = ApplicationRevision.objects.filter(application=OuterRef("application"))
     kept = newest.order_by("-number").annotate(kept=KT("spec__standby"))
     here = Driver.objects.filter(host=settings.HEADGATE_HOST, state__in=_OPEN).order_by()
-    found = here.filter(kind__in=KINDS_IN_PLACE).annotate(wanted=Subquery(kept.values("kept")[:1]))
+    found = here.filter(kind__in=DISPATCHED_KINDS).annotate(
+        wanted=Subquery(kept.values("kept")[:1])
+    )
     found = found.filter(Q(kind=DriverKind.STANDBY) | Q(wanted="own"))
     for pk, name in sorted(set(found.values_list("application_id", "application__name"))):
         with _each.by_itself(name):

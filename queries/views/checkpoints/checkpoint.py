@@ -14,7 +14,7 @@ from queries.checkpoints.batches import Batch
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.checkpoints.source_logs import log_offset
 from queries.domain.checkpoints.lock_files import local_path
-from queries.domain.checkpoints.logs import Unreadable
+from queries.domain.checkpoints.logs import UnreadableLog
 from queries.domain.checkpoints.repeated_batches import UNCOUNTED
 from queries.domain.checkpoints.state_growth import RULE as GROWTH_RULE
 from queries.domain.errors import Missing
@@ -190,7 +190,7 @@ def _keeps_state(logs: CheckpointLogs) -> bool:
     """Return whether there is state; True if the folder cannot be listed (its tab shows why)."""
     try:
         return logs.keeps_state()
-    except Unreadable:
+    except UnreadableLog:
         return True
 
 

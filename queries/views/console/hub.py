@@ -31,7 +31,7 @@ from django.db import close_old_connections, connection
 from redis.exceptions import RedisError
 
 from listeners.loops.each import Each
-from queries.domain.pacing import Pace, page_due_at
+from queries.domain.pacing import RefreshPace, page_due_at
 from queries.selectors.access.sessions import viewing_sessions
 from queries.selectors.console.badges import SilentDriver, newest_event_at, silent_drivers
 from queries.views.console import fragments
@@ -59,7 +59,7 @@ class _Drawn:
 
     fragments: dict[str, Fragment] = field(default_factory=dict)
     changes: set[str] | None = None  # unprocessed messages; None: everything
-    pace: Pace = field(default_factory=Pace)
+    pace: RefreshPace = field(default_factory=RefreshPace)
     whole_at: float = -inf  # when all of it was last drawn, by the loop's clock
 
 

@@ -13,7 +13,7 @@ from math import inf
 from operator import attrgetter
 from typing import Any
 
-from queries.domain.pacing import Pace
+from queries.domain.pacing import RefreshPace
 
 #: The head of a gzip stream: deflate, no name, no time, unknown system.
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
@@ -44,7 +44,7 @@ class Page:
     ) -> None:
         self.topics = topics
         self.number = number  # the newest fragment that its viewers are allowed to have
-        self.pace = Pace()
+        self.pace = RefreshPace()
         self.readers: set[object] = set()
         self._hub = hub
         self._drawn = drawn

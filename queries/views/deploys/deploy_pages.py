@@ -11,7 +11,7 @@ from django.template.loader import render_to_string
 from django.urls import path, reverse
 from django.utils import timezone
 
-from queries.domain.deploys.states import BACK, DeployState, OnFailure, Stage
+from queries.domain.deploys.states import ROLLBACK_STAGES, DeployStage, DeployState, OnFailure
 from queries.domain.errors import NotAllowed
 from queries.models.deploys.receipts import Deploy
 from queries.roles import DEFINE, VIEW
@@ -53,14 +53,14 @@ def deploy_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
 
 
 def _moving(row: Deploy, now: datetime) -> dict[str, Any]:
-    stage = Stage(row.stage) if row.stage else None
-    goes_on = row.ended_at is None and row.stage not in BACK
+    stage = DeployStage(row.stage) if row.stage else None
+    goes_on = row.ended_at is None and row.stage not in ROLLBACK_STAGES
     return {
         "deploy": row,
         "receipt": receipt(row),
         "unsure": in_words(row.unsure),
         "stage": stage,
-        "going_back": row.stage in BACK,
+        "going_back": row.stage in ROLLBACK_STAGES,
         "can_cancel": goes_on and not row.cancelled_by,
         "good": _good(row.good),
         "now": now,
@@ -101,7 +101,7 @@ def cancel(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     if request.method == "POST":
         ask = partial(cancel_deploy, row, **by(request))
         return answered(request, ask, "The deploy is being cancelled.", back)
-    if row.ended_at is not None or row.stage in BACK:
+    if row.ended_at is not None or row.stage in ROLLBACK_STAGES:
         raise NotAllowed("The deploy can no longer be cancelled.", way_out="Check its receipt.")
     rolls_back = row.on_failure == OnFailure.ROLLBACK
     left = (

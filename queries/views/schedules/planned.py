@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from queries.domain.errors import Missing
 from queries.domain.schedules.preview import preview
-from queries.domain.schedules.states import SKIPPED_WORDS, PlannedState, Skipped
+from queries.domain.schedules.states import SKIPPED_WORDS, PlannedState, SkipReason
 from queries.domain.schedules.wording import listing_cost
 from queries.models.applications import Application
 from queries.models.definitions import Query
@@ -188,7 +188,7 @@ class Listed:
         """Return the reasons for which times were skipped: name, times, sentence; most first."""
         found = sorted(self.line.tally.skipped.items(), key=lambda one: -one[1])
         return [
-            (why, times, SKIPPED_WORDS[Skipped(why)] if why in set(Skipped) else "")
+            (why, times, SKIPPED_WORDS[SkipReason(why)] if why in set(SkipReason) else "")
             for why, times in found
         ]
 

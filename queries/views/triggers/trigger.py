@@ -12,7 +12,7 @@ from django.urls import path
 from django.utils import timezone
 
 from queries.domain.errors import Conflict
-from queries.domain.triggers.advice import Advice, Suggestion
+from queries.domain.triggers.advice import Suggestion, TriggerAdvice
 from queries.domain.triggers.interval_model import Expected, expected, words
 from queries.roles import DEFINE, OPERATE, VIEW
 from queries.selectors.query_lines import query_line
@@ -84,7 +84,7 @@ def suggestion(found: QueryAdvice | None, choice: str) -> Suggestion:
     )
 
 
-def drawn(advice: Advice) -> dict[str, Any]:
+def drawn(advice: TriggerAdvice) -> dict[str, Any]:
     """Return the curve's columns for the chart: milliseconds, and rows per second."""
     columns = {"interval": "interval_ms", "latency": "latency_ms", "low": "low_ms"}
     columns |= {"high": "high_ms", "throughput": "throughput"}
@@ -92,7 +92,7 @@ def drawn(advice: Advice) -> dict[str, Any]:
     return drawn | {"now": advice.now.interval_ms if advice.now else None}
 
 
-def _figures(advice: Advice) -> dict[str, Any]:
+def _figures(advice: TriggerAdvice) -> dict[str, Any]:
     """Return the page's figures and charts for a known cost; otherwise nothing."""
     cost = advice.cost
     if cost is None:
@@ -108,7 +108,7 @@ def _figures(advice: Advice) -> dict[str, Any]:
     }
 
 
-def _table(advice: Advice) -> list[tuple[Expected, bool]]:
+def _table(advice: TriggerAdvice) -> list[tuple[Expected, bool]]:
     """Return the model's prediction for some intervals, and mark the query's own interval."""
     if advice.cost is None or advice.now is None or advice.rate is None:
         return []

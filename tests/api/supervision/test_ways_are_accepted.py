@@ -15,7 +15,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from queries.domain.definitions.spec import PythonQuery
-from queries.domain.failures.categories import GENERAL, Advice, Category
+from queries.domain.failures.categories import GENERAL, Category, FailureAdvice
 from queries.domain.failures.code_rules import (
     CONNECT,
     TYPE_RULES,
@@ -23,9 +23,9 @@ from queries.domain.failures.code_rules import (
     package_missing,
 )
 from queries.domain.failures.diagnosis import classify
-from queries.domain.failures.next_steps import Act, Seen, ways
+from queries.domain.failures.next_steps import ActionKind, FailedRun, offered_actions
 from queries.domain.failures.rules import CONDITION_RULES, MESSAGE_RULES
-from queries.domain.failures.subjects import Subject, fitted
+from queries.domain.failures.subjects import FailureSubject, fitted
 from queries.domain.protocol import RunError
 from queries.domain.states import DOWN_PHASES, Phase
 from queries.models.definitions import Checkpoint, Query
@@ -53,10 +53,10 @@ class Failed:
     """
 
     def __init__(
-        self, subject: Subject, root: Path, caller: APIClient, *, files: bool = False
+        self, subject: FailureSubject, root: Path, caller: APIClient, *, files: bool = False
     ) -> None:
         self.subject, self.caller = subject, caller
-        self.of_script = subject in (Subject.SCRIPT, Subject.APPLICATION)
+        self.of_script = subject in (FailureSubject.SCRIPT, FailureSubject.APPLICATION)
         code = root / "code"
         code.mkdir()
         (code / "job.py").write_text("def build(spark, params):\n    return None\n")
@@ -74,14 +74,14 @@ class Failed:
             self.name = self.application = "delays"
             stage.application("delays", python_path=[str(code)])
             stage.query("delays", "delays", **self._spec(data))
-            if subject is Subject.FUNCTION:
+            if subject is FailureSubject.FUNCTION:
                 self.row.revisions.update(kind="python", spec=self._spec(data))
             stage.up("delays")
         place = root / "checkpoints" / "there"
         Checkpoint.objects.filter(query=self.row).update(location=f"file://{place}")
-        source = "file" if files or subject is Subject.SQL else "kafka"
+        source = "file" if files or subject is FailureSubject.SQL else "kafka"
         write_checkpoint(place, batches=range(12), source=source, in_flight=True)
-        if subject is Subject.APPLICATION:
+        if subject is FailureSubject.APPLICATION:
             assert isinstance(stage, ScriptStage)
             stage.fail_script(LOST)
         else:
@@ -89,7 +89,7 @@ class Failed:
         self.stage = stage
 
     def _spec(self, data: Path) -> dict[str, Any]:
-        if self.subject is Subject.FUNCTION:
+        if self.subject is FailureSubject.FUNCTION:
             form: dict[str, Any] = PythonQuery(function="job:build").model_dump(mode="json")
             return form
         options = {"path": f"file://{data}"}
@@ -134,10 +134,10 @@ OF_TABLES = r"reset the query to earliest"
 REQUESTS: dict[str, Request] = {
     OF_TABLES: lambda one: one.post("reset", {"to": "earliest"}),
     r"reset (the query|it)? ?to (specific )?offsets": lambda one: one.post(
-        "reset", OFFSETS if one.subject is Subject.FUNCTION else {"to": "earliest"}
+        "reset", OFFSETS if one.subject is FailureSubject.FUNCTION else {"to": "earliest"}
     ),
     r"reset the query(?=, which| to another position)": lambda one: one.post(
-        "reset", OFFSETS if one.subject is Subject.FUNCTION else {"to": "earliest"}
+        "reset", OFFSETS if one.subject is FailureSubject.FUNCTION else {"to": "earliest"}
     ),
     r"rewind to (an earlier|a|the last committed) batch": lambda one: one.post(
         "rewind", {"batch": 11}
@@ -153,10 +153,13 @@ REQUESTS: dict[str, Request] = {
 }
 #: Acts that need a real part, with the test that asks for them: (subjects, where).
 ELSEWHERE = {
-    r"continue without the lost data": ({Subject.SQL}, "kafka/test_lag_and_loss.py"),
-    r"post to the query's async-off/": ({Subject.SQL}, "api/triggers/test_async_progress.py"),
+    r"continue without the lost data": ({FailureSubject.SQL}, "kafka/test_lag_and_loss.py"),
+    r"post to the query's async-off/": (
+        {FailureSubject.SQL},
+        "api/triggers/test_async_progress.py",
+    ),
     r"confirm the takeover": (
-        {Subject.SQL, Subject.FUNCTION},
+        {FailureSubject.SQL, FailureSubject.FUNCTION},
         "web/failures/test_failures_pages.py",
     ),
 }
@@ -171,13 +174,13 @@ NOT_ACTS = re.compile(
 )
 
 
-def _advices() -> list[Advice]:
+def _advices() -> list[FailureAdvice]:
     rules = (*CONDITION_RULES, *MESSAGE_RULES, *TYPE_RULES)
     own = [CONNECT, package_missing("pandas"), package_missing(""), module_missing("requests")]
     return [*GENERAL.values(), *(rule.advice for rule in rules), *own]
 
 
-def _texts(subject: Subject) -> set[str]:
+def _texts(subject: FailureSubject) -> set[str]:
     refused = classify(
         error_class="",
         type_name="",
@@ -191,7 +194,7 @@ def _texts(subject: Subject) -> set[str]:
     }
 
 
-def _acts(subject: Subject) -> set[str]:
+def _acts(subject: FailureSubject) -> set[str]:
     found = {
         pattern for pattern in REQUESTS for text in _texts(subject) if re.search(pattern, text)
     }
@@ -199,7 +202,7 @@ def _acts(subject: Subject) -> set[str]:
     return found
 
 
-CASES = [(subject, pattern) for subject in Subject for pattern in sorted(_acts(subject))]
+CASES = [(subject, pattern) for subject in FailureSubject for pattern in sorted(_acts(subject))]
 
 
 @pytest.fixture
@@ -211,13 +214,13 @@ def failed(tmp_path: Path, settings: Any, as_author: APIClient) -> Make:
 
 
 @pytest.mark.parametrize(("subject", "pattern"), CASES)
-def test_each_advised_act_is_accepted(failed: Make, subject: Subject, pattern: str) -> None:
+def test_each_advised_act_is_accepted(failed: Make, subject: FailureSubject, pattern: str) -> None:
     answer = REQUESTS[pattern](failed(subject, pattern == OF_TABLES))
     assert answer.status_code in (200, 202), json.dumps(answer.json())
 
 
-@pytest.mark.parametrize("subject", Subject)
-def test_no_advice_names_an_act_that_is_not_asked_for_here(subject: Subject) -> None:
+@pytest.mark.parametrize("subject", FailureSubject)
+def test_no_advice_names_an_act_that_is_not_asked_for_here(subject: FailureSubject) -> None:
     unknown = []
     for text in _texts(subject):
         left = text
@@ -238,16 +241,16 @@ def test_what_is_asked_for_elsewhere_has_a_test_there() -> None:
 def test_a_function_over_kafka_is_not_led_to_a_reset_that_is_refused(
     failed: Make,
 ) -> None:
-    assert failed(Subject.FUNCTION).post("reset", {"to": "earliest"}).status_code == 409
-    assert not any("reset the query to earliest" in text for text in _lost(Subject.FUNCTION))
+    assert failed(FailureSubject.FUNCTION).post("reset", {"to": "earliest"}).status_code == 409
+    assert not any("reset the query to earliest" in text for text in _lost(FailureSubject.FUNCTION))
 
 
 def test_a_scripts_query_is_not_led_to_a_reset(failed: Make) -> None:
-    assert failed(Subject.SCRIPT).post("reset", OFFSETS).status_code == 409
-    assert not any("reset the query" in text for text in _texts(Subject.SCRIPT))
+    assert failed(FailureSubject.SCRIPT).post("reset", OFFSETS).status_code == 409
+    assert not any("reset the query" in text for text in _texts(FailureSubject.SCRIPT))
 
 
-def _lost(subject: Subject) -> set[str]:
+def _lost(subject: FailureSubject) -> set[str]:
     return {
         fitted(advice.way_out, subject).lower()
         for advice in _advices()
@@ -258,27 +261,29 @@ def _lost(subject: Subject) -> set[str]:
 # --- what pages offer ---------------------------------------------------------------------------
 
 #: Act -> what a page's button comes to.
-BUTTONS: dict[Act, Request] = {
-    Act.EDIT: lambda one: one.edit(),
-    Act.BACK: lambda one: one.change(pool=""),
-    Act.REWIND: lambda one: one.post("rewind", {"batch": 11}),
-    Act.RESET: lambda one: one.post(
-        "reset", OFFSETS if one.subject is Subject.FUNCTION else {"to": "earliest"}
+BUTTONS: dict[ActionKind, Request] = {
+    ActionKind.EDIT: lambda one: one.edit(),
+    ActionKind.BACK: lambda one: one.change(pool=""),
+    ActionKind.REWIND: lambda one: one.post("rewind", {"batch": 11}),
+    ActionKind.RESET: lambda one: one.post(
+        "reset", OFFSETS if one.subject is FailureSubject.FUNCTION else {"to": "earliest"}
     ),
-    Act.AGAIN: lambda one: one.of_application("restart") if one.of_script else one.post("start"),
-    Act.STOP: lambda one: (
+    ActionKind.AGAIN: lambda one: (
+        one.of_application("restart") if one.of_script else one.post("start")
+    ),
+    ActionKind.STOP: lambda one: (
         one.of_application("stop") if one.of_script else one.post("stop", {"mode": "now"})
     ),
 }
 
 
-def _offered(subject: Subject) -> set[Act]:
+def _offered(subject: FailureSubject) -> set[ActionKind]:
     return {
         way.act
         for category in Category
         for phase in sorted({*DOWN_PHASES, Phase.STOPPED})
-        for way in ways(
-            Seen(
+        for way in offered_actions(
+            FailedRun(
                 category,
                 Phase(phase),
                 wanted=True,
@@ -292,18 +297,25 @@ def _offered(subject: Subject) -> set[Act]:
     }
 
 
-OF_QUERIES = [subject for subject in Subject if subject is not Subject.APPLICATION]
+OF_QUERIES = [subject for subject in FailureSubject if subject is not FailureSubject.APPLICATION]
 
 
 @pytest.mark.parametrize(
     ("subject", "act"),
     [(subject, act) for subject in OF_QUERIES for act in sorted(_offered(subject))],
 )
-def test_each_offered_act_is_accepted(failed: Make, subject: Subject, act: Act) -> None:
+def test_each_offered_act_is_accepted(
+    failed: Make, subject: FailureSubject, act: ActionKind
+) -> None:
     answer = BUTTONS[act](failed(subject))
     assert answer.status_code in (200, 202), json.dumps(answer.json())
 
 
 def test_every_act_is_offered_to_a_query_that_headgate_defines() -> None:
-    assert _offered(Subject.SQL) == _offered(Subject.FUNCTION) == set(Act)
-    assert _offered(Subject.SCRIPT) == {Act.EDIT, Act.REWIND, Act.AGAIN, Act.STOP}
+    assert _offered(FailureSubject.SQL) == _offered(FailureSubject.FUNCTION) == set(ActionKind)
+    assert _offered(FailureSubject.SCRIPT) == {
+        ActionKind.EDIT,
+        ActionKind.REWIND,
+        ActionKind.AGAIN,
+        ActionKind.STOP,
+    }

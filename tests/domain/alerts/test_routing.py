@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.alerts.kinds import IncidentKind, Severity, Step
+from queries.domain.alerts.kinds import IncidentKind, NotificationStep, Severity
 from queries.domain.alerts.matching import Selector
 from queries.domain.alerts.routing import (
-    Plan,
+    DeliveryPlan,
     QuietHours,
     RoutedIncident,
-    Rule,
+    RoutingRule,
     Telling,
     in_force,
     plan,
@@ -32,88 +32,98 @@ INCIDENT = RoutedIncident(
     labels={"team": "a"},
 )
 WARNING = replace(INCIDENT, severity=Severity.WARNING)
-ALL = Rule("all", Selector(), (1, 2))
+ALL = RoutingRule("all", Selector(), (1, 2))
 NIGHT = QuietHours(ZoneInfo("Europe/Berlin"), time(22), time(7))
 
 
 def told(
-    incident: RoutedIncident, *rules: Rule, heard: Any = (), after: timedelta = HOUR * 0
-) -> Plan:
+    incident: RoutedIncident, *rules: RoutingRule, heard: Any = (), after: timedelta = HOUR * 0
+) -> DeliveryPlan:
     return plan(incident, rules, list(heard), now=NOW + after)
 
 
 def opened(*channels: int) -> tuple[Telling, ...]:
-    return tuple(Telling(Step.OPENED, channel) for channel in channels)
+    return tuple(Telling(NotificationStep.OPENED, channel) for channel in channels)
 
 
 def test_each_channel_of_the_rules_that_match_hears_of_it_once() -> None:
-    other = Rule("others", Selector(labels={"team": "b"}), (3,))
-    again = Rule("again", Selector(labels={"team": "a"}), (2, 4))
-    assert told(INCIDENT, ALL, other, again) == Plan(opened(1, 2, 4))
-    assert told(INCIDENT, ALL, heard=opened(1, 2)) == Plan()
+    other = RoutingRule("others", Selector(labels={"team": "b"}), (3,))
+    again = RoutingRule("again", Selector(labels={"team": "a"}), (2, 4))
+    assert told(INCIDENT, ALL, other, again) == DeliveryPlan(opened(1, 2, 4))
+    assert told(INCIDENT, ALL, heard=opened(1, 2)) == DeliveryPlan()
 
 
 def test_without_a_rule_every_channel_hears_of_everything() -> None:
     assert in_force([ALL], [7]) == [ALL]
-    assert told(INCIDENT, *in_force([], [7, 8])) == Plan(opened(7, 8))
+    assert told(INCIDENT, *in_force([], [7, 8])) == DeliveryPlan(opened(7, 8))
 
 
 def test_its_end_is_told_to_those_who_heard_of_it_and_to_nobody_else() -> None:
     closed = replace(INCIDENT, open=False)
-    heard = [*opened(1), Telling(Step.ESCALATED, 5), Telling(Step.REMINDER, 1, 1)]
-    ends = (Telling(Step.RESOLVED, 1), Telling(Step.RESOLVED, 5))
-    assert told(closed, ALL, heard=heard) == Plan(ends)
-    assert told(closed, ALL, heard=[*heard, *ends]) == Plan()
-    assert told(closed, ALL) == Plan()
+    heard = [
+        *opened(1),
+        Telling(NotificationStep.ESCALATED, 5),
+        Telling(NotificationStep.REMINDER, 1, 1),
+    ]
+    ends = (Telling(NotificationStep.RESOLVED, 1), Telling(NotificationStep.RESOLVED, 5))
+    assert told(closed, ALL, heard=heard) == DeliveryPlan(ends)
+    assert told(closed, ALL, heard=[*heard, *ends]) == DeliveryPlan()
+    assert told(closed, ALL) == DeliveryPlan()
 
 
 def test_it_is_escalated_when_nobody_has_taken_it() -> None:
     rule = replace(ALL, escalate_after=HOUR, escalate_to=(9,))
-    assert told(INCIDENT, rule) == Plan(opened(1, 2), NOW + HOUR)
+    assert told(INCIDENT, rule) == DeliveryPlan(opened(1, 2), NOW + HOUR)
     heard = opened(1, 2)
-    assert told(INCIDENT, rule, heard=heard, after=HOUR) == Plan((Telling(Step.ESCALATED, 9),))
+    assert told(INCIDENT, rule, heard=heard, after=HOUR) == DeliveryPlan(
+        (Telling(NotificationStep.ESCALATED, 9),)
+    )
     taken = replace(INCIDENT, acknowledged=True)
-    assert told(taken, rule, heard=heard, after=HOUR) == Plan()
+    assert told(taken, rule, heard=heard, after=HOUR) == DeliveryPlan()
 
 
 def test_an_acknowledgement_that_has_run_out_is_none() -> None:
     rule = replace(ALL, escalate_after=HOUR, escalate_to=(9,))
     taken = replace(INCIDENT, acknowledged=True, acknowledged_until=NOW + 2 * HOUR)
     heard = opened(1, 2)
-    assert told(taken, rule, heard=heard, after=HOUR) == Plan((), NOW + 2 * HOUR)
-    assert told(taken, rule, heard=heard, after=2 * HOUR).tellings == (Telling(Step.ESCALATED, 9),)
+    assert told(taken, rule, heard=heard, after=HOUR) == DeliveryPlan((), NOW + 2 * HOUR)
+    assert told(taken, rule, heard=heard, after=2 * HOUR).tellings == (
+        Telling(NotificationStep.ESCALATED, 9),
+    )
 
 
 def test_reminders_come_one_an_interval_and_none_is_made_up_for() -> None:
     rule = replace(ALL, channels=(1,), remind_every=HOUR)
-    assert told(INCIDENT, rule, heard=opened(1)) == Plan((), NOW + HOUR)
+    assert told(INCIDENT, rule, heard=opened(1)) == DeliveryPlan((), NOW + HOUR)
     late = told(INCIDENT, rule, heard=opened(1), after=HOUR * 3.5)
-    assert late == Plan((Telling(Step.REMINDER, 1, 3),), NOW + 4 * HOUR)
-    done = [*opened(1), Telling(Step.REMINDER, 1, 3)]
-    assert told(INCIDENT, rule, heard=done, after=HOUR * 3.6) == Plan((), NOW + 4 * HOUR)
+    assert late == DeliveryPlan((Telling(NotificationStep.REMINDER, 1, 3),), NOW + 4 * HOUR)
+    done = [*opened(1), Telling(NotificationStep.REMINDER, 1, 3)]
+    assert told(INCIDENT, rule, heard=done, after=HOUR * 3.6) == DeliveryPlan((), NOW + 4 * HOUR)
 
 
 def test_those_it_was_escalated_to_are_reminded_too() -> None:
-    rule = Rule("a", Selector(), (1,), escalate_after=HOUR, escalate_to=(9,), remind_every=2 * HOUR)
+    rule = RoutingRule(
+        "a", Selector(), (1,), escalate_after=HOUR, escalate_to=(9,), remind_every=2 * HOUR
+    )
     due = told(INCIDENT, rule, heard=opened(1), after=2 * HOUR).tellings
     assert set(due) == {
-        Telling(Step.ESCALATED, 9),
-        Telling(Step.REMINDER, 1, 1),
-        Telling(Step.REMINDER, 9, 1),
+        Telling(NotificationStep.ESCALATED, 9),
+        Telling(NotificationStep.REMINDER, 1, 1),
+        Telling(NotificationStep.REMINDER, 9, 1),
     }
 
 
 def test_while_it_is_snoozed_nobody_is_told() -> None:
     snoozed = replace(INCIDENT, snoozed_until=NOW + HOUR)
-    assert told(snoozed, ALL) == Plan((), NOW + HOUR)
-    assert told(snoozed, ALL, after=HOUR) == Plan(opened(1, 2))
+    assert told(snoozed, ALL) == DeliveryPlan((), NOW + HOUR)
+    assert told(snoozed, ALL, after=HOUR) == DeliveryPlan(opened(1, 2))
 
 
 def test_in_quiet_hours_warnings_wait_and_what_is_critical_does_not() -> None:
     rule = replace(ALL, quiet=NIGHT)
-    assert told(WARNING, rule) == Plan((), datetime(2026, 1, 5, 6, 0, tzinfo=UTC))
-    assert told(WARNING, rule, after=3 * HOUR) == Plan(opened(1, 2))
-    assert told(INCIDENT, rule) == Plan(opened(1, 2))
+    assert told(WARNING, rule) == DeliveryPlan((), datetime(2026, 1, 5, 6, 0, tzinfo=UTC))
+    assert told(WARNING, rule, after=3 * HOUR) == DeliveryPlan(opened(1, 2))
+    assert told(INCIDENT, rule) == DeliveryPlan(opened(1, 2))
 
 
 @pytest.mark.parametrize(
@@ -140,7 +150,7 @@ def test_quiet_hours_of_some_days_begin_on_those_days() -> None:
 
 RULES = st.lists(
     st.builds(
-        Rule,
+        RoutingRule,
         name=st.just("r"),
         selector=st.sampled_from([Selector(), Selector(labels={"team": "b"})]),
         channels=st.sampled_from([(1,), (1, 2), ()]),
@@ -160,7 +170,7 @@ RULES = st.lists(
     st.integers(0, 12),
 )
 def test_nothing_is_told_twice_and_all_who_heard_hear_of_the_end(
-    incident: RoutedIncident, rules: list[Rule], pauses: list[int], closed_after: int
+    incident: RoutedIncident, rules: list[RoutingRule], pauses: list[int], closed_after: int
 ) -> None:
     heard: list[Telling] = []
     now = NOW
@@ -172,8 +182,8 @@ def test_nothing_is_told_twice_and_all_who_heard_hear_of_the_end(
         assert len(set(found.tellings)) == len(found.tellings)
         assert found.again_at is None or found.again_at > now
         heard += found.tellings
-    knew = {one.channel for one in heard if one.step is not Step.RESOLVED}
-    assert {one.channel for one in heard if one.step is Step.RESOLVED} == knew
+    knew = {one.channel for one in heard if one.step is not NotificationStep.RESOLVED}
+    assert {one.channel for one in heard if one.step is NotificationStep.RESOLVED} == knew
 
 
 def test_a_rule_hears_of_a_stopped_query_within_its_own_time_or_not_at_all() -> None:
@@ -186,9 +196,9 @@ def test_a_rule_hears_of_a_stopped_query_within_its_own_time_or_not_at_all() -> 
         opened_at=NOW,
         gone_at=gone,
     )
-    late = Rule("late", Selector(), (1,))
-    early = Rule("early", Selector(stopped_within_hours=48), (2,))
-    never = Rule("never", Selector(stopped=False), (3,))
+    late = RoutingRule("late", Selector(), (1,))
+    early = RoutingRule("early", Selector(stopped_within_hours=48), (2,))
+    never = RoutingRule("never", Selector(stopped=False), (3,))
     found = plan(told, (late, early, never), (), now=NOW)
     assert [one.channel for one in found.tellings] == [2]
     assert found.again_at == gone - timedelta(hours=24)

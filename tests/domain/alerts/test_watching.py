@@ -5,16 +5,16 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.alerts.kinds import Step
+from queries.domain.alerts.kinds import NotificationStep
 from queries.domain.alerts.watching import (
     KINDS,
     Look,
     Patience,
+    ProblemWatch,
     Saying,
-    Seen,
-    Watch,
-    forget_untold,
-    to_tell,
+    SelfCheck,
+    drop_unreported,
+    due_reports,
 )
 
 START = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
@@ -27,13 +27,13 @@ class Story:
     """Looks at given seconds, and what was told at each."""
 
     def __init__(self) -> None:
-        self.watched: dict[str, Watch] = {}
-        self.told: list[tuple[float, str, Step]] = []
+        self.watched: dict[str, ProblemWatch] = {}
+        self.told: list[tuple[float, str, NotificationStep]] = []
 
     def look(self, at_s: float, **parts: Look) -> list[Saying]:
-        seen = [Seen(part, look, f"{part} is {look}") for part, look in parts.items()]
+        seen = [SelfCheck(part, look, f"{part} is {look}") for part, look in parts.items()]
         now = START + timedelta(seconds=at_s)
-        self.watched, sayings = to_tell(self.watched, seen, now=now, patience=PATIENCE)
+        self.watched, sayings = due_reports(self.watched, seen, now=now, patience=PATIENCE)
         self.told += [(at_s, one.part, one.step) for one in sayings]
         return sayings
 
@@ -47,7 +47,10 @@ def test_a_trouble_is_told_once_it_has_lasted_and_its_end_once_that_has() -> Non
     story.look(70, worker=Look.WELL)
     story.look(129, worker=Look.WELL)
     story.look(131, worker=Look.WELL)
-    assert story.told == [(46, "worker", Step.OPENED), (131, "worker", Step.RESOLVED)]
+    assert story.told == [
+        (46, "worker", NotificationStep.OPENED),
+        (131, "worker", NotificationStep.RESOLVED),
+    ]
     assert story.watched == {}
 
 
@@ -66,14 +69,18 @@ def test_a_trouble_that_comes_and_goes_is_one() -> None:
     story.look(50, redis=Look.TROUBLE)
     for at in range(60, 600, 20):
         story.look(at, redis=Look.WELL if at % 40 else Look.TROUBLE)
-    assert story.told == [(50, "redis", Step.OPENED)]
+    assert story.told == [(50, "redis", NotificationStep.OPENED)]
 
 
 def test_a_long_trouble_is_told_again() -> None:
     story = Story()
     for minutes in range(0, 9 * 60, 10):
         story.look(60 * minutes, database=Look.TROUBLE)
-    assert [step for _, _, step in story.told] == [Step.OPENED, Step.REMINDER, Step.REMINDER]
+    assert [step for _, _, step in story.told] == [
+        NotificationStep.OPENED,
+        NotificationStep.REMINDER,
+        NotificationStep.REMINDER,
+    ]
 
 
 def test_what_another_trouble_hides_is_neither_in_trouble_nor_well() -> None:
@@ -83,7 +90,10 @@ def test_what_another_trouble_hides_is_neither_in_trouble_nor_well() -> None:
     story.look(60, redis=Look.TROUBLE, worker=Look.UNKNOWN)
     story.look(110, redis=Look.TROUBLE, worker=Look.UNKNOWN)
     story.look(500, redis=Look.TROUBLE)
-    assert story.told == [(50, "worker", Step.OPENED), (110, "redis", Step.OPENED)]
+    assert story.told == [
+        (50, "worker", NotificationStep.OPENED),
+        (110, "redis", NotificationStep.OPENED),
+    ]
 
 
 def test_the_watcher_leaves_to_incidents_what_they_can_tell() -> None:
@@ -94,22 +104,22 @@ def test_the_watcher_leaves_to_incidents_what_they_can_tell() -> None:
     for at in (300, 400):
         story.look(at, worker=Look.TROUBLE, ingester=Look.TROUBLE)
     assert {(part, step) for _, part, step in story.told} == {
-        ("worker", Step.OPENED),
-        ("ingester", Step.OPENED),
+        ("worker", NotificationStep.OPENED),
+        ("ingester", NotificationStep.OPENED),
     }
     for at in (500, 600):  # what it has told of it follows to the end
         story.look(at, worker=Look.WELL, ingester=Look.WELL)
-    assert story.told[-1] == (600, "ingester", Step.RESOLVED)
+    assert story.told[-1] == (600, "ingester", NotificationStep.RESOLVED)
 
 
 def test_a_watcher_that_starts_again_looks_for_itself_before_it_tells() -> None:
     story = Story()
     story.look(0, web=Look.TROUBLE, ticks=Look.TROUBLE)
     story.look(50, web=Look.TROUBLE)
-    story.watched = forget_untold(story.watched)
+    story.watched = drop_unreported(story.watched)
     assert list(story.watched) == ["web"]
     story.look(3000, ticks=Look.TROUBLE)
-    assert story.told == [(50, "web", Step.OPENED)]
+    assert story.told == [(50, "web", NotificationStep.OPENED)]
 
 
 def test_parts_that_it_does_not_know_are_passed_over() -> None:
@@ -136,9 +146,9 @@ def test_each_part_is_told_of_in_turns(looks: list[tuple[int, dict[str, Look]]])
         steps = [step for _, one, step in story.told if one == part]
         opened = 0
         for step in steps:
-            if step is Step.OPENED:
+            if step is NotificationStep.OPENED:
                 assert opened == 0
                 opened = 1
             else:
                 assert opened == 1
-                opened = 0 if step is Step.RESOLVED else 1
+                opened = 0 if step is NotificationStep.RESOLVED else 1

@@ -26,7 +26,7 @@ def numbers(found: list[LoggedBatch]) -> list[int]:
 
 
 ENDED = RunSpan(ago(1000), ago(500))
-OPEN = RunSpan(ago(300), None, reported=10, heard=ago(1))
+OPEN = RunSpan(ago(300), None, reported=10, heartbeat_at=ago(1))
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,10 @@ def test_what_was_there_before_us_is_history() -> None:
     lived=st.integers(0, 10_000),
     at=st.lists(st.integers(0, 10_000), max_size=8),
     reported=st.none() | st.integers(0, 8),
-    heard=st.none() | st.integers(0, 20_000),
+    heartbeat_at=st.none() | st.integers(0, 20_000),
 )
 def test_a_run_that_has_reported_all_its_batches_is_never_accused(
-    began: int, lived: int, at: list[int], reported: int | None, heard: int | None
+    began: int, lived: int, at: list[int], reported: int | None, heartbeat_at: int | None
 ) -> None:
     start = LONG_AGO + timedelta(seconds=began)
     times = sorted(start + timedelta(seconds=min(second, lived)) for second in at)
@@ -75,6 +75,6 @@ def test_a_run_that_has_reported_all_its_batches_is_never_accused(
         began=start,
         ended=start + timedelta(seconds=lived),
         reported=newest if reported is None or newest is None else max(newest - 1, 0),
-        heard=None if heard is None else start + timedelta(seconds=heard),
+        heartbeat_at=None if heartbeat_at is None else start + timedelta(seconds=heartbeat_at),
     )
     assert foreign_batches(logged, [run], since=LONG_AGO - timedelta(days=1), now=NOW) == []

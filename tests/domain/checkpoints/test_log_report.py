@@ -10,7 +10,7 @@ from queries.domain.checkpoints.log_report import (
     MOST_ENTRIES,
     MOST_OF_REPORT,
     MOST_OFFSETS,
-    Entry,
+    LogEntry,
     LogReport,
     parse,
     report_file,
@@ -25,15 +25,15 @@ LOG = 'v1\n{"batchWatermarkMs":5,"batchTimestampMs":7,"conf":{"a":"b"}}\n{"fligh
 
 
 def said(**changes: Any) -> str:
-    report = LogReport(PLACE, AT, offsets=(Entry(1, 8, LOG, 7),), commits=(Entry(1, 9),))
+    report = LogReport(PLACE, AT, offsets=(LogEntry(1, 8, LOG, 7),), commits=(LogEntry(1, 9),))
     return json.dumps(asdict(report) | changes)
 
 
 def test_a_report_is_read_as_it_was_written() -> None:
     found = parse(said(), PLACE)
     assert (found.at, found.ended) == (AT, False)
-    assert found.offsets == (Entry(1, 8, LOG, 7),)
-    assert found.commits == (Entry(1, 9),)
+    assert found.offsets == (LogEntry(1, 8, LOG, 7),)
+    assert found.commits == (LogEntry(1, 9),)
     assert found.seen_at is not None
 
 
@@ -57,7 +57,7 @@ def test_a_file_that_is_no_offset_log_is_left_out() -> None:
 
 def test_the_newest_offsets_are_kept_if_there_are_too_many() -> None:
     long = "x" * (MOST_OFFSETS // 2)
-    found = within_limit(tuple(Entry(number, 1, long, 5) for number in range(4)))
+    found = within_limit(tuple(LogEntry(number, 1, long, 5) for number in range(4)))
     assert [one.text is None for one in found] == [True, True, False, False]
     assert [one.began_ms for one in found] == [5] * 4
 

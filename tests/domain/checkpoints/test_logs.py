@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queries.domain.checkpoints.logs import (
-    Commit,
+    CommittedBatch,
     Offsets,
-    Unreadable,
+    UnreadableLog,
     begun_at,
     first_offsets,
     is_upgrade,
@@ -60,10 +60,10 @@ def test_an_offset_that_is_no_json_is_kept_as_it_stands() -> None:
 
 def test_a_commit_says_the_next_watermark_and_the_states_that_it_made() -> None:
     text = 'v2\n{"nextBatchWatermarkMs":5,"stateUniqueIds":{"0":[["a"]]}}'
-    assert read_commit(4, text) == Commit(4, "v2", 5, {"0": [["a"]]})
-    assert read_commit(4, 'v1\n{"nextBatchWatermarkMs":0}') == Commit(4, "v1", 0)
-    assert read_commit(4, text.replace("v2", "v3")) == Commit(4, "v3", 5, {"0": [["a"]]})
-    assert read_commit(4, "v1\n") == read_commit(4, "v1") == Commit(4, "v1")
+    assert read_commit(4, text) == CommittedBatch(4, "v2", 5, {"0": [["a"]]})
+    assert read_commit(4, 'v1\n{"nextBatchWatermarkMs":0}') == CommittedBatch(4, "v1", 0)
+    assert read_commit(4, text.replace("v2", "v3")) == CommittedBatch(4, "v3", 5, {"0": [["a"]]})
+    assert read_commit(4, "v1\n") == read_commit(4, "v1") == CommittedBatch(4, "v1")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def test_a_commit_says_the_next_watermark_and_the_states_that_it_made() -> None:
 )
 def test_what_is_no_such_log_is_refused_with_what_was_found(text: str, said: str) -> None:
     for read in (read_offsets, read_commit):
-        with pytest.raises(Unreadable, match="batch 9: ") as caught:
+        with pytest.raises(UnreadableLog, match="batch 9: ") as caught:
             read(9, text)
         assert said in str(caught.value)
 
@@ -143,14 +143,14 @@ _ABOUT = '{"batchWatermarkMs":0,"batchTimestampMs":5}'
     ],
 )
 def test_an_offset_log_with_a_wrong_type_or_a_cut_line_is_unreadable(text: str, said: str) -> None:
-    with pytest.raises(Unreadable) as caught:
+    with pytest.raises(UnreadableLog) as caught:
         read_offsets(9, text)
     assert said in str(caught.value)
 
 
 def test_a_commit_log_with_a_wrong_type_is_unreadable() -> None:
     for about in ('{"nextBatchWatermarkMs":"soon"}', '{"stateUniqueIds":[1]}'):
-        with pytest.raises(Unreadable):
+        with pytest.raises(UnreadableLog):
             read_commit(9, f"v2\n{about}")
 
 
@@ -178,7 +178,7 @@ def test_an_upgrade_that_nothing_tells_apart_is_not_guessed() -> None:
 @given(st.text())
 def test_any_other_text_is_unreadable_and_nothing_worse(text: str) -> None:
     for read in (read_offsets, read_commit):
-        with suppress(Unreadable):
+        with suppress(UnreadableLog):
             assert read(0, text).version in ("v1", "v2", "v3")
 
 

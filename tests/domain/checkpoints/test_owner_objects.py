@@ -1,7 +1,7 @@
 """The names of owner objects, and which of them can be removed."""
 
 from queries.domain.checkpoints.lock_files import (
-    OWNERS_KEPT_MS,
+    MAX_OWNER_AGE_MS,
     OWNERS_REMOVED,
     owner_number,
     owner_object,
@@ -28,12 +28,12 @@ def test_other_files_have_no_number() -> None:
 def test_the_newest_ten_stay_however_old_they_are() -> None:
     assert superfluous_owners(dict.fromkeys(range(1, 11), 0)) == []
     old = dict.fromkeys(range(1, 12), 0)
-    assert superfluous_owners(old | {12: OWNERS_KEPT_MS}) == []
-    assert superfluous_owners(old | {12: OWNERS_KEPT_MS + 1}) == [1, 2]
+    assert superfluous_owners(old | {12: MAX_OWNER_AGE_MS}) == []
+    assert superfluous_owners(old | {12: MAX_OWNER_AGE_MS + 1}) == [1, 2]
 
 
 def test_one_start_removes_a_bounded_number_of_them() -> None:
-    many = dict.fromkeys(range(1, 100), 0) | {100: OWNERS_KEPT_MS + 1}
+    many = dict.fromkeys(range(1, 100), 0) | {100: MAX_OWNER_AGE_MS + 1}
     assert superfluous_owners(many) == list(range(1, OWNERS_REMOVED + 1))
 
 

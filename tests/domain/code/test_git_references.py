@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from queries.domain.code.git_references import (
-    RefAsked,
-    asked_ref,
+    RequestedRef,
     commit_of,
     git_problems,
     names_of,
     parse_host,
+    ref_of,
     ref_problems,
     repository,
     settled,
@@ -180,7 +180,7 @@ OTHER, THIRD = "a" * 40, "b" * 64
 def test_a_name_means_the_commit_of_the_branch_or_of_what_the_tag_points_at(
     ref: str, listed: str, commit: str
 ) -> None:
-    assert commit_of(RefAsked(GOOD, ref), listed) == commit
+    assert commit_of(RequestedRef(GOOD, ref), listed) == commit
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_name_means_the_commit_of_the_branch_or_of_what_the_tag_points_at(
 )
 def test_a_name_of_nothing_or_of_two_things_is_refused(ref: str, listed: str, said: str) -> None:
     with pytest.raises(Invalid) as caught:
-        commit_of(RefAsked(GOOD, ref), listed)
+        commit_of(RequestedRef(GOOD, ref), listed)
     (problem,) = caught.value.problems
     assert (problem.field, problem.value) == ("code.ref", ref)
     assert said in problem.message
@@ -208,7 +208,7 @@ def test_a_name_may_be_a_branch_or_a_tag_and_a_full_name_is_one() -> None:
 
 @pytest.mark.parametrize("ref", ["main", "release/2.1", "refs/tags/v1", "fix-#7", "Ärger", "x@y"])
 def test_a_name_that_git_takes_is_asked_for(ref: str) -> None:
-    assert ref_problems(RefAsked(GOOD, ref), hosts=HOSTS) == []
+    assert ref_problems(RequestedRef(GOOD, ref), hosts=HOSTS) == []
 
 
 @pytest.mark.parametrize(
@@ -230,17 +230,17 @@ def test_a_name_that_git_takes_is_asked_for(ref: str) -> None:
     + ["a?", "a[b]", "a^{}", "a~1", "a:b", "a@{1}", "a" * 251],
 )
 def test_a_name_that_may_mean_something_else_is_not_asked_for(ref: str) -> None:
-    (problem,) = ref_problems(RefAsked(GOOD, ref), hosts=HOSTS)
+    (problem,) = ref_problems(RequestedRef(GOOD, ref), hosts=HOSTS)
     assert problem.field == "code.ref"
-    (problem,) = ref_problems(RefAsked(GOOD, "main"), hosts=frozenset())
+    (problem,) = ref_problems(RequestedRef(GOOD, "main"), hosts=frozenset())
     assert problem.field == "code.git"
 
 
 @pytest.mark.parametrize(
     ("code", "asked"),
     [
-        ({"git": GOOD, "ref": "main"}, RefAsked(GOOD, "main")),
-        ({"git": GOOD, "ref": "main", "commit": ""}, RefAsked(GOOD, "main")),
+        ({"git": GOOD, "ref": "main"}, RequestedRef(GOOD, "main")),
+        ({"git": GOOD, "ref": "main", "commit": ""}, RequestedRef(GOOD, "main")),
         ({"git": GOOD, "ref": "main", "commit": COMMIT}, None),
         ({"git": GOOD, "ref": ""}, None),
         ({"git": GOOD, "ref": 7}, None),
@@ -249,8 +249,10 @@ def test_a_name_that_may_mean_something_else_is_not_asked_for(ref: str) -> None:
         (None, None),
     ],
 )
-def test_a_branch_is_resolved_where_no_commit_is_named(code: Any, asked: RefAsked | None) -> None:
-    assert asked_ref({"code": code}) == asked
+def test_a_branch_is_resolved_where_no_commit_is_named(
+    code: Any, asked: RequestedRef | None
+) -> None:
+    assert ref_of({"code": code}) == asked
     if asked is not None:
         spec = with_commit({"code": code, "memory": "1g"}, COMMIT)
         assert spec == {"code": {**code, "commit": COMMIT}, "memory": "1g"}

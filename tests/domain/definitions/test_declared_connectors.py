@@ -13,7 +13,7 @@ from queries.domain.definitions.declared_connectors import (
     read,
 )
 from queries.domain.definitions.spec import ApplicationSpec
-from queries.domain.validation.application_rules import Surroundings
+from queries.domain.validation.application_rules import ValidationContext
 from queries.domain.validation.query_rules import query_problems
 
 PULSAR = read(
@@ -43,7 +43,7 @@ def _problems(spec: dict[str, Any], *connectors: str) -> list[str]:
         parsing.parse_query(spec),
         application=ApplicationSpec(connectors=connectors),
         pools=[],
-        surroundings=Surroundings(declared=known),
+        surroundings=ValidationContext(declared=known),
     )
     return [f"{one.field} {one.message} {one.way_out}" for one in found]
 

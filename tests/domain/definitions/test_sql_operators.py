@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queries.domain.definitions.spec import SqlQuery
-from queries.domain.definitions.sql_operators import Operator, Operators, operators
+from queries.domain.definitions.sql_operators import Operators, SqlOperator, operators
 
 
 def asked(text: str, **source: Any) -> Operators:
@@ -25,7 +25,7 @@ def asked(text: str, **source: Any) -> Operators:
     )
 
 
-O = Operator  # noqa: E741
+O = SqlOperator  # noqa: E741
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ O = Operator  # noqa: E741
         ("SELECT /*+ BROADCAST(d) */ s.key FROM s JOIN d ON s.key = d.k", {O.STATIC_JOIN}),
     ],
 )
-def test_a_text_says_what_it_asks_for(text: str, found: set[Operator]) -> None:
+def test_a_text_says_what_it_asks_for(text: str, found: set[SqlOperator]) -> None:
     assert asked(text) == Operators(frozenset(found))
 
 
@@ -88,9 +88,9 @@ def test_a_text_that_cannot_be_read_is_left_to_spark(text: str) -> None:
 @pytest.mark.parametrize("text", ["SELECT key FROM s", "not a text at all"])
 def test_a_watermark_of_a_source_is_known_without_the_text(text: str) -> None:
     marked = asked(text, watermark={"column": "timestamp", "delay": "10 seconds"})
-    assert marked.found == {Operator.WATERMARK}
+    assert marked.used == {SqlOperator.WATERMARK}
 
 
 @given(st.text(max_size=60))
 def test_no_text_breaks_the_reading(text: str) -> None:
-    assert isinstance(asked(f"SELECT {text} FROM s").found, frozenset)
+    assert isinstance(asked(f"SELECT {text} FROM s").used, frozenset)

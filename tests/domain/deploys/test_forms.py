@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from queries.domain.deploys.forms import parse_deploy
-from queries.domain.deploys.states import OnFailure, Stage
+from queries.domain.deploys.states import DeployStage, OnFailure
 from queries.domain.errors import Invalid
 
 SET: dict[str, Any] = {"owner": "repo", "manifests": []}
@@ -41,4 +41,4 @@ def test_what_its_files_no_longer_hold_may_be_stopped_at_its_end() -> None:
 
 
 def test_each_stage_is_described_for_pages() -> None:
-    assert all(stage.description for stage in Stage)
+    assert all(stage.description for stage in DeployStage)

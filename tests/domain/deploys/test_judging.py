@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queries.domain.deploys.forms import Good
-from queries.domain.deploys.judging import Basis, Outcome, Seen, SeenFailure, judge
+from queries.domain.deploys.judging import Basis, ChangeOutcome, ObservedChange, SeenFailure, judge
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import Phase
 
 AT = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
-RUNNING = Seen(
+RUNNING = ObservedChange(
     name="delays",
     restarted_at=AT,
     is_wanted=True,
@@ -34,7 +34,7 @@ SLOW = replace(STARTING, start_max=LONGEST, is_starting=True)
 STARTED = replace(SLOW, is_starting=False, started_at=AT + timedelta(minutes=25))
 
 
-def after(minutes: float, good: Good, seen: Seen) -> tuple[Outcome, str]:
+def after(minutes: float, good: Good, seen: ObservedChange) -> tuple[ChangeOutcome, str]:
     found = judge(good, seen, now=AT + timedelta(minutes=minutes))
     return found.outcome, found.reason.text
 
@@ -58,8 +58,8 @@ def after(minutes: float, good: Good, seen: Seen) -> tuple[Outcome, str]:
         (replace(RUNNING, phase=Phase.COMPLETED, is_wanted=False), {"batches": 99}),
     ],
 )
-def test_good(seen: Seen, good: dict[str, Any]) -> None:
-    assert after(2, Good(**good), seen) == (Outcome.OK, "")
+def test_good(seen: ObservedChange, good: dict[str, Any]) -> None:
+    assert after(2, Good(**good), seen) == (ChangeOutcome.OK, "")
 
 
 @pytest.mark.parametrize(
@@ -78,39 +78,39 @@ def test_good(seen: Seen, good: dict[str, Any]) -> None:
     ],
 )
 def test_what_only_time_can_tell_waits_and_is_bad_at_the_deadline(
-    seen: Seen, good: dict[str, Any], reason: str
+    seen: ObservedChange, good: dict[str, Any], reason: str
 ) -> None:
     outcome, told = after(2, Good(**good, deadline_minutes=5), seen)
-    assert outcome is Outcome.WAITS
+    assert outcome is ChangeOutcome.WAITS
     assert told.startswith(reason)
     late = replace(seen, proven_at=AT + timedelta(minutes=4)) if seen.proven_at else seen
     outcome, told = after(5, Good(**good, deadline_minutes=5), late)
-    assert outcome is Outcome.BAD
+    assert outcome is ChangeOutcome.BAD
     assert told.startswith("delays did not meet the conditions within 5 min: ")
 
 
 @pytest.mark.parametrize(
     ("seen", "minutes", "outcome"),
     [
-        (STARTING, 10, Outcome.BAD),
-        (SLOW, 10, Outcome.WAITS),
-        (SLOW, 39, Outcome.WAITS),
-        (SLOW, 40, Outcome.BAD),  # the longest start, and the deploy's own time
-        (STARTED, 34, Outcome.WAITS),
-        (STARTED, 35, Outcome.BAD),
-        (replace(STARTED, started_at=AT + timedelta(minutes=99)), 40, Outcome.BAD),
-        (replace(STARTED, started_at=AT - timedelta(minutes=99)), 10, Outcome.BAD),
+        (STARTING, 10, ChangeOutcome.BAD),
+        (SLOW, 10, ChangeOutcome.WAITS),
+        (SLOW, 39, ChangeOutcome.WAITS),
+        (SLOW, 40, ChangeOutcome.BAD),  # the longest start, and the deploy's own time
+        (STARTED, 34, ChangeOutcome.WAITS),
+        (STARTED, 35, ChangeOutcome.BAD),
+        (replace(STARTED, started_at=AT + timedelta(minutes=99)), 40, ChangeOutcome.BAD),
+        (replace(STARTED, started_at=AT - timedelta(minutes=99)), 10, ChangeOutcome.BAD),
     ],
 )
 def test_a_start_that_advances_uses_none_of_the_time_until_the_deadline(
-    seen: Seen, minutes: float, outcome: Outcome
+    seen: ObservedChange, minutes: float, outcome: ChangeOutcome
 ) -> None:
     assert after(minutes, Good(), seen)[0] is outcome
 
 
 def test_what_it_was_held_for_before_the_restart_says_nothing() -> None:
     before = replace(STARTING, phase=Phase.FAILED, is_looked_at=False)
-    assert after(0, Good(), before)[0] is Outcome.WAITS
+    assert after(0, Good(), before)[0] is ChangeOutcome.WAITS
 
 
 @pytest.mark.parametrize(
@@ -126,9 +126,9 @@ def test_what_it_was_held_for_before_the_restart_says_nothing() -> None:
         (replace(STARTING, phase=Phase.BROKEN), "delays failed: Pending: "),
     ],
 )
-def test_what_is_known_is_told_at_once(seen: Seen, reason: str) -> None:
+def test_what_is_known_is_told_at_once(seen: ObservedChange, reason: str) -> None:
     outcome, told = after(0, Good(), seen)
-    assert outcome is Outcome.BAD
+    assert outcome is ChangeOutcome.BAD
     assert told.startswith(reason)
 
 
@@ -155,8 +155,8 @@ BESIDE = replace(STARTING, basis=Basis.FAILURES)
         (replace(BESIDE, is_wanted=False), {}),
     ],
 )
-def test_each_is_asked_for_what_it_can_show(seen: Seen, good: dict[str, Any]) -> None:
-    assert after(2, Good(**good), seen) == (Outcome.OK, "")
+def test_each_is_asked_for_what_it_can_show(seen: ObservedChange, good: dict[str, Any]) -> None:
+    assert after(2, Good(**good), seen) == (ChangeOutcome.OK, "")
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_each_is_asked_for_what_it_can_show(seen: Seen, good: dict[str, Any]) ->
     ],
 )
 def test_what_each_waits_for_and_is_bad_by(
-    seen: Seen, good: dict[str, Any], outcome: str, reason: str
+    seen: ObservedChange, good: dict[str, Any], outcome: str, reason: str
 ) -> None:
     found, told = after(2, Good(**good), seen)
     assert (found, told[: len(reason)]) == (outcome, reason)
@@ -194,7 +194,7 @@ def test_what_each_waits_for_and_is_bad_by(
         no_new_failures=st.booleans(),
     ),
     st.builds(
-        Seen,
+        ObservedChange,
         name=st.just("delays"),
         restarted_at=st.just(AT),
         is_wanted=st.booleans(),
@@ -212,8 +212,8 @@ def test_what_each_waits_for_and_is_bad_by(
     ),
 )
 def test_nothing_waits_beyond_the_deadline_and_all_that_is_not_good_has_a_reason(
-    good: Good, seen: Seen
+    good: Good, seen: ObservedChange
 ) -> None:
     found = judge(good, seen, now=AT + timedelta(minutes=good.deadline_minutes))
-    assert found.outcome in (Outcome.OK, Outcome.BAD)
-    assert bool(found.reason) is (found.outcome is Outcome.BAD)
+    assert found.outcome in (ChangeOutcome.OK, ChangeOutcome.BAD)
+    assert bool(found.reason) is (found.outcome is ChangeOutcome.BAD)

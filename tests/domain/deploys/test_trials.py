@@ -2,13 +2,13 @@
 
 import pytest
 
-from queries.domain.deploys.waves import Beside, imports_differ, tried_beside
+from queries.domain.deploys.waves import UnchangedQuery, imports_differ, tried_beside
 
-PYTHON = Beside("python", "flights", is_python=True)
-SECOND = Beside("second", "flights", is_python=True)
-SQL = Beside("sql", "flights", is_python=False)
-TABLE = Beside("table", "flights", is_python=False)
-ELSEWHERE = Beside("elsewhere", "weather", is_python=True)
+PYTHON = UnchangedQuery("python", "flights", is_python=True)
+SECOND = UnchangedQuery("second", "flights", is_python=True)
+SQL = UnchangedQuery("sql", "flights", is_python=False)
+TABLE = UnchangedQuery("table", "flights", is_python=False)
+ELSEWHERE = UnchangedQuery("elsewhere", "weather", is_python=True)
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ ELSEWHERE = Beside("elsewhere", "weather", is_python=True)
     ],
 )
 def test_queries_beside_the_changed_ones_are_tried(
-    beside: list[Beside], tried: list[str], found: set[str]
+    beside: list[UnchangedQuery], tried: list[str], found: set[str]
 ) -> None:
     assert tried_beside(beside, new_imports=["flights"], tried=tried) == found
 

@@ -8,17 +8,17 @@ from hypothesis import strategies as st
 
 from queries.domain.deploys.forms import Waves
 from queries.domain.deploys.states import ChangeKind
-from queries.domain.deploys.waves import Unit, divide
+from queries.domain.deploys.waves import RestartGroup, divide
 from queries.domain.errors import Invalid
 
 QUERY, APPLICATION = ChangeKind.QUERY, ChangeKind.APPLICATION
 
 
-def units(*names: str) -> list[Unit]:
-    return [Unit(QUERY, name) for name in names]
+def units(*names: str) -> list[RestartGroup]:
+    return [RestartGroup(QUERY, name) for name in names]
 
 
-def names(waves: list[tuple[Unit, ...]]) -> list[list[str]]:
+def names(waves: list[tuple[RestartGroup, ...]]) -> list[list[str]]:
     return [[unit.name for unit in wave] for wave in waves]
 
 
@@ -33,13 +33,13 @@ def test_the_canary_goes_first_whatever_its_size() -> None:
 
 
 def test_applications_go_in_waves_of_their_own_before_queries() -> None:
-    flights = Unit(APPLICATION, "flights", ("delays", "planes"))
+    flights = RestartGroup(APPLICATION, "flights", ("delays", "planes"))
     found = divide([*units("a"), flights], Waves(size=5))
     assert names(found) == [["flights"], ["a"]]
 
 
 def test_a_query_of_an_application_makes_that_application_the_canary() -> None:
-    flights = Unit(APPLICATION, "flights", ("delays", "planes"))
+    flights = RestartGroup(APPLICATION, "flights", ("delays", "planes"))
     found = divide([*units("a"), flights], Waves(canary=("planes",), size=5))
     assert names(found) == [["flights"], ["a"]]
 
@@ -53,7 +53,7 @@ def test_nothing_that_changes_makes_no_wave() -> None:
     [(units("a"), "Restarted by this deploy: a."), ([], "Restarted by this deploy: none.")],
 )
 def test_a_canary_that_does_not_change_is_refused_with_what_does(
-    there: list[Unit], way_out: str
+    there: list[RestartGroup], way_out: str
 ) -> None:
     with pytest.raises(Invalid) as caught:
         divide(there, Waves(canary=("z",)))

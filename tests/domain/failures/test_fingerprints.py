@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from queries.domain.failures.error_text import fingerprint, normalised, sql_place, top_frame
+from queries.domain.failures.error_text import fingerprint, normalised, sql_position, top_frame
 from tests.domain.failures.test_diagnosis import DIVIDE_BY_ZERO, proxy
 
 
@@ -136,4 +136,4 @@ def test_a_fingerprint_is_32_digits_whatever_is_said(
 def test_the_place_of_an_error_in_sql_counts_from_one(
     text: str, place: tuple[int, int] | None
 ) -> None:
-    assert sql_place("", text) == place
+    assert sql_position("", text) == place

@@ -6,7 +6,7 @@ import pytest
 
 from queries.domain.failures.categories import Category
 from queries.domain.failures.diagnosis import Classified, classify
-from queries.domain.failures.subjects import Subject
+from queries.domain.failures.subjects import FailureSubject
 from queries.domain.protocol import RunError
 from queries.domain.restart import Earlier, RestartPolicy
 from queries.domain.states import Hold, Policy
@@ -24,7 +24,7 @@ SCHEMA = (
 )
 
 
-def _of(type_name: str, text: str, subject: Subject = Subject.SQL) -> Classified:
+def _of(type_name: str, text: str, subject: FailureSubject = FailureSubject.SQL) -> Classified:
     message = f"org.apache.spark.sql.streaming.StreamingQueryException: {text}"
     return classify(
         error_class="", type_name=type_name, root_cause=text, message=message, subject=subject
@@ -149,7 +149,7 @@ def test_starting_offsets_without_a_list_say_what_is_needed() -> None:
 
 def _climb(earlier: int, *, failures: int) -> Rung:
     error = RunError("", "org.apache.spark.sql.delta.DeltaRuntimeException", SCHEMA, SCHEMA)
-    fault = fault_of(error, subject=Subject.SQL, batch=7)
+    fault = fault_of(error, subject=FailureSubject.SQL, batch=7)
     recent = [Earlier(fault.fingerprint, 7)] * earlier
     recent += [Earlier("another", 7)] * (failures - 1 - earlier)
     return climb(
@@ -194,7 +194,7 @@ def test_what_fails_each_batch_and_commits_it_is_held_after_the_poison_limit(
     faults = [
         fault_of(
             RunError("", "org.apache.spark.SparkException", PART.format(batch), ""),
-            subject=Subject.FUNCTION,
+            subject=FailureSubject.FUNCTION,
             batch=None,  # it has committed: none is in flight
         )
         for batch in range(times)

@@ -4,7 +4,7 @@ import pytest
 
 from queries.domain.failures.categories import Category
 from queries.domain.failures.diagnosis import classify
-from queries.domain.failures.subjects import Subject
+from queries.domain.failures.subjects import FailureSubject
 
 RECORDED = {
     "a Python function": (  # PYTHON_EXCEPTION since 4.2
@@ -45,6 +45,10 @@ RECORDED = {
 def test_an_older_spark_is_understood_by_its_messages(case: str) -> None:
     type_name, text, category = RECORDED[case]
     found = classify(
-        error_class="", type_name=type_name, root_cause=text, message=text, subject=Subject.SQL
+        error_class="",
+        type_name=type_name,
+        root_cause=text,
+        message=text,
+        subject=FailureSubject.SQL,
     )
     assert found.category is category

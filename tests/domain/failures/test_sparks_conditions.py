@@ -16,7 +16,7 @@ import pytest
 
 from queries.domain.failures.categories import Category
 from queries.domain.failures.diagnosis import Classified, classify
-from queries.domain.failures.subjects import Subject
+from queries.domain.failures.subjects import FailureSubject
 from queries.domain.sparks import Spark, is_older
 from queries.domain.sparks.conditions import CONDITIONS_SINCE
 from tests import pieces
@@ -73,7 +73,7 @@ def _of_kafka() -> dict[str, str]:
     return dict(_conditions(jar, "kafka-error-conditions.json"))
 
 
-def _classified(name: str, text: str, type_name: str, subject: Subject) -> Classified:
+def _classified(name: str, text: str, type_name: str, subject: FailureSubject) -> Classified:
     known = classify(
         error_class=name, type_name=type_name, root_cause=text, message=text, subject=subject
     )
@@ -87,7 +87,7 @@ def _classified(name: str, text: str, type_name: str, subject: Subject) -> Class
 def _judge(conditions: dict[str, str], type_name: str) -> dict[str, str]:
     found = {}
     for name, text in conditions.items():
-        for subject in Subject:
+        for subject in FailureSubject:
             said = _classified(name, text, type_name, subject)
             assert said.meaning.endswith("."), (name, said.meaning)
             assert said.way_out.endswith("."), (name, said.way_out)
@@ -116,7 +116,9 @@ def test_every_condition_of_kafkas_connector_is_judged_and_only_loss_is_loss() -
     assert lost == {name for name in found if name.startswith("KAFKA_DATA_LOSS.")}
     assert len(found) - len(lost) == 11
     for name in set(found) - lost:
-        said = _classified(name, conditions[name], "x.KafkaIllegalStateException", Subject.SQL)
+        said = _classified(
+            name, conditions[name], "x.KafkaIllegalStateException", FailureSubject.SQL
+        )
         assert "lost data" not in said.way_out
         assert "failOnDataLoss" not in said.way_out
 

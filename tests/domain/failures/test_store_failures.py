@@ -13,7 +13,7 @@ import pytest
 from queries.domain.failures.categories import Category
 from queries.domain.failures.diagnosis import Classified, classify
 from queries.domain.failures.error_text import fingerprint
-from queries.domain.failures.subjects import Subject
+from queries.domain.failures.subjects import FailureSubject
 from queries.domain.protocol import RunError
 from queries.domain.reasons import Detail
 from queries.domain.restart import Earlier, RestartPolicy, repeated
@@ -99,7 +99,7 @@ def test_the_ids_of_requests_do_not_make_another_failure() -> None:
 def _climb(case: str, recent: list[Earlier], *, hold: Hold = Hold.NONE, ran: bool = False) -> Rung:
     row = CASES[case]
     error = RunError("", row["type"], row["text"], row["text"])
-    fault = fault_of(error, subject=Subject.SQL)
+    fault = fault_of(error, subject=FailureSubject.SQL)
     same = [one._replace(fingerprint=fault.fingerprint) for one in recent if not one.fingerprint]
     return climb(
         RestartPolicy(),
@@ -117,7 +117,7 @@ def _climb(case: str, recent: list[Earlier], *, hold: Hold = Hold.NONE, ran: boo
 def test_it_is_held_at_the_limit_with_its_way_out(case: str) -> None:
     assert _climb(case, [Earlier("", None)]).hold is Hold.NONE
     rung = _climb(case, [Earlier("", 7), Earlier("", None)])
-    assert (rung.hold, rung.held) == (Hold.BROKEN, Reason.FAILED_REPEATED)
+    assert (rung.hold, rung.hold_cause) == (Hold.BROKEN, Reason.FAILED_REPEATED)
     assert rung.next_attempt_at == NOW + timedelta(minutes=30)
     assert rung.detail.code is Detail.REPEATED
     assert _of(CASES[case]).way_out in rung.detail.text
@@ -140,7 +140,7 @@ def test_a_batch_in_between_ends_the_row() -> None:
 
 def test_a_retry_probe_that_fails_keeps_the_hold() -> None:
     rung = _climb("S3 bucket gone", [], hold=Hold.BROKEN)
-    assert (rung.hold, rung.held) == (Hold.BROKEN, Reason.PROBE_FAILED)
+    assert (rung.hold, rung.hold_cause) == (Hold.BROKEN, Reason.PROBE_FAILED)
     assert _climb("SlowDown", [], hold=Hold.BROKEN).hold is Hold.NONE
 
 

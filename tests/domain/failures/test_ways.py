@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queries.domain.failures.categories import Category
-from queries.domain.failures.next_steps import Act, Seen, ways
-from queries.domain.failures.subjects import Subject
+from queries.domain.failures.next_steps import ActionKind, FailedRun, offered_actions
+from queries.domain.failures.subjects import FailureSubject
 from queries.domain.states import Phase, Policy
 
-BROKEN = Seen(
+BROKEN = FailedRun(
     category=Category.DATA,
     phase=Phase.BROKEN,
     wanted=True,
@@ -22,91 +22,101 @@ BROKEN = Seen(
 )
 
 
-def acts(seen: Seen) -> list[Act]:
-    return [way.act for way in ways(seen)]
+def acts(seen: FailedRun) -> list[ActionKind]:
+    return [way.act for way in offered_actions(seen)]
 
 
 @pytest.mark.parametrize(
     ("category", "offered"),
     [
-        (Category.DATA, [Act.EDIT, Act.REWIND]),
-        (Category.USER_CODE, [Act.EDIT, Act.REWIND]),
-        (Category.CONFIGURATION, [Act.EDIT]),
-        (Category.PLAN, [Act.EDIT]),
-        (Category.CULPRIT, [Act.EDIT]),
-        (Category.INCOMPATIBLE, [Act.EDIT, Act.RESET]),
-        (Category.CORRUPTION, [Act.REWIND, Act.RESET]),
-        (Category.DAMAGED, [Act.REWIND, Act.RESET]),
+        (Category.DATA, [ActionKind.EDIT, ActionKind.REWIND]),
+        (Category.USER_CODE, [ActionKind.EDIT, ActionKind.REWIND]),
+        (Category.CONFIGURATION, [ActionKind.EDIT]),
+        (Category.PLAN, [ActionKind.EDIT]),
+        (Category.CULPRIT, [ActionKind.EDIT]),
+        (Category.INCOMPATIBLE, [ActionKind.EDIT, ActionKind.RESET]),
+        (Category.CORRUPTION, [ActionKind.REWIND, ActionKind.RESET]),
+        (Category.DAMAGED, [ActionKind.REWIND, ActionKind.RESET]),
         (Category.CONNECTION, []),
         (Category.MEMORY, []),
         (Category.SOURCE_LOST, []),  # going on and resetting are offered with the lost offsets
         (Category.OWNERSHIP, []),  # taking over is
     ],
 )
-def test_what_is_offered_follows_the_category(category: Category, offered: list[Act]) -> None:
-    last = [Act.AGAIN, Act.STOP]
+def test_what_is_offered_follows_the_category(
+    category: Category, offered: list[ActionKind]
+) -> None:
+    last = [ActionKind.AGAIN, ActionKind.STOP]
     if category.policy is Policy.FATAL:  # a restart cannot fix it
         last.reverse()
-    found = ways(replace(BROKEN, category=category))
+    found = offered_actions(replace(BROKEN, category=category))
     assert [way.act for way in found] == [*offered, *last]
     hopeless = [way.act for way in found if not way.helps]
     assert hopeless == (last if category.policy is Policy.FATAL else [])
 
 
 def test_a_start_on_another_revision_may_help() -> None:
-    (first, *_) = ways(replace(BROKEN, category=Category.SOURCE_LOST, newest=4))
-    assert (first.act, first.helps) == (Act.AGAIN, True)
+    (first, *_) = offered_actions(replace(BROKEN, category=Category.SOURCE_LOST, newest=4))
+    assert (first.act, first.helps) == (ActionKind.AGAIN, True)
 
 
 @pytest.mark.parametrize(
     ("category", "offered"),
     [
-        (Category.PLAN, [Act.EDIT, Act.BACK]),
-        (Category.INCOMPATIBLE, [Act.BACK, Act.EDIT, Act.RESET]),
+        (Category.PLAN, [ActionKind.EDIT, ActionKind.BACK]),
+        (Category.INCOMPATIBLE, [ActionKind.BACK, ActionKind.EDIT, ActionKind.RESET]),
         (Category.CONNECTION, []),
     ],
 )
 def test_the_revision_that_ran_well_is_offered_where_a_newer_one_fails(
-    category: Category, offered: list[Act]
+    category: Category, offered: list[ActionKind]
 ) -> None:
     seen = replace(BROKEN, category=category, good=2)
-    found = ways(seen)
-    last = {Act.AGAIN, Act.STOP}
+    found = offered_actions(seen)
+    last = {ActionKind.AGAIN, ActionKind.STOP}
     assert [way.act for way in found if way.act not in last] == offered
-    assert [way.number for way in found if way.act is Act.BACK] == [2] * (Act.BACK in offered)
+    assert [way.number for way in found if way.act is ActionKind.BACK] == [2] * (
+        ActionKind.BACK in offered
+    )
 
 
 def test_a_revision_that_never_ran_well_is_nowhere_to_go_back_to() -> None:
-    assert Act.BACK not in acts(replace(BROKEN, good=None))
+    assert ActionKind.BACK not in acts(replace(BROKEN, good=None))
 
 
 def test_a_rewind_is_to_the_batch_before_and_not_where_there_is_none() -> None:
-    (rewind,) = (way for way in ways(BROKEN) if way.act is Act.REWIND)
+    (rewind,) = (way for way in offered_actions(BROKEN) if way.act is ActionKind.REWIND)
     assert (rewind.number, rewind.words) == (6, "Rewind to batch 6")
-    assert Act.REWIND not in acts(replace(BROKEN, batch=None))
-    assert Act.REWIND not in acts(replace(BROKEN, batch=0))
+    assert ActionKind.REWIND not in acts(replace(BROKEN, batch=None))
+    assert ActionKind.REWIND not in acts(replace(BROKEN, batch=0))
 
 
 def test_a_start_says_which_revision_it_takes_where_that_is_another_one() -> None:
-    (start,) = (way for way in ways(replace(BROKEN, newest=4)) if way.act is Act.AGAIN)
+    (start,) = (
+        way for way in offered_actions(replace(BROKEN, newest=4)) if way.act is ActionKind.AGAIN
+    )
     assert "on revision 4" in start.leads_to
-    (start,) = (way for way in ways(BROKEN) if way.act is Act.AGAIN)
+    (start,) = (way for way in offered_actions(BROKEN) if way.act is ActionKind.AGAIN)
     assert "revision" not in start.leads_to
 
 
 def test_a_query_that_waits_for_nobody_is_not_started_from_here() -> None:
-    assert acts(replace(BROKEN, phase=Phase.STARTING)) == [Act.EDIT, Act.REWIND, Act.STOP]
+    assert acts(replace(BROKEN, phase=Phase.STARTING)) == [
+        ActionKind.EDIT,
+        ActionKind.REWIND,
+        ActionKind.STOP,
+    ]
 
 
 def test_a_stopped_query_can_be_mended_and_started() -> None:
     stopped = replace(BROKEN, phase=Phase.STOPPED, wanted=False)
-    assert acts(stopped) == [Act.EDIT, Act.REWIND, Act.AGAIN]
+    assert acts(stopped) == [ActionKind.EDIT, ActionKind.REWIND, ActionKind.AGAIN]
     assert acts(replace(stopped, category=Category.CONNECTION)) == []
 
 
 @given(
     st.builds(
-        Seen,
+        FailedRun,
         category=st.sampled_from(Category),
         phase=st.sampled_from(Phase),
         wanted=st.booleans(),
@@ -116,16 +126,16 @@ def test_a_stopped_query_can_be_mended_and_started() -> None:
         good=st.none() | st.integers(1, 5),
     )
 )
-def test_no_act_is_offered_twice_and_none_for_a_query_that_runs(seen: Seen) -> None:
+def test_no_act_is_offered_twice_and_none_for_a_query_that_runs(seen: FailedRun) -> None:
     found = acts(seen)
     assert len(found) == len(set(found))
     assert seen.phase is not Phase.RUNNING or not found
-    assert all(way.words and way.leads_to.endswith(".") for way in ways(seen))
+    assert all(way.words and way.leads_to.endswith(".") for way in offered_actions(seen))
 
 
 def test_the_acts_for_a_query_of_a_script_are_its_applications() -> None:
-    of_script = replace(BROKEN, category=Category.DATA, subject=Subject.SCRIPT)
-    words = [way.words for way in ways(of_script)]
+    of_script = replace(BROKEN, category=Category.DATA, subject=FailureSubject.SCRIPT)
+    words = [way.words for way in offered_actions(of_script)]
     assert words == [
         "Edit the application",
         "Rewind to batch 6",
@@ -133,4 +143,4 @@ def test_the_acts_for_a_query_of_a_script_are_its_applications() -> None:
         "Stop the application",
     ]
     unwanted = replace(of_script, phase=Phase.STARTING, wanted=False)
-    assert [way.act for way in ways(unwanted)] == [Act.EDIT, Act.REWIND]
+    assert [way.act for way in offered_actions(unwanted)] == [ActionKind.EDIT, ActionKind.REWIND]

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from queries.domain.kafka.lag import (
     Behind,
+    OffsetUnit,
     PartitionLook,
-    Unit,
     after,
     behind,
     catch_up_s,
+    deleted_unread,
     further,
-    gone,
     kafka_offsets,
     merged,
     skewed,
@@ -59,7 +59,7 @@ def test_records_behind_are_those_that_can_still_be_read(
 ) -> None:
     one = look(**fields)
     assert unread(one) == records
-    assert gone(one.committed, one.earliest) == lost
+    assert deleted_unread(one.committed, one.earliest) == lost
     assert behind(one, now=NOW).records == records
     assert behind(one, now=NOW).gone == lost
 
@@ -236,10 +236,10 @@ def test_what_is_behind_an_open_transaction_waits(fields: dict[str, Any], count:
 
 def test_offsets_are_called_records_only_where_all_of_them_are_known_to_be() -> None:
     plain, other = behind(look(plain=True), now=NOW), behind(look(), now=NOW)
-    assert (plain.unit, other.unit) == (Unit.RECORDS, Unit.OFFSETS)
-    assert total([plain, plain]).unit is Unit.RECORDS
-    assert total([plain, other]).unit is Unit.OFFSETS
-    assert total([]).unit is Unit.OFFSETS
+    assert (plain.unit, other.unit) == (OffsetUnit.RECORDS, OffsetUnit.OFFSETS)
+    assert total([plain, plain]).unit is OffsetUnit.RECORDS
+    assert total([plain, other]).unit is OffsetUnit.OFFSETS
+    assert total([]).unit is OffsetUnit.OFFSETS
 
 
 def test_what_is_unread_is_so_since_the_first_look_that_saw_it() -> None:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from queries.domain.kafka.lag import PartitionLook
 from queries.domain.kafka.losses import (
-    Gap,
-    Skipped,
+    OffsetGap,
+    SkippedOffsets,
     gaps_of,
     late_rows,
     named_in,
@@ -33,7 +33,7 @@ def test_gaps_are_what_lies_between_the_committed_and_the_first_offset_left() ->
         PartitionLook("flights", 4, NOW, committed=9, earliest=None, latest=None),
     ]
     found = gaps_of(looks)
-    assert found == [Gap("flights", 1, 0, 7), Gap("flights", 3, 100, 250)]
+    assert found == [OffsetGap("flights", 1, 0, 7), OffsetGap("flights", 3, 100, 250)]
     assert [gap.offsets for gap in found] == [7, 150]
 
 
@@ -43,35 +43,35 @@ def test_gaps_are_what_lies_between_the_committed_and_the_first_offset_left() ->
         ("Division by zero", []),
         (
             "Could not read records in offset [93635, 104204) for topic partition in-0",
-            [Gap("in", 0, 93635, 104204)],
+            [OffsetGap("in", 0, 93635, 104204)],
         ),
         (
             "Partition my-topic-2 offset was changed from 500 to 1200. Some data may have been "
             "lost\nPartition my-topic-0's offset was changed from 500 to 40",
-            [Gap("my-topic", 2, 500, 1200)],
+            [OffsetGap("my-topic", 2, 500, 1200)],
         ),
         (
             "Cannot fetch offset 500 (GroupId: spark-kafka-source-1, TopicPartition: flights-0).",
-            [Gap("flights", 0, 500, 501)],
+            [OffsetGap("flights", 0, 500, 501)],
         ),
         (
             "Cannot fetch offset 500 (GroupId: g, TopicPartition: flights-0). Could not read "
             "records in offset [500, 900) for topic partition flights-0",
-            [Gap("flights", 0, 500, 900)],
+            [OffsetGap("flights", 0, 500, 900)],
         ),
     ],
 )
-def test_sparks_words_name_partitions_and_offsets(text: str, gaps: list[Gap]) -> None:
+def test_sparks_words_name_partitions_and_offsets(text: str, gaps: list[OffsetGap]) -> None:
     assert named_in(text) == gaps
 
 
 def test_what_is_gone_belongs_to_a_failure_if_it_was_reading_there() -> None:
-    read = [Gap("flights", 0, 500, 800)]
-    assert touch([Gap("flights", 0, 500, 650)], read)
-    assert not touch([Gap("flights", 1, 500, 650)], read)
-    assert not touch([Gap("flights", 0, 800, 900)], read)
+    read = [OffsetGap("flights", 0, 500, 800)]
+    assert touch([OffsetGap("flights", 0, 500, 650)], read)
+    assert not touch([OffsetGap("flights", 1, 500, 650)], read)
+    assert not touch([OffsetGap("flights", 0, 800, 900)], read)
     assert not touch([], read)
-    assert touch([Gap("flights", 1, 0, 9)], [])  # it is unknown what it was reading
+    assert touch([OffsetGap("flights", 1, 0, 9)], [])  # it is unknown what it was reading
 
 
 def _progress(**fields: Any) -> dict[str, Any]:
@@ -111,49 +111,53 @@ START = {"flights": {0: 100, 1: 50}}
 END = {"flights": {0: 200, 1: 150}}
 
 
-def _skipped(missing: int, earliest: Any, known: Any = None) -> list[Skipped]:
-    return skipped(START, END, missing, earliest=earliest, known=known or {})
+def _skipped(missing: int, earliest: Any, known: Any = None) -> list[SkippedOffsets]:
+    return skipped(START, END, missing, earliest=earliest, ledger=known or {})
 
 
 def test_what_a_batch_went_over_is_told_by_partition_and_offsets() -> None:
-    gaps = (Gap("flights", 0, 100, 130), Gap("flights", 1, 50, 80))
-    assert _skipped(60, {"flights": {0: 130, 1: 80}}) == [Skipped("flights", gaps, 60)]
+    gaps = (OffsetGap("flights", 0, 100, 130), OffsetGap("flights", 1, 50, 80))
+    assert _skipped(60, {"flights": {0: 130, 1: 80}}) == [SkippedOffsets("flights", gaps, 60)]
 
 
 def test_rows_missing_beyond_what_was_deleted_are_no_loss() -> None:
     # A LIMIT took the rest, or a transaction's marks.
-    gaps = (Gap("flights", 0, 100, 110), Gap("flights", 1, 50, 60))
-    assert _skipped(60, {"flights": {0: 110, 1: 60}}) == [Skipped("flights", gaps, 20)]
+    gaps = (OffsetGap("flights", 0, 100, 110), OffsetGap("flights", 1, 50, 60))
+    assert _skipped(60, {"flights": {0: 110, 1: 60}}) == [SkippedOffsets("flights", gaps, 20)]
     assert _skipped(60, {"flights": {0: 90, 1: 10}}) == []
 
 
 def test_of_one_partition_the_first_offsets_are_those_that_are_missing() -> None:
     found = _skipped(60, {"flights": {0: 190, 1: 20}})
-    assert found == [Skipped("flights", (Gap("flights", 0, 100, 160),), 60)]
+    assert found == [SkippedOffsets("flights", (OffsetGap("flights", 0, 100, 160),), 60)]
 
 
 def test_of_several_partitions_deleted_on_and_on_only_the_count_is_told() -> None:
-    assert _skipped(60, {"flights": {0: 180, 1: 60}}) == [Skipped("flights", (), 60)]
+    assert _skipped(60, {"flights": {0: 180, 1: 60}}) == [SkippedOffsets("flights", (), 60)]
 
 
 def test_what_the_ledger_holds_already_is_not_counted_again() -> None:
     known = {("flights", 0): [(100, 130)], ("other", 0): [(0, 10)]}
     assert _skipped(30, {"flights": {0: 130}}, known) == []
     found = _skipped(60, {"flights": {0: 190}}, known)
-    assert found == [Skipped("flights", (Gap("flights", 0, 130, 160),), 30)]
+    assert found == [SkippedOffsets("flights", (OffsetGap("flights", 0, 130, 160),), 30)]
     holed = {("flights", 0): [(110, 120)]}
     assert _skipped(25, {"flights": {0: 190}}, holed) == [
-        Skipped("flights", (Gap("flights", 0, 100, 110), Gap("flights", 0, 120, 125)), 15)
+        SkippedOffsets(
+            "flights", (OffsetGap("flights", 0, 100, 110), OffsetGap("flights", 0, 120, 125)), 15
+        )
     ]
     assert _skipped(15, {"flights": {0: 190}}, holed) == [
-        Skipped("flights", (Gap("flights", 0, 100, 105),), 5)
+        SkippedOffsets("flights", (OffsetGap("flights", 0, 100, 105),), 5)
     ]
 
 
 def test_a_gap_never_reaches_beyond_its_batch() -> None:
     found = _skipped(200, {"flights": {0: 10**6, 1: 10**6}})
     assert found == [
-        Skipped("flights", (Gap("flights", 0, 100, 200), Gap("flights", 1, 50, 150)), 200)
+        SkippedOffsets(
+            "flights", (OffsetGap("flights", 0, 100, 200), OffsetGap("flights", 1, 50, 150)), 200
+        )
     ]
 
 
@@ -171,7 +175,7 @@ def test_a_gap_never_reaches_beyond_its_batch() -> None:
 def test_what_stands_in_the_ledger_is_not_written_twice(
     known: list[tuple[int, int]], left: list[tuple[int, int]]
 ) -> None:
-    found = without(Gap("flights", 0, 10, 20), known)
+    found = without(OffsetGap("flights", 0, 10, 20), known)
     assert [(gap.first, gap.until) for gap in found] == left
 
 
@@ -182,7 +186,7 @@ ranges = st.tuples(st.integers(0, 60), st.integers(0, 60)).map(lambda one: (min(
 def test_what_is_left_is_the_gap_without_what_is_known(
     first: int, length: int, known: list[tuple[int, int]]
 ) -> None:
-    left = without(Gap("flights", 0, first, first + length), known)
+    left = without(OffsetGap("flights", 0, first, first + length), known)
     covered = {at for low, high in known for at in range(low, high)}
     expected = [at for at in range(first, first + length) if at not in covered]
     assert [at for gap in left for at in range(gap.first, gap.until)] == expected
@@ -204,7 +208,7 @@ def test_late_rows_are_counted_by_operator() -> None:
 
 def test_a_topic_that_replaced_another_has_no_gap_to_go_over() -> None:
     one = PartitionLook("t", 0, NOW, committed=100, earliest=180, latest=300)
-    assert gaps_of([one]) == [Gap("t", 0, 100, 180)]
+    assert gaps_of([one]) == [OffsetGap("t", 0, 100, 180)]
     assert gaps_of([replace(one, replaced=True)]) == []
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.kafka.offset_ranges import Range, is_file, is_kafka, ranges, records
+from queries.domain.kafka.offset_ranges import OffsetRange, is_file, is_kafka, ranges, records
 
 
 def test_each_partition_says_what_was_read_of_it() -> None:
@@ -12,9 +12,9 @@ def test_each_partition_says_what_was_read_of_it() -> None:
     after = {"0": {"flights": {"10": 9, "2": 4, "0": 12}}, "1": {"logOffset": 4}, "2": None}
     found = ranges(before, after)
     assert found == [
-        Range("0", "flights", 0, 10, 12),
-        Range("0", "flights", 2, None, 4),
-        Range("0", "flights", 10, 5, 9),
+        OffsetRange("0", "flights", 0, 10, 12),
+        OffsetRange("0", "flights", 2, None, 4),
+        OffsetRange("0", "flights", 10, 5, 9),
     ]
     assert [each.records for each in found] == [2, None, 4]
     assert records(found) is None
@@ -27,7 +27,7 @@ def test_without_a_kafka_source_there_is_nothing_to_count() -> None:
 
 
 def test_a_first_batch_starts_nowhere() -> None:
-    assert ranges({"0": None}, {"0": {"a": {"0": 3}}}) == [Range("0", "a", 0, None, 3)]
+    assert ranges({"0": None}, {"0": {"a": {"0": 3}}}) == [OffsetRange("0", "a", 0, None, 3)]
 
 
 @pytest.mark.parametrize(

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from queries.domain.kafka.lag import PartitionLook
 from queries.domain.kafka.retention import (
-    Cause,
-    Clock,
+    DeletionDeadline,
     Retention,
+    RetentionLimit,
     clock,
     read_retention,
     risk,
@@ -53,23 +53,23 @@ def test_a_record_goes_when_its_age_reaches_the_topics_limit() -> None:
         record_bytes=None,
         now=NOW,
     )
-    assert at == Clock(NOW + timedelta(minutes=15), Cause.AGE, 0.75)
+    assert at == DeletionDeadline(NOW + timedelta(minutes=15), RetentionLimit.AGE, 0.75)
 
 
 def test_a_record_goes_when_what_comes_after_it_fills_the_partition() -> None:
     one = look(arrival_rate=10.0)
     at = clock(one, Retention(bytes=160_000), record_bytes=100, now=NOW)
-    assert at == Clock(NOW + timedelta(seconds=60), Cause.SIZE, 0.625)
+    assert at == DeletionDeadline(NOW + timedelta(seconds=60), RetentionLimit.SIZE, 0.625)
 
 
 def test_the_earlier_of_both_limits_counts() -> None:
     one = look(arrival_rate=10.0, record_at=NOW)
     at = clock(one, Retention(ms=HOUR_MS, bytes=160_000), record_bytes=100, now=NOW)
     assert at is not None
-    assert at.cause is Cause.SIZE
+    assert at.cause is RetentionLimit.SIZE
     at = clock(one, Retention(ms=1000, bytes=160_000), record_bytes=100, now=NOW)
     assert at is not None
-    assert at.cause is Cause.AGE
+    assert at.cause is RetentionLimit.AGE
 
 
 @pytest.mark.parametrize(
@@ -96,12 +96,12 @@ def test_no_clock_runs_where_nothing_is_deleted(
 @pytest.mark.parametrize("retention", [Retention(bytes=50_000), Retention(bytes=0)])
 def test_a_partition_that_is_full_may_delete_at_any_moment(retention: Retention) -> None:
     one = clock(look(arrival_rate=None), retention, record_bytes=100, now=NOW)
-    assert one == Clock(NOW, Cause.SIZE, 1.0)
+    assert one == DeletionDeadline(NOW, RetentionLimit.SIZE, 1.0)
 
 
 def test_a_retention_of_nothing_uses_up_a_record_at_once() -> None:
     one = clock(look(record_at=NOW), Retention(ms=0), record_bytes=None, now=NOW)
-    assert one == Clock(NOW, Cause.AGE, 1.0)
+    assert one == DeletionDeadline(NOW, RetentionLimit.AGE, 1.0)
 
 
 @given(age=st.integers(-(10**6), 10**9), ms=st.integers(1, 10**10))
@@ -114,8 +114,8 @@ def test_the_clock_by_age_is_the_records_time_and_the_limit(age: int, ms: int) -
 
 
 def test_a_stopped_query_that_will_lose_data_is_at_risk_with_the_time_left() -> None:
-    due = Clock(NOW + timedelta(hours=3, minutes=10), Cause.AGE, 0.9)
-    later = Clock(NOW + timedelta(hours=5), Cause.SIZE, 0.9)
+    due = DeletionDeadline(NOW + timedelta(hours=3, minutes=10), RetentionLimit.AGE, 0.9)
+    later = DeletionDeadline(NOW + timedelta(hours=5), RetentionLimit.SIZE, 0.9)
     parts = [(look(), due), (replace(look(), partition=4), later)]
     found = risk(parts, running=False, may_have_read=False, within=DAY, now=NOW)
     assert found is not None
@@ -128,7 +128,7 @@ def test_a_stopped_query_that_will_lose_data_is_at_risk_with_the_time_left() -> 
 
 def test_a_full_partition_puts_a_running_query_at_risk_unless_it_gets_faster() -> None:
     found = risk(
-        [(look(), Clock(NOW, Cause.SIZE, 1.0))],
+        [(look(), DeletionDeadline(NOW, RetentionLimit.SIZE, 1.0))],
         running=True,
         may_have_read=True,
         within=DAY,
@@ -150,12 +150,12 @@ def test_a_full_partition_puts_a_running_query_at_risk_unless_it_gets_faster() -
     ],
 )
 def test_no_risk_where_there_is_time(used: float, left: timedelta, running: bool) -> None:
-    parts = [(look(), Clock(NOW + left, Cause.AGE, used)), (look(), None)]
+    parts = [(look(), DeletionDeadline(NOW + left, RetentionLimit.AGE, used)), (look(), None)]
     assert risk(parts, running=running, may_have_read=running, within=DAY, now=NOW) is None
 
 
 def test_a_stopped_query_is_at_risk_from_the_first_record_on() -> None:
-    parts = [(look(), Clock(NOW + timedelta(hours=1), Cause.AGE, 0.01))]
+    parts = [(look(), DeletionDeadline(NOW + timedelta(hours=1), RetentionLimit.AGE, 0.01))]
     assert risk(parts, running=False, may_have_read=False, within=DAY, now=NOW) is not None
 
 
@@ -174,17 +174,17 @@ def test_a_stopped_query_is_at_risk_from_the_first_record_on() -> None:
     ],
 )
 def test_what_is_lost_already_comes_before_what_will_be(lost: int, sentence: str) -> None:
-    parts: list[tuple[PartitionLook, Clock | None]] = [
+    parts: list[tuple[PartitionLook, DeletionDeadline | None]] = [
         (replace(look(earliest=1304), partition=number), None) for number in range(lost)
     ]
-    parts.append((look(), Clock(NOW, Cause.AGE, 1.0)))
+    parts.append((look(), DeletionDeadline(NOW, RetentionLimit.AGE, 1.0)))
     found = risk(parts, running=False, may_have_read=False, within=DAY, now=NOW)
     assert found is not None
     assert (found.at, found.sentence) == (NOW, sentence)
 
 
 def test_what_an_open_run_may_have_fetched_is_at_risk_and_not_lost() -> None:
-    parts = [(look(earliest=1304), None), (look(), Clock(NOW, Cause.AGE, 1.0))]
+    parts = [(look(earliest=1304), None), (look(), DeletionDeadline(NOW, RetentionLimit.AGE, 1.0))]
     for running in (True, False):  # it may be in its first batch
         found = risk(parts, running=running, may_have_read=True, within=DAY, now=NOW)
         assert found is not None

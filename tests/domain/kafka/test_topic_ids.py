@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.kafka.losses import Gap
+from queries.domain.kafka.losses import OffsetGap
 from queries.domain.kafka.topic_ids import (
     GONE,
     NO_ID,
     Entered,
-    Place,
+    PartitionPosition,
     Remembered,
     after_look,
     as_json,
@@ -22,7 +22,7 @@ from queries.domain.kafka.topic_ids import (
     ended_at,
     entered,
     ids_of,
-    known_id,
+    java_id,
     lost_by,
     names,
     replaced_in,
@@ -30,7 +30,7 @@ from queries.domain.kafka.topic_ids import (
     while_missing,
 )
 
-READ_ALL = {0: Place(4_000, 4_000)}
+READ_ALL = {0: PartitionPosition(4_000, 4_000)}
 REPLACED = Remembered("old", now="new", was=READ_ALL)
 
 
@@ -51,25 +51,25 @@ def _look(held: Remembered | None, seen: str | None, **changes: Any) -> Remember
         (Remembered("old"), "new", {"begun": False}, Remembered("new")),
         # Of a checkpoint from before ids were remembered the first one counts …
         (None, "old", {}, Remembered("old")),
-        (None, "old", {"was": {0: Place(None, None)}, "ends": {}}, Remembered("old")),
+        (None, "old", {"was": {0: PartitionPosition(None, None)}, "ends": {}}, Remembered("old")),
         # … unless the topic is shorter than what was read.
         (None, "new", {"ends": {0: 3_999}}, Remembered(GONE, now="new", was=READ_ALL)),
         (Remembered("old", 7), "old", {}, Remembered("old", 7)),
         (Remembered("old"), "new", {}, REPLACED),
         (Remembered(GONE), "new", {}, Remembered(GONE, now="new", was=READ_ALL)),
-        (REPLACED, "new", {"was": {0: Place(1, 1)}}, REPLACED),
+        (REPLACED, "new", {"was": {0: PartitionPosition(1, 1)}}, REPLACED),
         # Replaced twice before anything was read: the place in the first one counts.
         (
             REPLACED,
             "third",
-            {"was": {0: Place(1, 1)}},
+            {"was": {0: PartitionPosition(1, 1)}},
             Remembered("old", now="third", was=READ_ALL),
         ),
         (
             Remembered("old", now="new", was=READ_ALL, passed=3),
             "third",
-            {"was": {0: Place(9_000, 9_000)}},
-            Remembered("old", now="third", was={0: Place(9_000, 9_000)}),
+            {"was": {0: PartitionPosition(9_000, 9_000)}},
+            Remembered("old", now="third", was={0: PartitionPosition(9_000, 9_000)}),
         ),
     ],
 )
@@ -83,8 +83,8 @@ def test_while_a_topic_is_missing_its_last_place_is_kept() -> None:
     missing = while_missing(Remembered("old"), READ_ALL)
     assert missing == Remembered("old", was=READ_ALL)
     assert while_missing(missing, {}) == missing
-    assert while_missing(REPLACED, {0: Place(1, 1)}) == REPLACED
-    assert _look(missing, "new", was={0: Place(4_000, None)}) == REPLACED
+    assert while_missing(REPLACED, {0: PartitionPosition(1, 1)}) == REPLACED
+    assert _look(missing, "new", was={0: PartitionPosition(4_000, None)}) == REPLACED
     assert _look(missing, "old") == Remembered("old")  # the broker had only not led it
 
 
@@ -100,7 +100,7 @@ def test_what_is_remembered_knows_whether_the_new_topic_was_read() -> None:
     ("text", "known"), [("x", "x"), ("a+b/", "a-b_"), ("", None), (None, None), (NO_ID, None)]
 )
 def test_no_id_is_no_id(text: str | None, known: str | None) -> None:
-    assert known_id(text) == known
+    assert java_id(text) == known
 
 
 def test_a_topic_has_changed_only_where_both_ids_are_known() -> None:
@@ -136,7 +136,12 @@ def test_where_a_query_has_entered_the_new_topic_is_told_by_its_batches(
 def test_a_partition_that_stands_still_beside_one_that_was_entered_goes_on_from_its_offset() -> (
     None
 ):
-    was = {0: Place(4_000, 4_000), 1: Place(10, 10), 2: Place(7, 7), 3: Place(None, 9)}
+    was = {
+        0: PartitionPosition(4_000, 4_000),
+        1: PartitionPosition(10, 10),
+        2: PartitionPosition(7, 7),
+        3: PartitionPosition(None, 9),
+    }
     held = Remembered("old", now="new", was=was)
     history = [(0, {"t": {0: 4_000, 1: 10}}), (1, {"t": {0: 8_000, 1: 10}})]
     assert entered(held, "t", history, {0: 8_000, 1: 10}) == Entered(1, {0: 4_000, 1: 10})
@@ -154,11 +159,16 @@ def test_other_partitions_in_a_batch_are_the_new_topics(after: dict[int, int]) -
 
 
 def test_what_is_lost_is_the_rest_of_the_old_topic_and_the_beginning_of_the_new_one() -> None:
-    was = {0: Place(100, 130), 1: Place(50, 50), 2: Place(None, 9), 3: Place(5, None)}
+    was = {
+        0: PartitionPosition(100, 130),
+        1: PartitionPosition(50, 50),
+        2: PartitionPosition(None, 9),
+        3: PartitionPosition(5, None),
+    }
     held = Remembered("old", now="new", was=was)
     old, new = lost_by(held, "t", {0: 100, 1: 20, 4: 8}, {0: 10, 1: 20})
-    assert old == [Gap("t", 0, 100, 130)]
-    assert new == [Gap("t", 0, 10, 100)]
+    assert old == [OffsetGap("t", 0, 100, 130)]
+    assert new == [OffsetGap("t", 0, 10, 100)]
 
 
 def test_a_copy_as_of_an_earlier_batch_knows_which_topic_that_batch_read() -> None:
@@ -184,7 +194,7 @@ def test_topics_are_named_up_to_three(topics: list[str], said: str) -> None:
 
 
 _numbers = st.integers(0, 10**6)
-_places = st.builds(Place, st.none() | _numbers, st.none() | _numbers)
+_places = st.builds(PartitionPosition, st.none() | _numbers, st.none() | _numbers)
 _held = st.builds(
     Remembered,
     st.text(max_size=5),
@@ -221,7 +231,7 @@ def test_spark_never_reads_what_is_counted_as_lost(
     if end < read_from:
         return  # nothing of it was read yet
     log.append(end)
-    held = Remembered("old", now="new", was={0: Place(committed, committed)})
+    held = Remembered("old", now="new", was={0: PartitionPosition(committed, committed)})
     found = entered(held, "t", _history(*log), {0: end})
     if found is None:
         assert end == committed == read_from  # nothing after the old offset: nothing was skipped
@@ -231,14 +241,19 @@ def test_spark_never_reads_what_is_counted_as_lost(
 
 
 def test_what_a_run_has_committed_since_the_look_is_not_of_the_rest() -> None:
-    was = {0: Place(100, 130), 1: Place(100, 130), 2: Place(None, 130), 3: Place(100, 130)}
+    was = {
+        0: PartitionPosition(100, 130),
+        1: PartitionPosition(100, 130),
+        2: PartitionPosition(None, 130),
+        3: PartitionPosition(100, 130),
+    }
     held = Remembered("old", now="new", was=was)
     # Partition 1: with async progress tracking its commits are behind what was reported.
     ended = ended_at(held, {0: 120, 1: 90, 2: 110, 9: 1})
     assert ended.was == {
-        0: Place(120, 130),
-        1: Place(100, 130),
-        2: Place(110, 130),
-        3: Place(100, 130),
+        0: PartitionPosition(120, 130),
+        1: PartitionPosition(100, 130),
+        2: PartitionPosition(110, 130),
+        3: PartitionPosition(100, 130),
     }
-    assert rest_of(ended, "t")[0] == Gap("t", 0, 120, 130)
+    assert rest_of(ended, "t")[0] == OffsetGap("t", 0, 120, 130)

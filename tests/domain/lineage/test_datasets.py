@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from queries.domain.lineage.datasets import Dataset, DatasetKind, KnownFrom, Report, Uses, uses_of
+from queries.domain.lineage.datasets import (
+    BatchReport,
+    Dataset,
+    DatasetKind,
+    KnownFrom,
+    Uses,
+    uses_of,
+)
 
 AT = datetime(2026, 1, 5, 3, tzinfo=UTC)
 BROKERS = "b1:9092"
@@ -33,7 +40,11 @@ def sql(source: Any = None, sink: Any = None, **spec: Any) -> dict[str, Any]:
 
 
 def used(
-    spec: dict[str, Any], conf: dict[str, str], told: Report | None, *relations: str, **more: Any
+    spec: dict[str, Any],
+    conf: dict[str, str],
+    told: BatchReport | None,
+    *relations: str,
+    **more: Any,
 ) -> Uses:
     """Return the uses of a definition whose SQL Spark's parser has read."""
     names = [re.findall(r"`([^`]*)`", one) or one.split(".") for one in relations]
@@ -191,9 +202,9 @@ def test_what_a_definition_does_not_say_is_unknown(spec: dict[str, Any], said: s
     assert said in only
 
 
-def report(source: Any, sink: Any = "MemorySink", **more: Any) -> Report:
+def report(source: Any, sink: Any = "MemorySink", **more: Any) -> BatchReport:
     sources = [{"description": source, **more}] if source else []
-    return Report(sources, {"description": sink} if sink else None, AT)
+    return BatchReport(sources, {"description": sink} if sink else None, AT)
 
 
 CODE = {"kind": "python", "function": "m:f"}
@@ -258,12 +269,12 @@ def test_what_code_writes_is_known_from_sparks_report(sink: str, expected: list[
         ),
         (report("FileStreamSource[in]"), "Reads: unknown; Spark reports only FileStreamSource[in]"),
         (
-            Report([{"description": 7}], {"description": "NoopTable"}, AT),
+            BatchReport([{"description": 7}], {"description": "NoopTable"}, AT),
             "Spark reports no description.",
         ),
     ],
 )
-def test_what_spark_does_not_report_is_unknown(told: Report | None, said: str) -> None:
+def test_what_spark_does_not_report_is_unknown(told: BatchReport | None, said: str) -> None:
     assert any(said in one for one in used(CODE, {}, told).unknown)
 
 
@@ -297,7 +308,7 @@ def test_topics_of_patterns_on_two_clusters_belong_to_none_of_them() -> None:
 
 @pytest.mark.parametrize("spec", [{}, {"kind": "sql"}, {"kind": "sql", "sources": 3, "sink": []}])
 def test_a_rotten_definition_has_no_lineage(spec: dict[str, Any]) -> None:
-    found = used(spec, {}, Report("x", "y", None))
+    found = used(spec, {}, BatchReport("x", "y", None))
     assert (found.reads, found.writes) == ((), ())
 
 

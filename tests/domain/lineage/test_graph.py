@@ -38,7 +38,7 @@ def test_downstream_and_upstream_are_followed_to_the_end_nearest_first() -> None
 
 def test_the_parts_of_a_graph_keep_only_their_queries() -> None:
     found = chain("a", "b", "c", apart=sql(kafka(assign="[")))
-    assert found.near(["b"]) == found.around(["b"]) == {"a", "b", "c"}
+    assert found.near(["b"]) == found.connected(["b"]) == {"a", "b", "c"}
     assert found.near(["a"]) == {"a", "b"}
     part_of = found.of({"a", "b"})
     assert {edge.query for edge in part_of.edges} == {"a", "b"}
@@ -199,7 +199,7 @@ def test_closures_end_in_circles_and_are_the_reverse_of_each_other(
 
 def test_nothing_has_an_empty_graph() -> None:
     assert graph_of({}, matches) == Graph()
-    assert graph_of({"a": Uses()}, matches).around(["a"]) == {"a"}
+    assert graph_of({"a": Uses()}, matches).connected(["a"]) == {"a"}
 
 
 def test_a_wildcard_that_is_masked_leaves_the_others_their_lineage() -> None:

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queries.domain.definitions.spec import SqlQuery
-from queries.domain.probes.plan_comparison import Difference, compare, in_words, pinned
-from queries.domain.probes.plan_shapes import Shape, Shapes, conjuncts, human, of_plan
+from queries.domain.probes.plan_comparison import ShapeDifference, compare, in_words, pinned
+from queries.domain.probes.plan_shapes import OperatorShape, Shapes, conjuncts, human, of_plan
 from queries.domain.probes.plan_texts import of_text
 
 TIME = "precisetimestampconversion(sched#3-T600000ms, TimestampType, LongType)"
@@ -78,7 +78,7 @@ def shapes(plan: Any, mode: str = "update") -> Shapes:
 
 def test_a_plan_is_read_in_terms_of_the_sources_columns() -> None:
     assert shapes(delays()).operators == (
-        Shape(
+        OperatorShape(
             kind="aggregation",
             keys=("carrier",),
             aggregates=("avg(dep_delay)",),
@@ -140,7 +140,7 @@ def test_a_key_swapped_under_the_same_alias_is_seen() -> None:
         return node("Aggregate", renamed, keys=["k#31"], expressions=[], aggregates=["count(1)"])
 
     found = compare(shapes(grouped("carrier#0")), shapes(grouped("origin#1")))
-    assert found == (Difference("grouping key", "carrier", "origin"),)
+    assert found == (ShapeDifference("grouping key", "carrier", "origin"),)
 
 
 def test_a_sliding_window_is_read_from_its_rows() -> None:
@@ -153,7 +153,9 @@ def test_a_sliding_window_is_read_from_its_rows() -> None:
 
     found = compare(shapes(sliding(HOUR)), shapes(sliding(HOUR // 2)))
     assert found == (
-        Difference("window", "window(sched, 2 hours, 1 hour)", "window(sched, 1 hour, 30 minutes)"),
+        ShapeDifference(
+            "window", "window(sched, 2 hours, 1 hour)", "window(sched, 1 hour, 30 minutes)"
+        ),
     )
 
 
@@ -165,7 +167,7 @@ def test_rows_of_grouping_sets_are_told_apart() -> None:
         return node("Aggregate", expand, keys=["k#9"], expressions=[], aggregates=[])
 
     found = compare(shapes(sets("carrier#0")), shapes(sets("origin#1")))
-    assert found == (Difference("grouping key", "carrier; null", "origin; null"),)
+    assert found == (ShapeDifference("grouping key", "carrier; null", "origin; null"),)
     empty = node("Expand", SOURCE, projections=[], output=["k#9"])
     plan = node("Aggregate", empty, keys=["k#9"], expressions=[], aggregates=[])
     assert shapes(plan).operators[0].keys == ("k",)
@@ -190,12 +192,12 @@ def test_joins_deduplications_and_operators_without_words_of_their_own() -> None
 
     inner, left = joined("Inner", "(a#1 = b#2)"), joined("LeftOuter", "(a#1 = b#2)")
     assert compare(shapes(inner), shapes(left)) == (
-        Difference("join", "Inner on (a = b)", "LeftOuter on (a = b)"),
+        ShapeDifference("join", "Inner on (a = b)", "LeftOuter on (a = b)"),
     )
     assert shapes(joined("Cross", "")).operators[0].joins == ("Cross",)
     first = node("Deduplicate", watermarked(), keys=["carrier#0", "sched#3-T600000ms"])
     other = node("Deduplicate", watermarked(), keys=["carrier#0"])
-    assert compare(shapes(first), shapes(other)) == (Difference("grouping key", "sched", ""),)
+    assert compare(shapes(first), shapes(other)) == (ShapeDifference("grouping key", "sched", ""),)
     custom = node("FlatMapGroupsWithState", SOURCE, text="FlatMapGroupsWithState f, [k#1], 1 min")
     longer = node("FlatMapGroupsWithState", SOURCE, text="FlatMapGroupsWithState f, [k#1], 2 min")
     assert compare(shapes(custom), shapes(longer))[0].what == "operator"
@@ -204,7 +206,7 @@ def test_joins_deduplications_and_operators_without_words_of_their_own() -> None
     moved = node("Aggregate", node("Repartition", SOURCE, text="Repartition 4, true"), keys=[])
     assert compare(shapes(plain), shapes(moved)) == ()
     assert compare(shapes(plain), shapes(mapped)) == (
-        Difference("operator", "", "MapInPandas f(a)"),
+        ShapeDifference("operator", "", "MapInPandas f(a)"),
     )
 
 
@@ -213,7 +215,7 @@ def test_distinct_hangs_on_what_it_selects() -> None:
         return node("Distinct", node("Project", SOURCE, expressions=list(columns)))
 
     found = compare(shapes(distinct("carrier#0")), shapes(distinct("origin#1 AS carrier#9")))
-    assert found == (Difference("operator", "carrier", "origin"),)
+    assert found == (ShapeDifference("operator", "carrier", "origin"),)
 
 
 def test_joins_with_tables_and_batch_parts_keep_no_state() -> None:
@@ -227,9 +229,9 @@ def test_joins_with_tables_and_batch_parts_keep_no_state() -> None:
 
 def test_output_mode_and_operators_that_came_or_went() -> None:
     found = compare(shapes(delays(), "update"), shapes(delays(), "complete"))
-    assert found == (Difference("output mode", "update", "complete"),)
+    assert found == (ShapeDifference("output mode", "update", "complete"),)
     found = compare(shapes(SOURCE), shapes(delays()))
-    assert found == (Difference("stateful operators", "", "aggregation"),)
+    assert found == (ShapeDifference("stateful operators", "", "aggregation"),)
 
 
 def test_what_cannot_be_opened_keeps_its_name() -> None:
@@ -276,7 +278,7 @@ def test_conditions_without_and_stay_whole() -> None:
 def test_pinned_configuration_is_named_where_the_definition_asks_otherwise() -> None:
     held = {"spark.sql.shuffle.partitions": "4", "spark.sql.x": "1"}
     wanted = {"spark.sql.shuffle.partitions": "8", "spark.sql.x": "1", "spark.other": "2"}
-    assert pinned(wanted, held) == (Difference("spark.sql.shuffle.partitions", "4", "8"),)
+    assert pinned(wanted, held) == (ShapeDifference("spark.sql.shuffle.partitions", "4", "8"),)
 
 
 def sql(text: str, *, mode: str = "update", watermark: str = "10 minutes") -> Shapes:
@@ -355,15 +357,18 @@ def test_a_text_only_spark_can_read_has_no_shapes() -> None:
             "sql": "SELECT count(*) FROM f",
         }
     )
-    assert of_text(bare) == Shapes((Shape("aggregation", aggregates=("COUNT(*)",)),), "")
+    assert of_text(bare) == Shapes((OperatorShape("aggregation", aggregates=("COUNT(*)",)),), "")
 
 
 def test_sparks_findings_stand_in_the_authors_words_where_both_say_the_same() -> None:
-    spark = (Difference("window", "window(s, 1 hour)", "window(s, 2 hours)"), _filter("a", "b"))
-    text = (Difference("window", "WINDOW(s, '1 hour')", "WINDOW(s, '2 hours')"),)
+    spark = (
+        ShapeDifference("window", "window(s, 1 hour)", "window(s, 2 hours)"),
+        _filter("a", "b"),
+    )
+    text = (ShapeDifference("window", "WINDOW(s, '1 hour')", "WINDOW(s, '2 hours')"),)
     assert in_words(spark, text) == (text[0], spark[1])
     assert in_words((), text) == ()
 
 
-def _filter(old: str, new: str) -> Difference:
-    return Difference("filter", old, new)
+def _filter(old: str, new: str) -> ShapeDifference:
+    return ShapeDifference("filter", old, new)

@@ -4,22 +4,28 @@ from typing import Any
 
 import pytest
 
-from queries.domain.probes.plan_comparison import Difference
-from queries.domain.probes.plan_shapes import Shape, Shapes
+from queries.domain.probes.plan_comparison import ShapeDifference
+from queries.domain.probes.plan_shapes import OperatorShape, Shapes
 from queries.domain.probes.preflight import (
-    Asked,
+    PreflightRequest,
+    PreflightVerdict,
     SparkChange,
-    Verdict,
     digest,
     judge,
     sentence,
 )
-from queries.domain.probes.questions import Attempt, AttemptEnd, PlanSeen, ProbeResult, Tried
+from queries.domain.probes.questions import (
+    AttemptEnd,
+    PlanSeen,
+    PreflightAttempt,
+    ProbeResult,
+    Tried,
+)
 from queries.domain.sparks.upgrade import Written
 
 PASSED = (
-    Tried(Attempt.REPLAY, AttemptEnd.PASSED, 7, 20, 400),
-    Tried(Attempt.FRESH, AttemptEnd.PASSED, 8, 5, 300),
+    Tried(PreflightAttempt.REPLAY, AttemptEnd.PASSED, 7, 20, 400),
+    Tried(PreflightAttempt.FRESH, AttemptEnd.PASSED, 8, 5, 300),
 )
 PROJECT: dict[str, Any] = {"op": "Project", "streaming": True, "children": []}
 COLUMNS = (("value", "string"),)
@@ -50,14 +56,16 @@ def found(*tried: Tried, sink: str = "noop", **changes: Any) -> ProbeResult:
     return ProbeResult("done", done=True, tried=tried, sink=sink, **{"plan": plan, **changes})
 
 
-def failed(error_class: str = "", root: str = "", attempt: Attempt = Attempt.REPLAY) -> Tried:
+def failed(
+    error_class: str = "", root: str = "", attempt: PreflightAttempt = PreflightAttempt.REPLAY
+) -> Tried:
     error = {"error_class": error_class, "type_name": "X", "root_cause": root, "message": root}
     return Tried(attempt, AttemptEnd.FAILED, error=error)
 
 
 def test_what_spark_took_has_passed() -> None:
-    judged = judge(Asked(spec()), found(*PASSED))
-    assert judged["verdict"] is Verdict.PASSED
+    judged = judge(PreflightRequest(spec()), found(*PASSED))
+    assert judged["verdict"] is PreflightVerdict.PASSED
     assert [each["end"] for each in judged["tries"]] == ["passed", "passed"]
     assert judged["not_tried"] == []
     assert sentence(judged) == ""
@@ -77,7 +85,7 @@ def test_what_spark_took_has_passed() -> None:
             "number of sources",
         ),
         (
-            failed(root="UnknownTopicOrPartitionException: gone", attempt=Attempt.FRESH),
+            failed(root="UnknownTopicOrPartitionException: gone", attempt=PreflightAttempt.FRESH),
             "connection",
             "does not exist on the broker",
         ),
@@ -86,8 +94,8 @@ def test_what_spark_took_has_passed() -> None:
 def test_what_spark_refuses_has_its_meaning_and_a_way_out(
     tried: Tried, category: str, says: str
 ) -> None:
-    judged = judge(Asked(spec()), found(tried))
-    assert judged["verdict"] is Verdict.FAILED
+    judged = judge(PreflightRequest(spec()), found(tried))
+    assert judged["verdict"] is PreflightVerdict.FAILED
     told = judged["tries"][0]
     assert told["category"] == category
     assert says in told["meaning"]
@@ -97,49 +105,55 @@ def test_what_spark_refuses_has_its_meaning_and_a_way_out(
 
 def test_a_definition_that_cannot_be_read_fails_where_it_was() -> None:
     error = {"error_class": "UNRESOLVED_COLUMN", "root_cause": "no column x", "message": ""}
-    judged = judge(Asked(spec()), found(error=error, plan=None))
-    assert judged["verdict"] is Verdict.FAILED
+    judged = judge(PreflightRequest(spec()), found(error=error, plan=None))
+    assert judged["verdict"] is PreflightVerdict.FAILED
     assert judged["tries"][0]["attempt"] == "build"
-    late = judge(Asked(spec()), found(*PASSED, error={"root_cause": "Not finished within 60 s."}))
+    late = judge(
+        PreflightRequest(spec()), found(*PASSED, error={"root_cause": "Not finished within 60 s."})
+    )
     assert "done" in late["tries"][-1]["label"]
 
 
 def test_what_is_not_done_in_its_time_is_no_pass() -> None:
-    tried = Tried(Attempt.FRESH, AttemptEnd.LATE, ms=45_000)
-    judged = judge(Asked(spec(), attempt_limit_s=45), found(tried))
-    assert judged["verdict"] is Verdict.FAILED
+    tried = Tried(PreflightAttempt.FRESH, AttemptEnd.LATE, ms=45_000)
+    judged = judge(PreflightRequest(spec(), attempt_limit_s=45), found(tried))
+    assert judged["verdict"] is PreflightVerdict.FAILED
     assert sentence(judged) == "New data at the source: Not finished within 45 s."
 
 
 def test_differences_that_spark_accepts_are_named_in_the_authors_words() -> None:
-    asked = Asked(spec(sql="SELECT max(d) FROM f"), old_spec=spec(sql="SELECT sum(d) FROM f"))
+    asked = PreflightRequest(
+        spec(sql="SELECT max(d) FROM f"), old_spec=spec(sql="SELECT sum(d) FROM f")
+    )
     result = found(
         *PASSED,
         plan=PlanSeen(aggregated("max(d#1)"), "update"),
         old_plan=PlanSeen(aggregated("sum(d#9)"), "update"),
     )
     judged = judge(asked, result)
-    assert judged["verdict"] is Verdict.DIFFERS
+    assert judged["verdict"] is PreflightVerdict.DIFFERS
     assert judged["differences"] == [{"what": "aggregate", "old": "SUM(d)", "new": "MAX(d)"}]
 
 
 def test_an_old_plan_that_is_gone_leaves_the_texts() -> None:
-    asked = Asked(spec(sql="SELECT max(d) FROM f"), old_spec=spec(sql="SELECT sum(d) FROM f"))
+    asked = PreflightRequest(
+        spec(sql="SELECT max(d) FROM f"), old_spec=spec(sql="SELECT sum(d) FROM f")
+    )
     for gone in (PlanSeen(missing="its topic is gone"), None):
         judged = judge(asked, found(*PASSED, old_plan=gone))
         assert judged["differences"] == [{"what": "aggregate", "old": "SUM(d)", "new": "MAX(d)"}]
-    unreadable = Asked(spec(sql="SELECT ((("), old_spec=spec())
+    unreadable = PreflightRequest(spec(sql="SELECT ((("), old_spec=spec())
     judged = judge(unreadable, found(*PASSED))
     assert judged["not_tried"] == [
         "the comparison with the previous definition: the probe driver did not get that far"
     ]
-    both = Asked(spec(), old_spec=spec(sql="SELECT ((("))
+    both = PreflightRequest(spec(), old_spec=spec(sql="SELECT ((("))
     nodes = PlanSeen(PROJECT, "update")
-    assert judge(both, found(*PASSED, old_plan=nodes))["verdict"] is Verdict.PASSED
+    assert judge(both, found(*PASSED, old_plan=nodes))["verdict"] is PreflightVerdict.PASSED
 
 
 def test_python_is_compared_by_its_plans_and_what_they_cannot_show_is_said() -> None:
-    asked = Asked(python(), old_spec=python())
+    asked = PreflightRequest(python(), old_spec=python())
     result = found(
         *PASSED,
         plan=PlanSeen(aggregated("max(d#1)"), "update"),
@@ -148,29 +162,31 @@ def test_python_is_compared_by_its_plans_and_what_they_cannot_show_is_said() -> 
     judged = judge(asked, result)
     assert judged["differences"] == [{"what": "aggregate", "old": "sum(d)", "new": "max(d)"}]
     assert "Python functions" in judged["not_tried"][0]
-    asked = Asked(python(), old_missing="its code: the copy is gone")
+    asked = PreflightRequest(python(), old_missing="its code: the copy is gone")
     judged = judge(asked, found(*PASSED))
     assert judged["not_tried"][0] == "the comparison with its code: the copy is gone"
 
 
 def test_pinned_configuration_is_a_difference() -> None:
-    asked = Asked(spec(), pinned=(Difference("spark.sql.shuffle.partitions", "4", "8"),))
+    asked = PreflightRequest(
+        spec(), pinned=(ShapeDifference("spark.sql.shuffle.partitions", "4", "8"),)
+    )
     judged = judge(asked, found(*PASSED))
-    assert judged["verdict"] is Verdict.DIFFERS
+    assert judged["verdict"] is PreflightVerdict.DIFFERS
     assert judged["pinned"] == [{"what": "spark.sql.shuffle.partitions", "old": "4", "new": "8"}]
 
 
 def test_another_spark_is_reported_with_its_plan_where_the_old_one_is_known() -> None:
-    old = Shapes((Shape("aggregation"),), "update")
+    old = Shapes((OperatorShape("aggregation"),), "update")
     change = SparkChange("4.2", "4.3", Written(), Written(), old)
     plan = PlanSeen(aggregated("sum(value)"), "update", COLUMNS)
-    told = judge(Asked(spec(), spark=change), found(*PASSED, plan=plan))["spark"]
+    told = judge(PreflightRequest(spec(), spark=change), found(*PASSED, plan=plan))["spark"]
     assert (told["from"], told["to"], told["plan"]) == ("4.2", "4.3", ["aggregation"] * 2)
-    stateless = judge(Asked(spec(), spark=change), found(*PASSED))["spark"]
+    stateless = judge(PreflightRequest(spec(), spark=change), found(*PASSED))["spark"]
     assert stateless["plan"] == ["aggregation", "none"]
     unknown = SparkChange("4.2", "4.3", Written(), Written())
-    assert judge(Asked(spec(), spark=unknown), found(*PASSED))["spark"]["plan"] is None
-    assert judge(Asked(spec(), spark=change), found(plan=None))["spark"]["plan"] is None
+    assert judge(PreflightRequest(spec(), spark=unknown), found(*PASSED))["spark"]["plan"] is None
+    assert judge(PreflightRequest(spec(), spark=change), found(plan=None))["spark"]["plan"] is None
 
 
 @pytest.mark.parametrize(
@@ -180,33 +196,41 @@ def test_another_spark_is_reported_with_its_plan_where_the_old_one_is_known() ->
         ("foreach", PASSED, "the code of foreach:"),
         ("kafka", PASSED, "writing to Kafka"),
         ("delta", PASSED, "writing to delta"),
-        ("console", (*PASSED, Tried(Attempt.TRIGGER, AttemptEnd.PASSED)), "running as real-time"),
-        ("noop", (Tried(Attempt.FRESH, AttemptEnd.NOTHING),), "new data"),
+        (
+            "console",
+            (*PASSED, Tried(PreflightAttempt.TRIGGER, AttemptEnd.PASSED)),
+            "running as real-time",
+        ),
+        ("noop", (Tried(PreflightAttempt.FRESH, AttemptEnd.NOTHING),), "new data"),
     ],
 )
 def test_what_was_not_tried_is_said(sink: str, tried: tuple[Tried, ...], said: str) -> None:
-    asked = Asked(
+    asked = PreflightRequest(
         spec(trigger={"kind": "real_time"}, sink={"format": "x", "options": {"topic": "t"}})
     )
     judged = judge(asked, found(*tried, sink=sink))
     assert [text for text in judged["not_tried"] if said in text]
-    assert judged["verdict"] is Verdict.PASSED
+    assert judged["verdict"] is PreflightVerdict.PASSED
 
 
 def test_a_file_sink_that_was_tried_leaves_nothing_untried() -> None:
-    tried = (*PASSED, Tried(Attempt.SINK, AttemptEnd.PASSED))
-    assert judge(Asked(spec()), found(*tried, sink="parquet"))["not_tried"] == []
-    asked = Asked(spec(), copy_missing="the checkpoint: it holds no batch yet", is_new=True)
+    tried = (*PASSED, Tried(PreflightAttempt.SINK, AttemptEnd.PASSED))
+    assert judge(PreflightRequest(spec()), found(*tried, sink="parquet"))["not_tried"] == []
+    asked = PreflightRequest(
+        spec(), copy_missing="the checkpoint: it holds no batch yet", is_new=True
+    )
     judged = judge(asked, found(*PASSED))
     assert judged["not_tried"] == ["the checkpoint: it holds no batch yet"]
-    assert judged["verdict"] is Verdict.PASSED
+    assert judged["verdict"] is PreflightVerdict.PASSED
 
 
 @pytest.mark.parametrize("end", [AttemptEnd.PASSED, AttemptEnd.FAILED])
 def test_a_checkpoint_that_was_not_tried_is_no_pass(end: AttemptEnd) -> None:
-    asked = Asked(spec(), copy_missing="the checkpoint: it is not local")
-    verdict = judge(asked, found(Tried(Attempt.FRESH, end)))["verdict"]
-    assert verdict is (Verdict.FAILED if end is AttemptEnd.FAILED else Verdict.INCOMPLETE)
+    asked = PreflightRequest(spec(), copy_missing="the checkpoint: it is not local")
+    verdict = judge(asked, found(Tried(PreflightAttempt.FRESH, end)))["verdict"]
+    assert verdict is (
+        PreflightVerdict.FAILED if end is AttemptEnd.FAILED else PreflightVerdict.INCOMPLETE
+    )
 
 
 @pytest.mark.parametrize(
@@ -223,20 +247,20 @@ def test_a_checkpoint_that_was_not_tried_is_no_pass(end: AttemptEnd) -> None:
 def test_columns_that_kafka_would_refuse_are_named(
     columns: tuple[tuple[str, str], ...], options: dict[str, str], said: str
 ) -> None:
-    asked = Asked(spec(sink={"format": "kafka", "options": options}))
+    asked = PreflightRequest(spec(sink={"format": "kafka", "options": options}))
     judged = judge(asked, found(*PASSED, sink="kafka", plan=PlanSeen(PROJECT, "update", columns)))
-    assert (judged["verdict"] is Verdict.FAILED) == bool(said)
+    assert (judged["verdict"] is PreflightVerdict.FAILED) == bool(said)
     assert said in sentence(judged)
 
 
 def test_partitions_beyond_the_cores_of_a_trigger_that_holds_them_are_named() -> None:
     streaming = spec(trigger={"kind": "continuous", "interval": "1 second"})
     read = found(*PASSED, partitions={"flights": 5})
-    judged = judge(Asked(streaming, cores=2), read)
-    assert judged["verdict"] is Verdict.FAILED
+    judged = judge(PreflightRequest(streaming, cores=2), read)
+    assert judged["verdict"] is PreflightVerdict.FAILED
     assert "flights has 5" in sentence(judged)
-    assert judge(Asked(streaming, cores=5), read)["verdict"] is Verdict.PASSED
-    assert judge(Asked(spec(), cores=2), read)["verdict"] is Verdict.PASSED
+    assert judge(PreflightRequest(streaming, cores=5), read)["verdict"] is PreflightVerdict.PASSED
+    assert judge(PreflightRequest(spec(), cores=2), read)["verdict"] is PreflightVerdict.PASSED
 
 
 def test_a_definitions_digest_does_not_hang_on_its_description_or_defaults() -> None:

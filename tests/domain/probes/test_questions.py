@@ -8,15 +8,15 @@ import pytest
 from queries.domain.probes.questions import (
     MOST_CHARACTERS,
     STATE_NUMBERS,
-    Attempt,
     AttemptEnd,
     BatchRead,
     PlanSeen,
+    PreflightAttempt,
     PreflightTask,
     ProbeResult,
     RecordsTask,
     Tried,
-    Unreadable,
+    UnreadableResult,
     XrayTask,
     read_result,
     read_task,
@@ -51,7 +51,7 @@ def test_a_task_is_read_as_it_was_written(
         ProbeResult(
             "Comparing the plans",
             done=True,
-            tried=(Tried(Attempt.REPLAY, AttemptEnd.PASSED, 4, 20, 300),),
+            tried=(Tried(PreflightAttempt.REPLAY, AttemptEnd.PASSED, 4, 20, 300),),
             plan=PlanSeen({"op": "Project"}, "append", (("a", "string"),)),
             old_plan=PlanSeen(missing="gone"),
         ),
@@ -80,7 +80,7 @@ def test_an_answer_of_an_x_ray_is_read_as_it_was_written() -> None:
     ],
 )
 def test_what_is_no_whole_answer_is_refused(text: str, says: str) -> None:
-    with pytest.raises(Unreadable, match=says):
+    with pytest.raises(UnreadableResult, match=says):
         read_result(text)
 
 
@@ -98,5 +98,5 @@ def test_what_is_no_whole_answer_is_refused(text: str, says: str) -> None:
     ],
 )
 def test_an_answer_of_another_form_is_refused(changed: dict[str, Any], says: str) -> None:
-    with pytest.raises(Unreadable, match=says):
+    with pytest.raises(UnreadableResult, match=says):
         read_result(json.dumps(json.loads(WHOLE.dumps()) | changed))

@@ -6,14 +6,14 @@ from typing import Any
 import pytest
 
 from queries.domain.definitions.spec import SqlQuery
-from queries.domain.probes.plan_shapes import Shape, Shapes
-from queries.domain.probes.state_change import Seen, shapes_of, state_change
+from queries.domain.probes.plan_shapes import OperatorShape, Shapes
+from queries.domain.probes.state_change import AnalyzedQuery, shapes_of, state_change
 
 
-def _seen(sql: str, shapes: Shapes | None = None) -> Seen:
+def _seen(sql: str, shapes: Shapes | None = None) -> AnalyzedQuery:
     source = {"name": "t", "format": "rate"}
     form = {"sources": [source], "sql": sql, "sink": {"format": "noop", "output_mode": "update"}}
-    return Seen(SqlQuery.model_validate(form), shapes)
+    return AnalyzedQuery(SqlQuery.model_validate(form), shapes)
 
 
 COUNT = "SELECT k, count(*) AS n FROM t GROUP BY k"
@@ -37,7 +37,7 @@ def test_changes_of_form_are_refused_and_changes_of_meaning_are_silent(
 
 
 def test_plans_decide_where_both_are_known() -> None:
-    shapes = Shapes((Shape("aggregation", keys=("k",)),), "update")
+    shapes = Shapes((OperatorShape("aggregation", keys=("k",)),), "update")
     same = state_change(_seen(COUNT, shapes), _seen(COUNT.replace("k", "j"), shapes))
     assert same.silent == ()
 
@@ -55,5 +55,5 @@ def test_shapes_of_another_release_are_none(kept: dict[str, Any] | None) -> None
 
 
 def test_shapes_are_kept_as_json() -> None:
-    shapes = Shapes((Shape("aggregation", keys=("k",), windows=("1 hour",)),), "update")
+    shapes = Shapes((OperatorShape("aggregation", keys=("k",), windows=("1 hour",)),), "update")
     assert shapes_of(asdict(shapes)) == shapes

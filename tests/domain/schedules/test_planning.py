@@ -9,8 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queries.domain.definitions.spec import Schedule
-from queries.domain.schedules.planning import Choice, Subject, choose, end_of, is_ahead
-from queries.domain.schedules.states import PlannedState, Skipped
+from queries.domain.schedules.planning import (
+    PlannedOutcome,
+    ScheduledObject,
+    choose,
+    end_of,
+    is_ahead,
+)
+from queries.domain.schedules.states import PlannedState, SkipReason
 from queries.domain.states import Desired, Phase
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
@@ -33,34 +39,34 @@ def _schedule(**fields: Any) -> Schedule:
     [
         ({}, {}, 0, PlannedState.STARTED),
         ({}, {}, 3600, PlannedState.STARTED),
-        ({}, {}, 90_000, Skipped.MISSED),
-        ({"missed": "skip"}, {}, 3600, Skipped.MISSED),
+        ({}, {}, 90_000, SkipReason.MISSED),
+        ({"missed": "skip"}, {}, 3600, SkipReason.MISSED),
         ({"missed": "skip"}, {}, 60, PlannedState.STARTED),
-        ({}, {"paused": True}, 0, Skipped.PAUSED),
-        ({}, {"phase": Phase.FAILED, "desired": Desired.RUNNING}, 0, Skipped.HELD),
-        ({}, {"phase": Phase.BROKEN, "desired": Desired.RUNNING}, 0, Skipped.HELD),
-        ({}, {"phase": Phase.LOST, "has_run": True}, 0, Skipped.HOST),
-        ({}, BUSY, 0, Skipped.OVERLAP),
-        ({}, {"has_run": True}, 0, Skipped.OVERLAP),
+        ({}, {"paused": True}, 0, SkipReason.PAUSED),
+        ({}, {"phase": Phase.FAILED, "desired": Desired.RUNNING}, 0, SkipReason.HELD),
+        ({}, {"phase": Phase.BROKEN, "desired": Desired.RUNNING}, 0, SkipReason.HELD),
+        ({}, {"phase": Phase.LOST, "has_run": True}, 0, SkipReason.HOST),
+        ({}, BUSY, 0, SkipReason.OVERLAP),
+        ({}, {"has_run": True}, 0, SkipReason.OVERLAP),
         ({"overlap": "queue"}, BUSY, 0, PlannedState.WAITING),
-        ({"overlap": "queue"}, {**BUSY, "waiting": True}, 0, Skipped.DUPLICATE),
+        ({"overlap": "queue"}, {**BUSY, "waiting": True}, 0, SkipReason.DUPLICATE),
     ],
 )
 def test_the_newest_time(
-    fields: dict[str, Any], subject: dict[str, Any], late: int, gives: PlannedState | Skipped
+    fields: dict[str, Any], subject: dict[str, Any], late: int, gives: PlannedState | SkipReason
 ) -> None:
     at = NOW - timedelta(seconds=late)
-    (choice,) = choose([at], _schedule(**fields), Subject(**(REST | subject)), NOW)
-    if isinstance(gives, Skipped):
-        assert choice == Choice(at, PlannedState.SKIPPED, gives)
+    (choice,) = choose([at], _schedule(**fields), ScheduledObject(**(REST | subject)), NOW)
+    if isinstance(gives, SkipReason):
+        assert choice == PlannedOutcome(at, PlannedState.SKIPPED, gives)
     else:
-        assert choice == Choice(at, gives)
+        assert choice == PlannedOutcome(at, gives)
 
 
 @given(
     due=st.lists(st.integers(0, 100_000), unique=True, max_size=20),
     subject=st.builds(
-        Subject,
+        ScheduledObject,
         desired=st.sampled_from(Desired),
         phase=st.sampled_from(Phase),
         has_run=st.booleans(),
@@ -72,7 +78,7 @@ def test_the_newest_time(
     more=st.booleans(),
 )
 def test_each_time_has_one_choice_and_at_most_one_runs(
-    due: list[int], subject: Subject, overlap: str, missed: str, more: bool
+    due: list[int], subject: ScheduledObject, overlap: str, missed: str, more: bool
 ) -> None:
     times = [NOW - timedelta(seconds=one) for one in sorted(due, reverse=True)]
     choices = choose(times, _schedule(overlap=overlap, missed=missed), subject, NOW, more=more)
@@ -95,20 +101,20 @@ def test_each_time_has_one_choice_and_at_most_one_runs(
     ("fields", "subject", "instead", "gives"),
     [
         ({}, {}, PlannedState.WAITING, PlannedState.WAITING),
-        ({}, {"waiting": True}, PlannedState.WAITING, Skipped.DUPLICATE),
-        ({}, {}, Skipped.REMOVED, Skipped.REMOVED),
-        ({"overlap": "queue"}, BUSY, Skipped.PAUSED, Skipped.PAUSED),
-        ({}, BUSY, Skipped.PAUSED, Skipped.OVERLAP),
+        ({}, {"waiting": True}, PlannedState.WAITING, SkipReason.DUPLICATE),
+        ({}, {}, SkipReason.REMOVED, SkipReason.REMOVED),
+        ({"overlap": "queue"}, BUSY, SkipReason.PAUSED, SkipReason.PAUSED),
+        ({}, BUSY, SkipReason.PAUSED, SkipReason.OVERLAP),
     ],
 )
 def test_a_change_decides_what_would_have_started(
     fields: dict[str, Any],
     subject: dict[str, Any],
-    instead: PlannedState | Skipped,
-    gives: PlannedState | Skipped,
+    instead: PlannedState | SkipReason,
+    gives: PlannedState | SkipReason,
 ) -> None:
     (choice,) = choose(
-        [NOW], _schedule(**fields), Subject(**(REST | subject)), NOW, instead=instead
+        [NOW], _schedule(**fields), ScheduledObject(**(REST | subject)), NOW, instead=instead
     )
     assert (choice.skipped or choice.state) == gives
 
@@ -142,4 +148,4 @@ def test_what_a_clock_that_was_ahead_has_handled_is_recognised(
 def test_how_a_planned_run_ends(
     generation: int, subject: dict[str, Any], ended: PlannedState | None
 ) -> None:
-    assert end_of(7, generation, Subject(**(REST | subject))) is ended
+    assert end_of(7, generation, ScheduledObject(**(REST | subject))) is ended

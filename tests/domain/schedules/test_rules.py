@@ -7,7 +7,7 @@ import pytest
 
 from queries.domain.definitions.spec import Schedule
 from queries.domain.schedules.rules import schedule_problems
-from queries.domain.schedules.states import Skipped
+from queries.domain.schedules.states import SkipReason
 from queries.domain.schedules.wording import listing_cost, skipped_words, when_words
 
 
@@ -62,8 +62,8 @@ def test_what_starts_a_query_is_said_in_words() -> None:
 
 def test_times_that_were_skipped_together_are_counted() -> None:
     first, last = datetime(2026, 1, 1, 0, 1, tzinfo=UTC), datetime(2026, 1, 2, tzinfo=UTC)
-    assert skipped_words(Skipped.PAUSED, 1, None, last) == "The schedule was paused."
-    assert skipped_words(Skipped.PAUSED, 1440, first, last) == (
+    assert skipped_words(SkipReason.PAUSED, 1, None, last) == "The schedule was paused."
+    assert skipped_words(SkipReason.PAUSED, 1440, first, last) == (
         "1,440 due times were skipped, 2026-01-01 00:01 to 2026-01-02 00:00 UTC."
         " The schedule was paused."
     )

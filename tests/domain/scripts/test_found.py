@@ -7,7 +7,7 @@ import pytest
 
 from queries.domain.protocol import FoundQuery
 from queries.domain.scripts.script_queries import (
-    FOUND_AT_MOST,
+    MAX_QUERIES,
     believed,
     folder,
     identity,
@@ -90,7 +90,7 @@ def test_a_number_is_believed_once() -> None:
 def test_fifty_queries_are_believed() -> None:
     many = [replace(COUNTS, number=number) for number in range(1, 100)]
     found = believed(many)
-    assert len(found.queries) == FOUND_AT_MOST
+    assert len(found.queries) == MAX_QUERIES
     assert "50" in found.refused[-1]
 
 

@@ -6,18 +6,18 @@ from typing import Any
 import pytest
 
 from queries.domain.failures.diagnosis import classify
-from queries.domain.protocol import KnownQuery, Question, ScriptJob
+from queries.domain.protocol import KnownQuery, ScriptJob, ScriptQuestion
 from queries.domain.scripts.questions import as_json, believed_question, called, question
 from queries.domain.states import Policy
 
 OLD = KnownQuery(7, "name:old", "", "file:///cp/old")
 MORE = KnownQuery(8, "name:more", "", "file:///cp/more")
 JOB = ScriptJob("job.py", "", (), "/work", "file:///cp", known=(OLD, MORE))
-ASKED = Question("name:new", "new", "", (7,))
+ASKED = ScriptQuestion("name:new", "new", "", (7,))
 
 
 def asked(job: ScriptJob, *met: str, name: str = "new") -> tuple[int, ...]:
-    found = question(job, met, identity=f"name:{name}", name=name, asked="")
+    found = question(job, met, identity=f"name:{name}", name=name, checkpoint="")
     return found.missing if found else ()
 
 

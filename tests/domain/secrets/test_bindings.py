@@ -6,7 +6,7 @@ import pytest
 
 from queries.domain.errors import Invalid, in_words
 from queries.domain.secrets.bindings import application, channel, parse_binding, unbound
-from queries.domain.secrets.uses import Use, uses_in, uses_of_brokers
+from queries.domain.secrets.uses import SecretUse, uses_in, uses_of_brokers
 
 JAAS = "kafka.sasl.jaas.config"
 SERVERS = "kafka.bootstrap.servers"
@@ -29,8 +29,8 @@ def test_kafkas_options_go_to_the_brokers_of_the_same_source_or_sink() -> None:
         "sql": "SELECT 'env:NOT_ONE_OF_THEM' FROM in",
     }
     assert uses_in(spec) == [
-        Use("file:jaas", f"sources.0.options.{JAAS}", ("one:9092",)),
-        Use("env:KEY", "sink.options.kafka.ssl.key.password", ("two:9092", "three:9092")),
+        SecretUse("file:jaas", f"sources.0.options.{JAAS}", ("one:9092",)),
+        SecretUse("env:KEY", "sink.options.kafka.ssl.key.password", ("two:9092", "three:9092")),
     ]
 
 
@@ -165,7 +165,7 @@ def test_an_applications_keys_are_used_at_the_endpoints_of_its_queries() -> None
     query = {"kind": "sql", "conf": {f"{CATALOG_S3}endpoint": "http://evil:9000"}}
     conf = ENDPOINT | {f"{S3}access.key": "plain", "spark.hadoop.fs.azure.key": "env:OTHER"}
     assert uses_in(query, APPLICATION | {"conf": conf}) == [
-        Use("env:T", f"conf.{CATALOG_S3}endpoint", ("evil:9000",))
+        SecretUse("env:T", f"conf.{CATALOG_S3}endpoint", ("evil:9000",))
     ]
     assert uses_in(query, APPLICATION) == uses_in(query) == []
     assert uses_in({"conf": "x"}, {"conf": conf}) == []
@@ -173,11 +173,11 @@ def test_an_applications_keys_are_used_at_the_endpoints_of_its_queries() -> None
 
 def test_the_uses_of_a_broker_set() -> None:
     assert uses_of_brokers({SERVERS: "one:9092", JAAS: "file:jaas"}) == [
-        Use("file:jaas", f"options.{JAAS}", ("one:9092",))
+        SecretUse("file:jaas", f"options.{JAAS}", ("one:9092",))
     ]
 
 
-USES = [Use("file:jaas", "sources.0.options.x", ("one:9092", "two:9092"))]
+USES = [SecretUse("file:jaas", "sources.0.options.x", ("one:9092", "two:9092"))]
 
 
 def test_what_is_bound_for_where_it_goes_is_no_problem() -> None:
@@ -200,9 +200,9 @@ def test_what_is_bound_for_other_hosts_is_refused_with_those_that_are_missing() 
         "file:jaas is bound to channel ops, but not for two:9092. "
         "Ask an admin to add two:9092 to the hosts of file:jaas: Settings → Secrets."
     )
-    (problem,) = unbound([Use("file:jaas", "settings.url", ())], {}, channel("ops"))
+    (problem,) = unbound([SecretUse("file:jaas", "settings.url", ())], {}, channel("ops"))
     assert problem.way_out == "Ask an admin to bind file:jaas to channel ops: Settings → Secrets."
-    anywhere = [Use("file:jaas", "env.X", ("*",))]
+    anywhere = [SecretUse("file:jaas", "env.X", ("*",))]
     (problem,) = unbound(anywhere, {"file:jaas": ("one",)}, application("a"))
     assert "but not for any host (*)." in problem.message
 

@@ -6,8 +6,16 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from queries.domain.failures.subjects import Subject
-from queries.domain.protocol import ExitReport, Hangs, RunError, RunState, RunStatus, Status, Want
+from queries.domain.failures.subjects import FailureSubject
+from queries.domain.protocol import (
+    DriverStatus,
+    ExitReport,
+    Hangs,
+    RunError,
+    RunState,
+    RunStatus,
+    Want,
+)
 from queries.domain.reasons import Because, Detail
 from queries.domain.restart import Earlier, RestartPolicy
 from queries.domain.states import (
@@ -77,7 +85,9 @@ refusals = st.sampled_from(["held", "fenced", "foreign"])
 errors = st.sampled_from(ERRORS)
 maybe_errors = st.none() | errors
 hangs = st.sampled_from(SELDOM_HANGS)
-prints = st.sampled_from([fault_of(one, subject=Subject.SQL).fingerprint for one in ERRORS[:5:4]])
+prints = st.sampled_from(
+    [fault_of(one, subject=FailureSubject.SQL).fingerprint for one in ERRORS[:5:4]]
+)
 recent_failures = st.lists(st.builds(Earlier, prints, maybe_up_to_3, yes_or_no), max_size=4).map(
     tuple
 )
@@ -172,7 +182,7 @@ def _sighting(draw: st.DrawFn) -> Sighting:
     liveness = draw(livenesses)
     status = None
     if draw(yes_or_no):
-        status = Status(
+        status = DriverStatus(
             epoch=1,
             applied_generation=1,
             at=NOW.isoformat(),

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from queries.domain.protocol import ExitReport, RunState, RunStatus, Status
+from queries.domain.protocol import DriverStatus, ExitReport, RunState, RunStatus
 from queries.domain.reasons import NOTHING, Detail
 from queries.domain.states import Candidacy, Desired, DriverState, Hold, Phase, Reason, RunOutcome
-from queries.domain.supervision.culprits import DEATHS, TURN, is_in_a_row
+from queries.domain.supervision.culprits import DEATHS, START_WINDOW, is_in_a_row
 from queries.domain.supervision.decide import decide
 from queries.domain.supervision.decision import Decision, DriverAction
 from queries.domain.supervision.observation import (
@@ -55,7 +55,7 @@ def proven(number: int, **fields: Any) -> QuerySeen:
 
 def seen(*queries: QuerySeen, exit_: tuple[str, str] | None = None, **fields: Any) -> Observation:
     """Return an application after three deaths, its driver alive, or gone with that exit."""
-    status = Status(epoch=1, applied_generation=1, at=NOW.isoformat(), ready=True)
+    status = DriverStatus(epoch=1, applied_generation=1, at=NOW.isoformat(), ready=True)
     report = ExitReport(*exit_, core=False, oom=False, at=NOW.isoformat()) if exit_ else None
     sighting = Sighting(Liveness.EXITED if exit_ else Liveness.ALIVE, status=status, exit=report)
     driver = DriverSeen(1, 1, DriverState.LIVE, 0, BEFORE, sighting)
@@ -163,7 +163,7 @@ def test_the_next_starts_once_the_one_before_has_committed_or_had_its_time() -> 
 
     assert next_after(starting(1)) == []
     assert next_after(proven(1)) == [2]
-    assert next_after(starting(1, age_s=TURN.total_seconds())) == [2]
+    assert next_after(starting(1, age_s=START_WINDOW.total_seconds())) == [2]
 
 
 def test_none_starts_before_the_drivers_session_is_up() -> None:

@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given, settings
 
 from queries.domain.protocol import (
-    TAKEN_OVER,
+    EXIT_CHECKPOINT_LOST,
+    DriverStatus,
     ExecutorsWanted,
     ExitReport,
     Hangs,
     RunError,
     RunState,
     RunStatus,
-    Status,
     Want,
 )
 from queries.domain.reasons import NOTHING, Because, Detail
@@ -194,7 +194,7 @@ def _obs(query: QuerySeen, driver: DriverSeen | None = None, **fields: Any) -> O
 
 
 def _driver(liveness: Liveness = Liveness.ALIVE, *, ready: bool = True) -> DriverSeen:
-    status = Status(epoch=1, applied_generation=1, at=NOW.isoformat(), ready=ready)
+    status = DriverStatus(epoch=1, applied_generation=1, at=NOW.isoformat(), ready=ready)
     return DriverSeen(
         id=1,
         epoch=1,
@@ -270,7 +270,7 @@ def test_its_neighbour_waits_with_it_even_if_the_query_itself_is_only_retried_la
         {},
         {"remote": True, "desired": Desired.STOPPED},
         {"remote": True, "hold": Hold.FAILED, "phase": Phase.FAILED},
-        {"remote": True, "gone": True},
+        {"remote": True, "is_dropped": True},
     ],
 )
 def test_other_queries_go_without_our_classes_if_they_cannot_be_compiled(
@@ -365,7 +365,9 @@ def test_a_stalled_query_is_restarted_only_where_its_policy_says_so() -> None:
     assert _only(decision).open_run is Reason.STALLED
 
 
-@pytest.mark.parametrize(("python", "jvm"), [("FENCED", "FENCED"), ("71", str(TAKEN_OVER))])
+@pytest.mark.parametrize(
+    ("python", "jvm"), [("FENCED", "FENCED"), ("71", str(EXIT_CHECKPOINT_LOST))]
+)
 def test_a_driver_fenced_by_a_later_one_is_no_failure(python: str, jvm: str) -> None:
     report = ExitReport(python, jvm, False, False, NOW.isoformat())
     driver = replace(_driver(), sighting=Sighting(Liveness.EXITED, exit=report))
@@ -454,7 +456,9 @@ def test_a_query_without_an_executor_says_what_was_asked_for() -> None:
 
 def test_a_session_that_yarn_does_not_begin_says_what_was_asked_for() -> None:
     driver = replace(_driver(ready=False), created_at=NOW)
-    status = driver.sighting.status or Status(epoch=1, applied_generation=0, at=NOW.isoformat())
+    status = driver.sighting.status or DriverStatus(
+        epoch=1, applied_generation=0, at=NOW.isoformat()
+    )
     wanted = ExecutorsWanted(NOW.isoformat(), 8192, 1, ((1, 1536),), application_master=True)
     sighting = replace(driver.sighting, status=replace(status, wanted=wanted))
     waiting = _query(phase=Phase.STARTING, run=_run())
@@ -561,7 +565,7 @@ def test_a_neighbour_that_runs_keeps_the_driver_whose_credentials_are_rejected()
 
 def test_a_driver_that_a_wrong_configuration_ends_is_held_at_the_limit() -> None:
     def ended(failures: int, print_: str = "", *, hold: Hold = Hold.NONE) -> Decision:
-        status = Status(epoch=1, applied_generation=1, at=NOW.isoformat(), error=BUCKET)
+        status = DriverStatus(epoch=1, applied_generation=1, at=NOW.isoformat(), error=BUCKET)
         report = ExitReport("1", "0", core=False, oom=False, at=NOW.isoformat())
         sighting = Sighting(Liveness.EXITED, status=status, exit=report)
         earlier = (Earlier(print_, None),) * failures

@@ -4,8 +4,13 @@ from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from queries.domain.protocol import ExecutorSeen, ExecutorsWanted, Status
-from queries.domain.supervision.executors import Executors, executors, idle_since, none_given
+from queries.domain.protocol import DriverStatus, ExecutorSeen, ExecutorsWanted
+from queries.domain.supervision.executors import (
+    DriverExecutors,
+    executors,
+    idle_since,
+    missing_executors,
+)
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
 
@@ -28,7 +33,7 @@ def told(number: int, *, added_s: float, removed_s: float | None = None) -> dict
 
 
 def test_a_driver_on_one_machine_has_none() -> None:
-    assert executors([], now=NOW) == Executors()
+    assert executors([], now=NOW) == DriverExecutors()
 
 
 def test_cores_are_those_at_work() -> None:
@@ -65,8 +70,8 @@ def test_one_found_again_is_said_too() -> None:
 
 def test_a_status_carries_them_there_and_back() -> None:
     one = ExecutorSeen("1", "here:1", 2, True, NOW.isoformat())
-    status = Status(epoch=1, applied_generation=1, at=NOW.isoformat(), executors=(one,))
-    assert Status.loads(status.dumps()) == status
+    status = DriverStatus(epoch=1, applied_generation=1, at=NOW.isoformat(), executors=(one,))
+    assert DriverStatus.loads(status.dumps()) == status
 
 
 def wanted(*workers: tuple[int, int], cores: int = 1, memory_mb: int = 4096) -> ExecutorsWanted:
@@ -74,7 +79,7 @@ def wanted(*workers: tuple[int, int], cores: int = 1, memory_mb: int = 4096) -> 
 
 
 def test_what_no_worker_can_give_is_said_with_what_would_fit() -> None:
-    said = none_given(wanted((1, 1536), (2, 1024), cores=2))
+    said = missing_executors(wanted((1, 1536), (2, 1024), cores=2))
     assert said == (
         "No executor has been active since 03:00:00 UTC, so no tasks run. The driver "
         "requests executors of 4096 MB and 2 cores. The cluster has 2 workers, the largest with "
@@ -84,17 +89,18 @@ def test_what_no_worker_can_give_is_said_with_what_would_fit() -> None:
 
 
 def test_what_would_fit_is_held_by_others() -> None:
-    assert "The request would fit, but other applications hold these resources" in none_given(
-        wanted((4, 8192))
+    assert (
+        "The request would fit, but other applications hold these resources"
+        in missing_executors(wanted((4, 8192)))
     )
 
 
 def test_a_cluster_without_workers_needs_one() -> None:
-    assert none_given(wanted()).endswith("The cluster has no workers: start one.")
+    assert missing_executors(wanted()).endswith("The cluster has no workers: start one.")
 
 
 def test_a_manager_that_does_not_tell_is_named() -> None:
-    said = none_given(ExecutorsWanted(NOW.isoformat(), 1024, 1))
+    said = missing_executors(ExecutorsWanted(NOW.isoformat(), 1024, 1))
     assert said.endswith("The cluster manager does not report its resources; check its web page.")
 
 
@@ -108,7 +114,7 @@ def on_yarn(
     application_master: bool = False,
     overhead_mb: int = 384,
 ) -> str:
-    return none_given(
+    return missing_executors(
         ExecutorsWanted(
             NOW.isoformat(),
             memory_mb,

@@ -13,21 +13,21 @@ from queries.domain.failures.crash_loops import CrashLoop
 from queries.domain.readings import Dated
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import JUDGED_PHASES, Desired, Phase, Reason, Verdict
-from queries.domain.supervision.health.head import About, Head, HeadFacts, compose
+from queries.domain.supervision.health.head import Head, HeadFacts, HeadTopic, compose
 from queries.domain.supervision.health.verdicts import (
-    Batch,
+    ExecutedBatch,
     Health,
-    HealthSeen,
+    HealthSignals,
     judge,
     judge_start,
 )
-from queries.domain.supervision.health.watermarks import Delay, Waiting, waiting
+from queries.domain.supervision.health.watermarks import Delay, WaitingRows, waiting
 from tests.examples import examples
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
 LOOP = CrashLoop(NOW - timedelta(minutes=5), NOW - timedelta(seconds=40), 6)
 GONE = Dated("Topic flights does not exist.", NOW - timedelta(seconds=4))
-WAITS = Waiting(NOW - timedelta(hours=1), 3, emits=True)
+WAITS = WaitingRows(NOW - timedelta(hours=1), 3, emits=True)
 
 
 def ago(seconds: float) -> datetime:
@@ -36,9 +36,11 @@ def ago(seconds: float) -> datetime:
 
 past = st.integers(0, 1200).map(ago)
 maybe_past = st.none() | past
-batches = st.builds(Batch, st.integers(0, 9), past, st.integers(0, 4000), st.integers(0, 99))
+batches = st.builds(
+    ExecutedBatch, st.integers(0, 9), past, st.integers(0, 4000), st.integers(0, 99)
+)
 seen = st.builds(
-    HealthSeen,
+    HealthSignals,
     now=st.just(NOW),
     trigger=st.sampled_from(list(TriggerKind)),
     interval_ms=st.sampled_from([0, 5000]),
@@ -78,7 +80,7 @@ facts = st.builds(
 )
 
 
-def head_of(seen: HealthSeen, facts: HeadFacts) -> tuple[Health | None, Head]:
+def head_of(seen: HealthSignals, facts: HeadFacts) -> tuple[Health | None, Head]:
     """Return what is judged in the phase, and what is said, as the selectors have it."""
     health = None
     if facts.phase in JUDGED_PHASES:
@@ -89,7 +91,7 @@ def head_of(seen: HealthSeen, facts: HeadFacts) -> tuple[Health | None, Head]:
 
 @settings(max_examples=examples(600))
 @given(seen, facts)
-def test_what_is_said_together_can_be_true_together(seen: HealthSeen, facts: HeadFacts) -> None:
+def test_what_is_said_together_can_be_true_together(seen: HealthSignals, facts: HeadFacts) -> None:
     health, head = head_of(seen, facts)
     said = head.sentence
     verdict = health.verdict if health else None
@@ -124,8 +126,8 @@ def test_what_is_said_together_can_be_true_together(seen: HealthSeen, facts: Hea
     assert not (head.crash_loop and not facts.failures)
     assert not (head.retries and facts.phase in {Phase.RUNNING, Phase.STOPPED, Phase.COMPLETED})
     # Nothing is said twice.
-    assert not (head.about is About.RISK and head.risk)
-    assert not (head.about is About.FOREIGN and head.foreign)
+    assert not (head.about is HeadTopic.RISK and head.risk)
+    assert not (head.about is HeadTopic.FOREIGN and head.foreign)
     assert said
 
 
@@ -135,8 +137,8 @@ def running(**more: Any) -> HeadFacts:
     )
 
 
-def health_seen(**more: Any) -> HealthSeen:
-    return HealthSeen(
+def health_seen(**more: Any) -> HealthSignals:
+    return HealthSignals(
         now=NOW,
         trigger=TriggerKind.PROCESSING_TIME,
         interval_ms=5000,
@@ -157,12 +159,12 @@ def test_a_source_that_answers_the_query_alone_is_headgates_trouble() -> None:
     assert health is not None
     assert health.verdict is Verdict.IDLE
     assert "Headgate has not received a response from the source for 18 s" in head.sentence
-    assert (head.about, head.source_read) == (About.HEALTH, True)
+    assert (head.about, head.source_read) == (HeadTopic.HEALTH, True)
     assert head.source_silent_since == ago(18)
 
 
 def test_a_topic_that_is_gone_is_not_an_idle_source() -> None:
-    batch = Batch(12, ago(360), 10, 4)
+    batch = ExecutedBatch(12, ago(360), 10, 4)
     found = judge(health_seen(idle_at=ago(2), batches=[batch], source_error=GONE))
     assert found.verdict is Verdict.WAITING
     assert found.reason.startswith("Topic flights does not exist. No new data for 6 min")
@@ -171,11 +173,11 @@ def test_a_topic_that_is_gone_is_not_an_idle_source() -> None:
 def test_a_topic_is_gone_as_of_its_reading_and_until_the_query_has_read_since() -> None:
     old = replace(GONE, read_at=ago(540))
     seen = replace(health_seen(idle_at=ago(2), source_error=old), running_since=ago(9000))
-    earlier = Batch(12, ago(600), 10, 4)
+    earlier = ExecutedBatch(12, ago(600), 10, 4)
     assert judge(replace(seen, batches=[earlier])).reason.startswith(
         "As of 02:51:00 UTC, 9 min ago: Topic flights does not exist. No new data for"
     )
-    committed = judge(replace(seen, batches=[earlier, Batch(13, ago(300), 10, 4)]))
+    committed = judge(replace(seen, batches=[earlier, ExecutedBatch(13, ago(300), 10, 4)]))
     assert (committed.verdict, GONE.text in committed.reason) == (Verdict.IDLE, False)
     begun = judge(replace(seen, running_since=ago(60)))
     assert (begun.verdict, GONE.text in begun.reason) == (Verdict.IDLE, False)
@@ -213,16 +215,24 @@ def test_the_errors_before_a_new_start_are_not_its_own() -> None:
 @pytest.mark.parametrize(
     ("more", "about", "says"),
     [
-        ({"unreachable_since": ago(30)}, About.SOURCE, "Source not reachable since 02:59:30 UTC."),
-        ({"risk": "Has lost data."}, About.RISK, "Has lost data."),
-        ({"foreign": "Another process."}, About.FOREIGN, "Another process."),
-        ({"missing": 3, "unrepaired": 2}, About.GAPS, "2 of 3 missing batches are not repaired."),
-        ({"health": Health(Verdict.IDLE, "Nothing.", None)}, About.HEALTH, "Nothing."),
-        ({}, About.PHASE, "First commit"),
-        ({"detail": Because(Detail.GIVEN)}, About.PHASE, "The query is assigned to a driver."),
+        (
+            {"unreachable_since": ago(30)},
+            HeadTopic.SOURCE,
+            "Source not reachable since 02:59:30 UTC.",
+        ),
+        ({"risk": "Has lost data."}, HeadTopic.RISK, "Has lost data."),
+        ({"foreign": "Another process."}, HeadTopic.FOREIGN, "Another process."),
+        (
+            {"missing": 3, "unrepaired": 2},
+            HeadTopic.GAPS,
+            "2 of 3 missing batches are not repaired.",
+        ),
+        ({"health": Health(Verdict.IDLE, "Nothing.", None)}, HeadTopic.HEALTH, "Nothing."),
+        ({}, HeadTopic.PHASE, "First commit"),
+        ({"detail": Because(Detail.GIVEN)}, HeadTopic.PHASE, "The query is assigned to a driver."),
     ],
 )
-def test_the_topic_that_matters_most_is_said(more: Any, about: About, says: str) -> None:
+def test_the_topic_that_matters_most_is_said(more: Any, about: HeadTopic, says: str) -> None:
     head = compose(running(**more))
     assert (head.about, head.sentence) == (about, says)
 
@@ -241,7 +251,9 @@ def progress(rows: Any = 3, operator: str = "stateStoreSave", **more: Any) -> di
 def test_an_idle_query_says_which_rows_wait_for_which_event() -> None:
     delay = Delay("at", timedelta(minutes=10))
     held = waiting(progress(), appends=True, delay=delay)
-    seen = health_seen(idle_at=ago(2), batches=[Batch(4, ago(90), 10, 4)], waiting_state=held)
+    seen = health_seen(
+        idle_at=ago(2), batches=[ExecutedBatch(4, ago(90), 10, 4)], waiting_state=held
+    )
     assert judge(seen).reason == (
         "No new data for 90 s; the last batch was 4. Its watermark is at 2026-01-05 02:00:00 "
         "UTC; 3 state rows wait for it to pass the end of their windows. It is waiting for a "

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from queries.domain.definitions.spec import TriggerKind
 from queries.domain.states import Verdict
 from queries.domain.supervision.health.verdicts import (
-    Batch,
-    HealthSeen,
+    ExecutedBatch,
+    HealthSignals,
     judge,
     judge_start,
     stalled_after,
@@ -29,12 +29,12 @@ def batches(
     every_s: float = 10,
     rows: int = 100,
     end_s: float = 0,
-) -> list[Batch]:
+) -> list[ExecutedBatch]:
     """Return batches that began `every_s` apart, the newest `end_s` + its duration ago."""
     newest = ago(end_s + durations_ms[-1] / 1000)
     count = len(durations_ms)
     return [
-        Batch(
+        ExecutedBatch(
             batch=index,
             at=newest - timedelta(seconds=every_s * (count - 1 - index)),
             duration_ms=duration,
@@ -44,7 +44,7 @@ def batches(
     ]
 
 
-BASE = HealthSeen(
+BASE = HealthSignals(
     now=NOW,
     trigger=TriggerKind.PROCESSING_TIME,
     interval_ms=10_000,
@@ -517,7 +517,7 @@ def test_whatever_is_seen_has_a_verdict_with_a_sentence(
     waiting: int,
 ) -> None:
     health = judge(
-        HealthSeen(
+        HealthSignals(
             now=NOW,
             trigger=trigger,
             interval_ms=interval_ms,

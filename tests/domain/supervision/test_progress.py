@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from queries.domain.pressure import Pressure, waiting_share
-from queries.domain.protocol import ExitReport, RunState, RunStatus, Status
+from queries.domain.protocol import DriverStatus, ExitReport, RunState, RunStatus
 from queries.domain.reasons import NOTHING
 from queries.domain.states import Desired, DriverState, Phase, Reason
 from queries.domain.supervision.decide import decide
@@ -16,11 +16,11 @@ from queries.domain.supervision.observation import (
     DriverSeen,
     Liveness,
     Observation,
-    Progress,
     QuerySeen,
     RunSeen,
     ScriptSeen,
     Sighting,
+    StartMark,
 )
 from queries.domain.supervision.progress import advanced, waits_for_start
 from tests.domain.supervision.seen import NOW, observation
@@ -37,14 +37,16 @@ def ago(seconds: float) -> Any:
 def driver(
     *,
     age_s: float = 1000,
-    mark: Progress | None = None,
+    mark: StartMark | None = None,
     cpu_s: float | None = None,
     step: str | None = None,
     ready: bool = False,
     **fields: Any,
 ) -> DriverSeen:
     """Return a driver that is starting, as seen."""
-    status = None if step is None and not ready else Status(1, 1, "", ready=ready, step=step or "")
+    status = (
+        None if step is None and not ready else DriverStatus(1, 1, "", ready=ready, step=step or "")
+    )
     base = DriverSeen(
         id=1,
         epoch=1,
@@ -80,11 +82,11 @@ def run_of(age_s: float, **status: Any) -> RunSeen:
         (driver(cpu_s=1.9), False),
         (driver(cpu_s=2.0), True),
         (driver(step="JVM"), True),
-        (driver(mark=Progress(ago(5), 40.0, "JVM"), cpu_s=41.9, step="JVM"), False),
-        (driver(mark=Progress(ago(5), 40.0, "JVM"), cpu_s=42.0, step="JVM"), True),
-        (driver(mark=Progress(ago(5), 40.0, "JVM"), step="session"), True),
-        (driver(mark=Progress(ago(5), 40.0, "JVM")), False),
-        (driver(mark=Progress(ago(5), 40.0, "x" * 40), step="x" * 99), False),
+        (driver(mark=StartMark(ago(5), 40.0, "JVM"), cpu_s=41.9, step="JVM"), False),
+        (driver(mark=StartMark(ago(5), 40.0, "JVM"), cpu_s=42.0, step="JVM"), True),
+        (driver(mark=StartMark(ago(5), 40.0, "JVM"), step="session"), True),
+        (driver(mark=StartMark(ago(5), 40.0, "JVM")), False),
+        (driver(mark=StartMark(ago(5), 40.0, "x" * 40), step="x" * 99), False),
     ],
 )
 def test_a_start_advances_with_each_step_and_two_seconds_of_processor_time(
@@ -96,10 +98,10 @@ def test_a_start_advances_with_each_step_and_two_seconds_of_processor_time(
 @pytest.mark.parametrize(
     ("one", "action", "detail"),
     [
-        (driver(mark=Progress(ago(179))), DriverAction.NOTHING, "session is starting"),
-        (driver(mark=Progress(ago(181), 9.0), cpu_s=11.0), DriverAction.NOTHING, "is starting"),
-        (driver(mark=Progress(ago(181), 9.0), cpu_s=10.9), DriverAction.KILL, "for 180 s"),
-        (driver(age_s=1801, mark=Progress(ago(1))), DriverAction.KILL, "within 1800 s"),
+        (driver(mark=StartMark(ago(179))), DriverAction.NOTHING, "session is starting"),
+        (driver(mark=StartMark(ago(181), 9.0), cpu_s=11.0), DriverAction.NOTHING, "is starting"),
+        (driver(mark=StartMark(ago(181), 9.0), cpu_s=10.9), DriverAction.KILL, "for 180 s"),
+        (driver(age_s=1801, mark=StartMark(ago(1))), DriverAction.KILL, "within 1800 s"),
         (driver(took_over_at=ago(179)), DriverAction.NOTHING, "is starting"),
     ],
 )
@@ -121,12 +123,12 @@ def test_what_happens_to_a_driver_that_starts(
         (run_of(181, advanced_at="soon"), None, True),
         (run_of(181, advanced_at=ago(-5000).isoformat()), None, False),
         (run_of(1801, advanced_at=ago(-5000).isoformat()), None, True),
-        (run_of(181), Progress(ago(3)), False),
-        (run_of(181), Progress(ago(999)), True),
+        (run_of(181), StartMark(ago(3)), False),
+        (run_of(181), StartMark(ago(999)), True),
     ],
 )
 def test_what_happens_to_a_query_that_starts_in_its_driver(
-    run: RunSeen, mark: Progress | None, ending: bool
+    run: RunSeen, mark: StartMark | None, ending: bool
 ) -> None:
     [choice] = decide(observed(driver(mark=mark, step="", ready=True), run), NOW).queries
     assert (choice.reason is Reason.START_TIMED_OUT) is ending
@@ -138,11 +140,19 @@ def test_what_happens_to_a_query_that_starts_in_its_driver(
     ("run", "mark", "text"),
     [
         (run_of(5), None, "Its driver's Spark session is starting. This host is busy, so this"),
-        (run_of(5), Progress(ago(181)), "for 180 s; the driver is being stopped, and the start wi"),
-        (run_of(5), Progress(ago(181)), "This host was busy: load 90 on 2 cores, a program waited"),
+        (
+            run_of(5),
+            StartMark(ago(181)),
+            "for 180 s; the driver is being stopped, and the start wi",
+        ),
+        (
+            run_of(5),
+            StartMark(ago(181)),
+            "This host was busy: load 90 on 2 cores, a program waited",
+        ),
     ],
 )
-def test_a_busy_host_is_named(run: RunSeen, mark: Progress | None, text: str) -> None:
+def test_a_busy_host_is_named(run: RunSeen, mark: StartMark | None, text: str) -> None:
     one = driver(age_s=100 if mark is None else 1000, mark=mark)
     [choice] = decide(observed(one, run, pressure=BUSY), NOW).queries
     assert text in choice.detail.text
@@ -151,9 +161,13 @@ def test_a_busy_host_is_named(run: RunSeen, mark: Progress | None, text: str) ->
 @pytest.mark.parametrize(
     ("one", "pressure", "said"),
     [
-        (driver(mark=Progress(ago(181))), None, "Its start did not advance for 180 s."),
+        (driver(mark=StartMark(ago(181))), None, "Its start did not advance for 180 s."),
         (driver(age_s=1801), None, "Its start took longer than 1800 s."),
-        (driver(mark=Progress(ago(181))), BUSY, "180 s. This host was busy: load 90 on 2 cores, a"),
+        (
+            driver(mark=StartMark(ago(181))),
+            BUSY,
+            "180 s. This host was busy: load 90 on 2 cores, a",
+        ),
     ],
 )
 def test_the_failure_of_a_driver_says_why_its_start_was_given_up(
@@ -177,8 +191,8 @@ def test_the_failure_of_a_driver_says_why_its_start_was_given_up(
 def test_a_session_that_came_up_too_late_is_not_one_that_was_never_up(
     ready: bool, said: str
 ) -> None:
-    one = driver(mark=Progress(ago(181)))
-    status = Status(1, 1, "", ready=ready)
+    one = driver(mark=StartMark(ago(181)))
+    status = DriverStatus(1, 1, "", ready=ready)
     dead = replace(
         one,
         sighting=Sighting(Liveness.EXITED, exit=KILLED, status=status),
@@ -193,7 +207,7 @@ def test_a_session_that_came_up_too_late_is_not_one_that_was_never_up(
 
 def test_a_script_says_why_its_start_was_given_up() -> None:
     script = ScriptSeen(Desired.RUNNING, Phase.STARTING, Reason.NONE)
-    stuck = observed(driver(mark=Progress(ago(181))), queries=(), script=script)
+    stuck = observed(driver(mark=StartMark(ago(181))), queries=(), script=script)
     said = decide(stuck, NOW).script
     assert said is not None
     assert (said.phase, said.reason) == (Phase.STOPPING, Reason.START_TIMED_OUT)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from queries.domain.protocol import ScriptReport, ScriptState, Status
+from queries.domain.protocol import DriverStatus, ScriptReport, ScriptState
 from queries.domain.reasons import Detail
 from queries.domain.restart import RestartPolicy
 from queries.domain.states import STOPPED_PHASES, Desired, DriverState, Hold, Phase, Reason
@@ -38,7 +38,7 @@ scripts = st.builds(
 
 def seen(script: ScriptSeen = RUNNING, **changes: Any) -> Observation:
     """Return an application with a script, whose driver lives unless `changes` say otherwise."""
-    status = Status(1, 1, "", ready=True, script=ScriptReport(ScriptState.RUNNING))
+    status = DriverStatus(1, 1, "", ready=True, script=ScriptReport(ScriptState.RUNNING))
     driver = DriverSeen(
         id=1,
         epoch=1,
@@ -148,7 +148,7 @@ def test_a_query_ends_with_the_script_that_should_not_run() -> None:
 def test_a_script_whose_driver_is_not_ready_in_time_starts_again() -> None:
     driver = seen().driver
     assert driver is not None
-    starting = Sighting(Liveness.ALIVE, status=Status(1, 1, "", ready=False))
+    starting = Sighting(Liveness.ALIVE, status=DriverStatus(1, 1, "", ready=False))
     driver = replace(driver, state=DriverState.STARTING, sighting=starting)
     late = NOW + timedelta(seconds=LIMITS.start_s + 1)
     decision = decide(seen(driver=driver), late)

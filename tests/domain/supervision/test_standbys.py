@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queries.domain.definitions.spec import ApplicationSpec
-from queries.domain.protocol import ExitReport, Status
+from queries.domain.protocol import DriverStatus, ExitReport
 from queries.domain.states import DriverState, Reason
 from queries.domain.supervision.decision import DriverAction
-from queries.domain.supervision.observation import DriverSeen, Limits, Liveness, Progress, Sighting
+from queries.domain.supervision.observation import DriverSeen, Limits, Liveness, Sighting, StartMark
 from queries.domain.supervision.standbys import (
     CALM_AFTER,
     LONGEST,
@@ -21,7 +21,7 @@ from queries.domain.supervision.standbys import (
     is_calm,
     may_take_over,
 )
-from queries.domain.validation.application_rules import Surroundings, application_problems
+from queries.domain.validation.application_rules import ValidationContext, application_problems
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
 LIMITS = Limits(start_s=180, start_max_s=1800, stop_s=60, leave_s=30)
@@ -43,7 +43,7 @@ def seen(
     advanced_s: float | None = None,
 ) -> DriverSeen:
     """Return a standby as seen; `advanced_s` ago it had used 1 s of processor time."""
-    status = Status(7, 0, NOW.isoformat(), ready=True) if ready else None
+    status = DriverStatus(7, 0, NOW.isoformat(), ready=True) if ready else None
     at = None if advanced_s is None else NOW - timedelta(seconds=advanced_s)
     return DriverSeen(
         id=1,
@@ -52,7 +52,7 @@ def seen(
         generation=0,
         created_at=NOW - timedelta(seconds=age_s),
         sighting=Sighting(liveness, status=status, exit=exit_, cpu_s=cpu_s),
-        progress=None if at is None else Progress(at, 1.0),
+        progress=None if at is None else StartMark(at, 1.0),
         end_wanted=end_wanted,
         end_wanted_at=NOW - timedelta(seconds=ending_s) if end_wanted else None,
     )
@@ -146,7 +146,7 @@ def test_an_end_that_nobody_saw_is_unknown() -> None:
 def test_a_standby_that_runs_and_is_wanted_is_left_alone() -> None:
     one = seen(Liveness.ALIVE, ready=True)
     choice = decide_standby(one, WANTED, LIMITS, NOW)
-    progress = Progress(one.created_at)
+    progress = StartMark(one.created_at)
     assert choice == StandbyDecision(DriverAction.NOTHING, DriverState.LIVE, progress=progress)
 
 
@@ -174,7 +174,7 @@ def test_after_each_death_the_next_launch_waits_longer_and_never_for_ever(deaths
 )
 def test_who_can_have_a_standby(spec: dict[str, object], said: str) -> None:
     problems = application_problems(
-        ApplicationSpec.model_validate(spec), surroundings=Surroundings()
+        ApplicationSpec.model_validate(spec), surroundings=ValidationContext()
     )
     found = [f"{one.field} {one.message}" for one in problems if one.field == "standby"]
     assert [one[: len(said)] for one in found] == ([said] if said else [])

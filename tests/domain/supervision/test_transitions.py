@@ -9,7 +9,7 @@ import pytest
 from queries.domain.errors import NotAllowed
 from queries.domain.states import FAILED_PHASES, Desired, Phase, StopMode, Verb
 from queries.domain.supervision import transitions
-from queries.domain.supervision.transitions import TRANSITIONS, Asked
+from queries.domain.supervision.transitions import TRANSITIONS, TransitionInput
 
 DIAGRAM = Path(__file__).parents[3] / "docs" / "architecture.md"
 
@@ -22,8 +22,8 @@ def asked(
     archived: bool = False,
     has_run: bool = False,
     open_restart: bool = False,
-) -> Asked:
-    return Asked("delays", desired, phase, mode, archived, has_run, open_restart)
+) -> TransitionInput:
+    return TransitionInput("delays", desired, phase, mode, archived, has_run, open_restart)
 
 
 RUNNING = asked(Desired.RUNNING, Phase.RUNNING, has_run=True)
@@ -37,15 +37,19 @@ def test_a_start_under_way_changes_nothing(phase: Phase) -> None:
 @pytest.mark.parametrize("phase", sorted(FAILED_PHASES))
 def test_a_start_cuts_waiting_short_on_the_newest_revision(phase: Phase) -> None:
     change = transitions.start(asked(Desired.RUNNING, phase))
-    assert change == transitions.Change(Verb.START, Desired.RUNNING, StopMode.GRACEFUL, True)
+    assert change == transitions.DesiredStateChange(
+        Verb.START, Desired.RUNNING, StopMode.GRACEFUL, True
+    )
 
 
 @pytest.mark.parametrize("phase", sorted(FAILED_PHASES))
 def test_a_failed_query_is_tried_again_on_the_revision_that_it_has(phase: Phase) -> None:
-    change = transitions.again(asked(Desired.RUNNING, phase))
-    assert change == transitions.Change(Verb.START, Desired.RUNNING, StopMode.GRACEFUL, False)
-    assert transitions.again(RUNNING) is None
-    assert transitions.again(asked(Desired.STOPPED, phase)) is None
+    change = transitions.retry(asked(Desired.RUNNING, phase))
+    assert change == transitions.DesiredStateChange(
+        Verb.START, Desired.RUNNING, StopMode.GRACEFUL, False
+    )
+    assert transitions.retry(RUNNING) is None
+    assert transitions.retry(asked(Desired.STOPPED, phase)) is None
 
 
 def test_a_stop_at_once_overtakes_a_graceful_one_and_not_the_other_way_round() -> None:

@@ -12,8 +12,8 @@ from queries.domain.tables import delta_log
 from queries.domain.tables.delta_log import (
     MOST_PARTS,
     NEW,
-    Checkpoint,
-    Commit,
+    DeltaCheckpoint,
+    DeltaCommit,
     TableState,
     checkpoints_in,
     checksum_name,
@@ -33,7 +33,7 @@ AT = datetime(2026, 11, 27, 1, 37, 24, tzinfo=UTC)
 
 def test_a_commit_names_its_files_its_time_and_the_batch_that_wrote_it() -> None:
     text = commit(AT, add("a", 16366), remove("b", AT), {"metaData": metadata(x="1")}, batch=1)
-    assert read_commit(7, text) == Commit(
+    assert read_commit(7, text) == DeltaCommit(
         version=7,
         at=AT,
         added=(("part-a.snappy.parquet", 16366),),
@@ -166,7 +166,7 @@ MAIN = f"{TEN}.3a0d65cd-4056-49b8-937b-95f9e3ee90e5.parquet"
 )
 def test_the_last_checkpoint_names_its_files(more: dict[str, Any], names: list[str]) -> None:
     found = read_last_checkpoint(json.dumps({"version": 10, "size": 3, **more}).encode())
-    assert found == Checkpoint(10, tuple(names))
+    assert found == DeltaCheckpoint(10, tuple(names))
     assert checkpoints_in([*names, "_last_checkpoint", commit_name(9)]) == {10: found}
 
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queries.domain.tables.iceberg_metadata import (
-    Snapshot,
+    IcebergSnapshot,
     metadata_name,
     read_hint,
     read_metadata,
@@ -24,8 +24,8 @@ def test_snapshots_are_read_with_their_files_and_the_batch_that_wrote_them() -> 
     assert found.id == "3121fedd-c9eb-40bb-8705-e1c97a3aeb1b"
     assert found.whole
     assert found.lineage == (
-        Snapshot(1_000_003, None, AT, 1, "append", 0, 0, 1, ICEBERG_QUERY, 0),
-        Snapshot(2_000_006, 1_000_003, AT, 2, "append", 1, 1000, 2, ICEBERG_QUERY, 1),
+        IcebergSnapshot(1_000_003, None, AT, 1, "append", 0, 0, 1, ICEBERG_QUERY, 0),
+        IcebergSnapshot(2_000_006, 1_000_003, AT, 2, "append", 1, 1000, 2, ICEBERG_QUERY, 1),
     )
 
 
@@ -114,7 +114,7 @@ def test_the_branch_says_what_expires_or_else_the_table(
 ) -> None:
     found = read_metadata(text)
     assert found is not None
-    assert (found.max_age, found.min_kept) == (age, kept)
+    assert (found.max_age, found.min_snapshots) == (age, kept)
 
 
 @given(st.binary(max_size=60))

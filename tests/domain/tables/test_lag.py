@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from queries.domain.tables.delta_log import TableState, read_checksum, read_commit
 from queries.domain.tables.iceberg_metadata import read_metadata
 from queries.domain.tables.lag import (
-    Clock,
     Removal,
+    RemovalDeadline,
     TableLag,
     clock_words,
     delta_lag,
@@ -103,10 +103,10 @@ def test_a_commit_can_go_at_the_first_day_that_is_older_than_the_retention() -> 
     conf = {"delta.logRetentionDuration": "interval 2 days"}
     state = read_checksum(0, checksum(**conf))
     found = delta(at(0), commit(AT, add("a")), state=state).clock
-    assert found == Clock(datetime(2026, 11, 30, tzinfo=UTC), AT, Removal.LOG, 0)
+    assert found == RemovalDeadline(datetime(2026, 11, 30, tzinfo=UTC), AT, Removal.LOG, 0)
     midnight = datetime(2026, 11, 27, tzinfo=UTC)
     found = delta(at(0), commit(AT, add("a")), state=state, written={0: midnight}).clock
-    assert found == Clock(datetime(2026, 11, 29, tzinfo=UTC), midnight, Removal.LOG, 0)
+    assert found == RemovalDeadline(datetime(2026, 11, 29, tzinfo=UTC), midnight, Removal.LOG, 0)
 
 
 def test_nothing_is_said_of_a_log_that_is_not_cleaned_up_or_not_known() -> None:
@@ -127,7 +127,7 @@ def test_a_file_that_a_later_version_removed_can_be_vacuumed() -> None:
         commit(AT, add("b")),
         commit(AT + MINUTE, remove("old", AT), remove("b", AT + MINUTE), add("c", change=False)),
     ).clock
-    assert found == Clock(AT + MINUTE + 7 * DAY, AT + MINUTE, Removal.VACUUM, 2)
+    assert found == RemovalDeadline(AT + MINUTE + 7 * DAY, AT + MINUTE, Removal.VACUUM, 2)
 
 
 def test_a_file_that_is_read_already_may_be_vacuumed() -> None:
@@ -147,7 +147,7 @@ def test_while_the_table_is_read_the_first_time_any_of_its_files_is_needed() -> 
         commit(AT, remove("z", AT)),
         commit(AT, remove("a", AT)),
     ).clock
-    assert found == Clock(AT + 7 * DAY, AT, Removal.VACUUM, 1)
+    assert found == RemovalDeadline(AT + 7 * DAY, AT, Removal.VACUUM, 1)
 
 
 def test_a_removal_without_a_time_is_not_guessed() -> None:
@@ -246,7 +246,7 @@ def test_a_damaged_snapshot_is_unknown_lag_and_not_an_expired_one() -> None:
 def test_a_snapshot_can_expire_by_its_age_unless_it_is_one_of_the_newest() -> None:
     rows = [snapshot(n, AT + n * MINUTE) for n in (1, 2, 3)]
     found = iceberg_lag(ice(2, 1), table(*rows)).clock
-    assert found == Clock(AT + 2 * MINUTE + 5 * DAY, AT + 2 * MINUTE, Removal.EXPIRE, 2)
+    assert found == RemovalDeadline(AT + 2 * MINUTE + 5 * DAY, AT + 2 * MINUTE, Removal.EXPIRE, 2)
     assert iceberg_lag(ice(3, 1), table(*rows)).clock is None
     first = iceberg_lag(IcebergOffset(None), table(*rows)).clock
     assert first is not None
@@ -292,16 +292,16 @@ def test_each_batch_of_iceberg_leaves_as_many_files_as_it_has_not_read() -> None
 
 def test_a_clock_says_what_goes_when_and_what_it_waits_for() -> None:
     at_ = NOW + timedelta(hours=3)
-    assert clock_words(Clock(at_, AT, Removal.LOG, 1120), now=NOW) == (
+    assert clock_words(RemovalDeadline(at_, AT, Removal.LOG, 1120), now=NOW) == (
         "In 3 h, the commit of version 1,120 can be removed from the table's log at the next "
         "checkpoint of the log (delta.logRetentionDuration)."
     )
-    assert clock_words(Clock(NOW, AT, Removal.VACUUM, 7), now=NOW) == (
+    assert clock_words(RemovalDeadline(NOW, AT, Removal.VACUUM, 7), now=NOW) == (
         "From now on, files of version 7, which a later version removed, can be deleted if "
         "someone runs VACUUM (delta.deletedFileRetentionDuration)."
     )
     assert "if someone runs expire_snapshots" in clock_words(
-        Clock(at_, AT, Removal.EXPIRE, 7), now=NOW
+        RemovalDeadline(at_, AT, Removal.EXPIRE, 7), now=NOW
     )
 
 
@@ -311,18 +311,18 @@ def risk_of(lag: TableLag, **more: Any) -> str | None:
 
 
 def test_a_query_is_at_risk_when_something_can_go_soon() -> None:
-    soon = TableLag(clock=Clock(NOW + timedelta(hours=3), AT, Removal.LOG, 5))
+    soon = TableLag(clock=RemovalDeadline(NOW + timedelta(hours=3), AT, Removal.LOG, 5))
     assert (risk_of(soon) or "").startswith("flights: In 3 h, the commit of version 5")
     assert risk_of(soon, within=MINUTE) is None
     assert risk_of(TableLag()) is None
 
 
 def test_a_running_query_is_at_risk_only_after_half_the_time() -> None:
-    soon = Clock(NOW + timedelta(hours=3), NOW - timedelta(hours=1), Removal.LOG, 5)
+    soon = RemovalDeadline(NOW + timedelta(hours=3), NOW - timedelta(hours=1), Removal.LOG, 5)
     assert risk_of(TableLag(clock=soon), running=True) is None
-    late = Clock(NOW + timedelta(hours=3), NOW - timedelta(hours=4), Removal.LOG, 5)
+    late = RemovalDeadline(NOW + timedelta(hours=3), NOW - timedelta(hours=4), Removal.LOG, 5)
     assert risk_of(TableLag(clock=late), running=True) is not None
-    at_once = Clock(NOW, NOW, Removal.LOG, 5)
+    at_once = RemovalDeadline(NOW, NOW, Removal.LOG, 5)
     assert risk_of(TableLag(clock=at_once), running=True) is not None
 
 

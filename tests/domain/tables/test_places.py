@@ -6,7 +6,7 @@ import pytest
 
 from queries.domain.tables.places import (
     Changes,
-    Start,
+    DeltaStart,
     TablePlace,
     described_table,
     sink_table,
@@ -27,7 +27,11 @@ def test_a_delta_table_is_named_by_its_path() -> None:
     )
     assert source_tables(spec, {}) == [
         TablePlace(
-            "delta", "/data/flights/", "file:///data/flights", changes=Changes.FAIL, start=Start()
+            "delta",
+            "/data/flights/",
+            "file:///data/flights",
+            changes=Changes.FAIL,
+            start=DeltaStart(),
         ),
         None,
     ]
@@ -36,18 +40,18 @@ def test_a_delta_table_is_named_by_its_path() -> None:
 @pytest.mark.parametrize(
     ("options", "changes", "start"),
     [
-        ({"skipChangeCommits": "TRUE", "ignoreDeletes": "true"}, Changes.SKIP, Start()),
-        ({"skipchangecommits": "false"}, Changes.FAIL, Start()),
-        ({"ignoreChanges": True}, Changes.READ, Start()),
-        ({"ignoreFileDeletion": "true"}, Changes.READ, Start()),
-        ({"ignoreDeletes": "true", "startingVersion": "7"}, Changes.PASS_DELETES, Start(7)),
-        ({"readChangeFeed": "true", "skipChangeCommits": "true"}, Changes.UNKNOWN, Start()),
-        ({"startingVersion": "latest"}, Changes.FAIL, Start(unknown=True)),
-        ({"startingTimestamp": "2026-11-01"}, Changes.FAIL, Start(unknown=True)),
+        ({"skipChangeCommits": "TRUE", "ignoreDeletes": "true"}, Changes.SKIP, DeltaStart()),
+        ({"skipchangecommits": "false"}, Changes.FAIL, DeltaStart()),
+        ({"ignoreChanges": True}, Changes.READ, DeltaStart()),
+        ({"ignoreFileDeletion": "true"}, Changes.READ, DeltaStart()),
+        ({"ignoreDeletes": "true", "startingVersion": "7"}, Changes.PASS_DELETES, DeltaStart(7)),
+        ({"readChangeFeed": "true", "skipChangeCommits": "true"}, Changes.UNKNOWN, DeltaStart()),
+        ({"startingVersion": "latest"}, Changes.FAIL, DeltaStart(unknown=True)),
+        ({"startingTimestamp": "2026-11-01"}, Changes.FAIL, DeltaStart(unknown=True)),
     ],
 )
 def test_a_delta_sources_options_say_where_it_begins_and_what_it_does_with_changes(
-    options: dict[str, Any], changes: Changes, start: Start
+    options: dict[str, Any], changes: Changes, start: DeltaStart
 ) -> None:
     (found,) = source_tables(reading({"format": "delta", "options": {"path": "/t", **options}}), {})
     assert found is not None
@@ -57,7 +61,7 @@ def test_a_delta_sources_options_say_where_it_begins_and_what_it_does_with_chang
 def test_the_options_of_code_are_unknown() -> None:
     found = described_table("DeltaSource[/data/flights]")
     assert found is not None
-    assert (found.changes, found.start) == (Changes.UNKNOWN, Start(unknown=True))
+    assert (found.changes, found.start) == (Changes.UNKNOWN, DeltaStart(unknown=True))
 
 
 def test_a_path_that_is_not_absolute_is_named() -> None:

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from queries.domain.tables.delta_log import NEW, TableState, read_commit, replayed
-from queries.domain.tables.lag import Clock, Removal, TableLag, delta_lag, first_lag
+from queries.domain.tables.lag import Removal, RemovalDeadline, TableLag, delta_lag, first_lag
 from queries.domain.tables.offsets import DeltaOffset
 from queries.domain.tables.places import Changes
 from tests.domain.tables.logs import UNCHECKED, WITHOUT_CHECKSUMS
@@ -43,7 +43,7 @@ def test_the_tables_id_its_files_and_its_clock_are_in_its_commits() -> None:
     assert (STATE.log_retention, STATE.file_retention) == (30 * DAY, 7 * DAY)
     found = lag((4, -1, False))
     day = datetime(2026, 11, 19, tzinfo=UTC)
-    assert found.clock == Clock(day + 30 * DAY, BEGAN + 4 * MINUTE, Removal.LOG, 4)
+    assert found.clock == RemovalDeadline(day + 30 * DAY, BEGAN + 4 * MINUTE, Removal.LOG, 4)
 
 
 @pytest.mark.parametrize("offset", AFTER_0)
@@ -55,7 +55,9 @@ def test_with_skip_change_commits_only_appended_files_are_unread(
     assert (found.files, found.bytes, found.note) == (2, 950 + 960, "")
     assert found.unread_at == BEGAN + MINUTE
     # b, which version 3 removed
-    assert found.clock == Clock(BEGAN + 3 * MINUTE + 7 * DAY, BEGAN + 3 * MINUTE, Removal.VACUUM, 1)
+    assert found.clock == RemovalDeadline(
+        BEGAN + 3 * MINUTE + 7 * DAY, BEGAN + 3 * MINUTE, Removal.VACUUM, 1
+    )
 
 
 @pytest.mark.parametrize("offset", AFTER_0)

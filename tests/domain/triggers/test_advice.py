@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queries.domain.definitions.parsing import parse_query
-from queries.domain.triggers.advice import Advice, BatchSeen, advise, rate_of, real_time_of
+from queries.domain.triggers.advice import BatchSeen, TriggerAdvice, advise, rate_of, real_time_of
 from queries.domain.triggers.async_progress import has_async_progress
 from queries.domain.triggers.cores import Ground
 from queries.domain.triggers.limits import Suitability, refusals
@@ -50,11 +50,11 @@ def every(interval: str, **changes: Any) -> dict[str, Any]:
     return kafka(trigger={"kind": "processing_time", "interval": interval}, **changes)
 
 
-def advice(raw: dict[str, Any], batches: list[BatchSeen], ground: Ground = ROOM) -> Advice:
+def advice(raw: dict[str, Any], batches: list[BatchSeen], ground: Ground = ROOM) -> TriggerAdvice:
     return advise(parse_query(raw), ground, batches)
 
 
-def keys(found: Advice) -> dict[str, Any]:
+def keys(found: TriggerAdvice) -> dict[str, Any]:
     return {one.key: one for one in found.suggestions}
 
 

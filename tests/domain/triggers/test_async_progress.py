@@ -21,7 +21,7 @@ from queries.domain.triggers.async_progress import (
     Tracking,
     async_problems,
     evolution_problems,
-    known_after_a_preflight,
+    left_to_preflight,
     rows_in_flight,
     stateful_because,
     switched,
@@ -186,7 +186,7 @@ def test_the_application_may_turn_sink_evolution_on_too(
     ],
 )
 def test_what_only_a_plan_can_tell_is_said(raw: dict[str, Any], says: str) -> None:
-    found = known_after_a_preflight(read(raw))
+    found = left_to_preflight(read(raw))
     assert found.startswith(says) if says else found == ""
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.triggers.batch_cost import FEWEST, MOST, Cost, Sample, Untold, cost_of
+from queries.domain.triggers.batch_cost import FEWEST, MOST, BatchCost, BatchSample, Untold, cost_of
 
 costs = st.floats(0, 1000)
 slopes = st.floats(0, 5)
@@ -15,15 +15,15 @@ sizes = st.lists(st.integers(1, 100_000), min_size=FEWEST, max_size=60).filter(
 )
 
 
-def told(samples: list[Sample]) -> Cost:
+def told(samples: list[BatchSample]) -> BatchCost:
     found = cost_of(samples)
-    assert isinstance(found, Cost), found
+    assert isinstance(found, BatchCost), found
     return found
 
 
 @given(costs, slopes, sizes)
 def test_a_known_line_is_found_again(fixed: float, per_row: float, rows: list[int]) -> None:
-    cost = told([Sample(each, fixed + per_row * each) for each in rows])
+    cost = told([BatchSample(each, fixed + per_row * each) for each in rows])
     assert cost.line.per_row_ms == pytest.approx(per_row, abs=1e-6)
     assert cost.line.fixed_ms == pytest.approx(fixed, abs=1e-3, rel=1e-6)
     assert cost.scatter_ms == pytest.approx(0, abs=1e-3)
@@ -33,9 +33,9 @@ def test_a_known_line_is_found_again(fixed: float, per_row: float, rows: list[in
 def test_a_fifth_of_wild_batches_does_not_bend_the_line(
     fixed: float, per_row: float, wild: int
 ) -> None:
-    sound = [Sample(rows, fixed + per_row * rows) for rows in range(100, 4100, 100)]
+    sound = [BatchSample(rows, fixed + per_row * rows) for rows in range(100, 4100, 100)]
     spoilt = [
-        Sample(one.rows, one.ms + wild) if place % 5 == 4 else one
+        BatchSample(one.rows, one.ms + wild) if place % 5 == 4 else one
         for place, one in enumerate(sound)
     ]
     low, high = told(spoilt).band(2000)
@@ -43,13 +43,15 @@ def test_a_fifth_of_wild_batches_does_not_bend_the_line(
 
 
 noisy = st.lists(
-    st.builds(Sample, st.integers(1, 10_000), st.floats(0, 60_000)), min_size=FEWEST, max_size=40
+    st.builds(BatchSample, st.integers(1, 10_000), st.floats(0, 60_000)),
+    min_size=FEWEST,
+    max_size=40,
 )
 
 
 @given(noisy, st.integers(0, 20_000), st.integers(0, 20_000))
 def test_more_rows_never_cost_less_and_the_band_holds_the_line(
-    samples: list[Sample], some: int, more: int
+    samples: list[BatchSample], some: int, more: int
 ) -> None:
     cost = cost_of(samples)
     if isinstance(cost, Untold):
@@ -66,8 +68,8 @@ def test_more_rows_never_cost_less_and_the_band_holds_the_line(
 
 
 def test_noise_shows_in_the_band() -> None:
-    quiet = [Sample(rows, 100 + 0.1 * rows + (rows % 7)) for rows in range(100, 3100, 100)]
-    loud = [Sample(rows, 100 + 0.1 * rows + 20 * (rows % 7)) for rows in range(100, 3100, 100)]
+    quiet = [BatchSample(rows, 100 + 0.1 * rows + (rows % 7)) for rows in range(100, 3100, 100)]
+    loud = [BatchSample(rows, 100 + 0.1 * rows + 20 * (rows % 7)) for rows in range(100, 3100, 100)]
     widths = [high - low for low, high in (told(quiet).band(1000), told(loud).band(1000))]
     assert 0 < widths[0] < widths[1]
 
@@ -84,14 +86,14 @@ def test_noise_shows_in_the_band() -> None:
     ],
 )
 def test_too_few_or_too_similar_batches_tell_nothing(rows: Any, says: str) -> None:
-    found = cost_of([Sample(each, 100.0) for each in rows])
+    found = cost_of([BatchSample(each, 100.0) for each in rows])
     assert isinstance(found, Untold)
     assert says in found.reason
 
 
 def test_only_the_newest_batches_count() -> None:
-    old = [Sample(rows, 9000.0) for rows in range(1, MOST + 1)]
-    new = [Sample(rows, 10.0 * rows) for rows in range(1, MOST + 1)]
+    old = [BatchSample(rows, 9000.0) for rows in range(1, MOST + 1)]
+    new = [BatchSample(rows, 10.0 * rows) for rows in range(1, MOST + 1)]
     cost = told(old + new)
     assert cost.batches == MOST
     assert (cost.least_rows, cost.most_rows) == (1, MOST)
@@ -99,7 +101,7 @@ def test_only_the_newest_batches_count() -> None:
 
 
 def test_a_cost_below_zero_is_none() -> None:
-    cost = told([Sample(rows, 1000.0 - rows) for rows in range(1, 40)])
+    cost = told([BatchSample(rows, 1000.0 - rows) for rows in range(1, 40)])
     assert cost.line.per_row_ms == 0
-    steep = told([Sample(rows, 10.0 * rows - 50) for rows in range(10, 400, 10)])
+    steep = told([BatchSample(rows, 10.0 * rows - 50) for rows in range(10, 400, 10)])
     assert steep.line.fixed_ms == 0

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from queries.domain.triggers.continuous_epochs import (
     DERIVED,
     Epoch,
-    Named,
+    QueryIdentity,
     progress_of,
     rows_between,
 )
 from queries.selectors.query_lines import progress_line
 
 AT = datetime(2026, 3, 1, 12, 0, 0, 250_000, tzinfo=UTC)
-OF = Named("query-id", "run-id", "flights", "flights", "kafka")
+OF = QueryIdentity("query-id", "run-id", "flights", "flights", "kafka")
 
 
 def epoch(**changes: Any) -> Epoch:

@@ -14,10 +14,10 @@ from queries.domain.triggers.cores import (
     core_doubts,
     core_problems,
     cores_of,
-    held,
     outgrown,
+    permanent_cores,
 )
-from queries.domain.validation.application_rules import Surroundings
+from queries.domain.validation.application_rules import ValidationContext
 from tests.domain.validation.test_query_rules import KAFKA, TO_KAFKA, found, python, said, sql
 
 CONTINUOUS = {"kind": "continuous", "interval": "1 second"}
@@ -36,7 +36,7 @@ def assigned(*partitions: int, trigger: dict[str, Any] = CONTINUOUS) -> dict[str
 
 def on(master: str, raw: dict[str, Any], **known: Any) -> dict[str, str]:
     application = {"master": master, "connectors": ["kafka"], "conf": known.pop("conf", {})}
-    return said(found(raw, application=application, surroundings=Surroundings(**known)))
+    return said(found(raw, application=application, surroundings=ValidationContext(**known)))
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_partitions_that_are_assigned_are_known_without_a_look() -> None:
 def test_an_assignment_that_cannot_be_read_is_counted_by_nobody_here(text: str) -> None:
     options = {**SERVERS, "assign": text}
     raw = sql(sources=[{**KAFKA, "options": options}], sink=TO_KAFKA, trigger=CONTINUOUS)
-    assert held(parse_query(raw), Ground(cores=1)) == 0
+    assert permanent_cores(parse_query(raw), Ground(cores=1)) == 0
 
 
 def test_the_rate_source_says_its_partitions() -> None:

@@ -4,15 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.triggers.batch_cost import Cost, Line
+from queries.domain.triggers.batch_cost import BatchCost, CostLine
 from queries.domain.triggers.interval_model import expected, interval_text, intervals, words
 from queries.domain.triggers.intervals import interval_ms
 
-LINE = Line(200, 0.1)  # 200 ms and 0.1 ms a row: 10,000 rows/s and no more
+LINE = CostLine(200, 0.1)  # 200 ms and 0.1 ms a row: 10,000 rows/s and no more
 
 
-def cost(*edges: Line, line: Line = LINE) -> Cost:
-    return Cost(line, edges, 50, 100, 5000, 3.0)
+def cost(*edges: CostLine, line: CostLine = LINE) -> BatchCost:
+    return BatchCost(line, edges, 50, 100, 5000, 3.0)
 
 
 def test_an_interval_with_room_comes_when_it_is_told_to() -> None:
@@ -41,30 +41,30 @@ def test_rows_that_cost_more_than_all_the_time_pile_up() -> None:
 
 
 def test_the_band_is_open_where_one_edge_piles_up() -> None:
-    found = expected(cost(Line(150, 0.05), Line(250, 0.3)), 5000, 1000)
+    found = expected(cost(CostLine(150, 0.05), CostLine(250, 0.3)), 5000, 1000)
     assert found.low_ms == pytest.approx(500 + 150 + 250)
     assert found.high_ms is None
 
 
 def test_rows_that_cost_nothing_have_no_greatest_throughput() -> None:
-    free = cost(line=Line(200, 0))
+    free = cost(line=CostLine(200, 0))
     assert expected(free, 10, 1000).throughput is None
     assert expected(free, 10, 100).throughput == 0
 
 
 def test_batches_without_a_fixed_cost_follow_each_other_without_an_end() -> None:
-    found = expected(cost(line=Line(0, 0.1)), 1000, 0)
+    found = expected(cost(line=CostLine(0, 0.1)), 1000, 0)
     assert (found.period_ms, found.latency_ms, found.busy) == (0, 0, 1)
 
 
-costs = st.builds(Line, st.floats(0, 2000), st.floats(0, 0.5))
+costs = st.builds(CostLine, st.floats(0, 2000), st.floats(0, 0.5))
 rates = st.floats(0.1, 20_000)
 lengths = st.floats(50, 60_000)
 
 
 @given(costs, rates, lengths, lengths)
 def test_a_longer_interval_never_carries_less_and_is_never_faster(
-    line: Line, rate: float, one: float, other: float
+    line: CostLine, rate: float, one: float, other: float
 ) -> None:
     short, long = (expected(cost(line=line), rate, each) for each in sorted((one, other)))
     assert (short.latency_ms is None) is (long.latency_ms is None)
@@ -79,7 +79,9 @@ def test_a_longer_interval_never_carries_less_and_is_never_faster(
 
 
 @given(costs, costs, rates, lengths)
-def test_the_band_holds_the_estimate(line: Line, edge: Line, rate: float, length: float) -> None:
+def test_the_band_holds_the_estimate(
+    line: CostLine, edge: CostLine, rate: float, length: float
+) -> None:
     found = expected(cost(edge, line=line), rate, length)
     if found.latency_ms is not None:
         assert found.low_ms is not None

@@ -10,8 +10,8 @@ from queries.domain.definitions.parsing import parse_query
 from queries.domain.triggers.async_progress import has_async_progress
 from queries.domain.triggers.cores import Ground
 from queries.domain.triggers.limits import (
-    Limit,
     Suitability,
+    TriggerFit,
     doubts,
     limits,
     refusals,
@@ -57,7 +57,7 @@ def kafka(text: str = "SELECT key, value FROM ticks", **changes: Any) -> dict[st
     )
 
 
-def told(raw: dict[str, Any], ground: Ground = ENOUGH) -> dict[str, Limit]:
+def told(raw: dict[str, Any], ground: Ground = ENOUGH) -> dict[str, TriggerFit]:
     return {limit.key: limit for limit in limits(parse_query(raw), ground)}
 
 

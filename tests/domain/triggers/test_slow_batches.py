@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queries.domain.triggers.slow_batches import (
-    Cause,
-    Evidence,
+    BatchCause,
+    BatchEvidence,
     StageSeen,
     diagnose,
     evidence_of,
@@ -38,7 +38,7 @@ EVEN = replace(
 )
 
 
-def seen(*stages: StageSeen, **changes: Any) -> Evidence:
+def seen(*stages: StageSeen, **changes: Any) -> BatchEvidence:
     """Return a batch that took 41 s, all of it in `addBatch`, unless changed."""
     usual: dict[str, Any] = {
         "batch": 1_204,
@@ -48,7 +48,7 @@ def seen(*stages: StageSeen, **changes: Any) -> Evidence:
         "cores": 2,
         "stages": stages,
     }
-    return Evidence(**{**usual, **changes})
+    return BatchEvidence(**{**usual, **changes})
 
 
 def test_a_skew_names_the_task_the_share_of_rows_and_the_partition() -> None:
@@ -102,8 +102,8 @@ ON_ONE = replace(STAGE, longest_executor="3", longest_host="10.0.0.7")
 )
 def test_a_slow_task_with_an_equal_share_is_not_a_skew(stage: StageSeen, says: str) -> None:
     found = diagnose(seen(stage))
-    assert found.causes[0].cause is Cause.SLOW_TASK
-    assert Cause.SKEW not in {one.cause for one in found.causes}
+    assert found.causes[0].cause is BatchCause.SLOW_TASK
+    assert BatchCause.SKEW not in {one.cause for one in found.causes}
     assert found.says.endswith(says)
 
 
@@ -112,49 +112,49 @@ def test_a_slow_task_with_an_equal_share_is_not_a_skew(stage: StageSeen, says: s
     [
         (
             seen(replace(EVEN, spilled_bytes=300 << 20), took_ms=10_000),
-            Cause.SPILL,
+            BatchCause.SPILL,
             "its tasks spilled 300 MiB to disk for lack of memory, which took about 6.3 s",
         ),
         (
             seen(replace(EVEN, gc_ms=16_000), took_ms=10_000),
-            Cause.GC,
+            BatchCause.GC,
             "garbage collection took 8.0 s, 80 % of its tasks' time",
         ),
         (
             seen(EVEN, took_ms=10_000, python_ms=18_000),
-            Cause.PYTHON,
+            BatchCause.PYTHON,
             "Python functions took 9.0 s, 90 % of its tasks' time",
         ),
         (
             seen(
                 phases={"latestOffset": 30_000, "getBatch": 2_000, "addBatch": 9_000}, stages=None
             ),
-            Cause.SOURCE,
+            BatchCause.SOURCE,
             "the source took 32 s to answer (latestOffset)",
         ),
         (
             seen(EVEN),
-            Cause.SINK,
+            BatchCause.SINK,
             "the sink's commit took 30 s outside Spark's tasks",
         ),
         (
             seen(foreach_batch=True),
-            Cause.SINK,
+            BatchCause.SINK,
             "the foreachBatch function took 41 s outside Spark's tasks",
         ),
         (
             seen(replace(EVEN, first_task=9_000, run_ms=4_000, longest_ms=2_000), took_ms=10_000),
-            Cause.CORES,
+            BatchCause.CORES,
             "its tasks waited 8.0 s for one of 2 cores",
         ),
         (
             seen(phases={"walCommit": 20_000, "commitOffsets": 19_000}),
-            Cause.CHECKPOINT,
+            BatchCause.CHECKPOINT,
             "writing the checkpoint took 39 s (walCommit)",
         ),
         (
             seen(replace(EVEN, shuffle_rows=1), took_ms=10_000, state_commit_ms=18_000),
-            Cause.CHECKPOINT,
+            BatchCause.CHECKPOINT,
             "writing the checkpoint took 9.0 s (state commit)",
         ),
         (
@@ -164,32 +164,32 @@ def test_a_slow_task_with_an_equal_share_is_not_a_skew(stage: StageSeen, says: s
                 ),
                 took_ms=10_000,
             ),
-            Cause.SHUFFLE,
+            BatchCause.SHUFFLE,
             "its shuffle took 10 s (200 tasks for 900 rows)",
         ),
         (
             seen(replace(EVEN, fetch_ms=12_000, write_ms=4_000, shuffle_rows=1), took_ms=10_000),
-            Cause.SHUFFLE,
+            BatchCause.SHUFFLE,
             "its shuffle took 8.0 s (2 tasks for 1 row)",
         ),
         (
             seen(phases={"queryPlanning": 35_000, "addBatch": 1_000}),
-            Cause.DRIVER,
+            BatchCause.DRIVER,
             "the driver took 41 s outside Spark's tasks, 35 s of it planning the query",
         ),
         (
             seen(started=None),
-            Cause.DRIVER,
+            BatchCause.DRIVER,
             "the driver took 41 s outside Spark's tasks",
         ),
         (
             seen(EVEN, took_ms=10_000, cores=1),
-            Cause.WORK,
+            BatchCause.WORK,
             "its 2 tasks ran 20 s in total on 1 core",
         ),
     ],
 )
-def test_each_cause_has_its_sentence(evidence: Evidence, cause: Cause, says: str) -> None:
+def test_each_cause_has_its_sentence(evidence: BatchEvidence, cause: BatchCause, says: str) -> None:
     found = diagnose(evidence)
     assert found.causes[0].cause is cause
     assert f": {says}" in found.says
@@ -213,7 +213,7 @@ def test_missing_stages_are_said() -> None:
 
 
 def test_a_batch_without_times_is_said() -> None:
-    assert diagnose(Evidence(batch=0, took_ms=0)).says == (
+    assert diagnose(BatchEvidence(batch=0, took_ms=0)).says == (
         "Batch 0 took 0 ms; Spark reported no times for it."
     )
 
@@ -235,7 +235,7 @@ def test_stages_side_by_side_count_once() -> None:
 
 
 def test_causes_have_labels() -> None:
-    assert (Cause.GC.label, Cause.SKEW.label) == ("garbage collection", "skew")
+    assert (BatchCause.GC.label, BatchCause.SKEW.label) == ("garbage collection", "skew")
 
 
 def test_evidence_is_read_from_spark_and_the_driver() -> None:
@@ -261,7 +261,7 @@ def test_evidence_is_read_from_spark_and_the_driver() -> None:
         "median_ms": 800,
     }
     found = evidence_of(progress, driver)
-    assert found == Evidence(
+    assert found == BatchEvidence(
         batch=7,
         took_ms=5_000,
         started=1_795_773_600_000,
@@ -282,7 +282,7 @@ def test_evidence_is_read_from_spark_and_the_driver() -> None:
 
 def test_odd_evidence_is_unknown() -> None:
     odd = {"durationMs": 3, "sink": 4, "sources": 5, "timestamp": "never"}
-    assert evidence_of(odd, None) == Evidence(batch=0, took_ms=0)
+    assert evidence_of(odd, None) == BatchEvidence(batch=0, took_ms=0)
 
 
 _ms = st.integers(0, 100_000)

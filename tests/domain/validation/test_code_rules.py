@@ -6,24 +6,24 @@ import pytest
 
 from queries.domain.definitions.code import application_brings_code
 from queries.domain.definitions.spec import ApplicationSpec, Code
-from queries.domain.validation.code_rules import KeptCode, code_problems, package_problems
+from queries.domain.validation.code_rules import CodeState, code_problems, package_problems
 
 DIGEST, COMMIT = f"sha256:{'a' * 64}", "a" * 40
-THERE = KeptCode(is_there=True, modules=frozenset({"job"}))
+THERE = CodeState(is_available=True, modules=frozenset({"job"}))
 
 
-def _said(kept: KeptCode = THERE, **code: Any) -> list[tuple[str, str]]:
+def _said(kept: CodeState = THERE, **code: Any) -> list[tuple[str, str]]:
     spec = ApplicationSpec(code=Code(**code))
-    found = code_problems(spec, kept=kept, hosts=frozenset({"git.example.org"}))
+    found = code_problems(spec, code_state=kept, hosts=frozenset({"git.example.org"}))
     assert all(one.way_out for one in found)
     return [(one.field, one.message) for one in found]
 
 
 def test_an_upload_that_is_there_and_a_commit_of_a_listed_host_are_taken() -> None:
-    assert code_problems(ApplicationSpec(), kept=KeptCode(), hosts=frozenset()) == []
+    assert code_problems(ApplicationSpec(), code_state=CodeState(), hosts=frozenset()) == []
     assert _said(upload=DIGEST) == []
     assert _said(git="https://git.example.org/x", commit=COMMIT, folder="jobs") == []
-    assert _said(KeptCode(), git="https://git.example.org/x", commit=COMMIT) == []
+    assert _said(CodeState(), git="https://git.example.org/x", commit=COMMIT) == []
 
 
 @pytest.mark.parametrize(
@@ -47,15 +47,15 @@ def test_a_fault_is_told_by_its_field(code: dict[str, str], field: str, said: st
 
 
 def test_an_upload_that_is_not_there_is_refused() -> None:
-    assert _said(KeptCode(), upload=DIGEST) == [("code.upload", "has not been uploaded.")]
+    assert _said(CodeState(), upload=DIGEST) == [("code.upload", "has not been uploaded.")]
 
 
 def test_code_holds_no_module_that_the_driver_imports_from_elsewhere() -> None:
-    ours = KeptCode(is_there=True, modules=frozenset({"job", "pyspark", "queries"}))
+    ours = CodeState(is_available=True, modules=frozenset({"job", "pyspark", "queries"}))
     fields = [field for field, _ in _said(ours, upload=DIGEST)]
     assert fields == ["code.upload", "code.upload"]
     ((field, message),) = _said(
-        KeptCode(modules=frozenset({"py4j"})), git="https://git.example.org/x", commit=COMMIT
+        CodeState(modules=frozenset({"py4j"})), git="https://git.example.org/x", commit=COMMIT
     )
     assert (field, "py4j" in message) == ("code.git", True)
 

@@ -2,7 +2,12 @@
 
 import pytest
 
-from queries.domain.validation.known_options import KNOWN, misspelt, option_problems, refused
+from queries.domain.validation.known_options import (
+    OPTIONS_BY_FORMAT,
+    misspelt,
+    option_problems,
+    refused,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,9 +29,9 @@ def test_a_misspelling_is_named_with_what_is_meant(name: str, written: str, mean
     assert problem.way_out == f"Did you mean {meant}?"
 
 
-@pytest.mark.parametrize("name", sorted(KNOWN))
+@pytest.mark.parametrize("name", sorted(OPTIONS_BY_FORMAT))
 def test_every_known_option_passes_however_it_is_written(name: str) -> None:
-    for option in KNOWN[name].values():
+    for option in OPTIONS_BY_FORMAT[name].values():
         assert misspelt("x", name, {option: "1", option.upper(): "1"}) == []
 
 

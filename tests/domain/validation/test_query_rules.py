@@ -10,7 +10,7 @@ from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Invalid, Problem
 from queries.domain.validation import application_rules, query_rules
-from queries.domain.validation.application_rules import Root, Surroundings
+from queries.domain.validation.application_rules import Root, ValidationContext
 
 FILES: dict[str, Any] = {
     "name": "flights",
@@ -55,7 +55,7 @@ def found(
     *,
     application: dict[str, Any] | None = None,
     pools: tuple[str, ...] = (),
-    surroundings: Surroundings | None = None,
+    surroundings: ValidationContext | None = None,
 ) -> list[Problem]:
     """Return the problems of a query's JSON form, those of its shape included."""
     default = {"connectors": ["kafka"], "python_path": ["/code"]}
@@ -64,7 +64,7 @@ def found(
             parsing.parse_query(raw),
             application=ApplicationSpec.model_validate(application or default),
             pools=pools,
-            surroundings=surroundings or Surroundings(secret_env=("DB_PASSWORD",)),
+            surroundings=surroundings or ValidationContext(secret_env=("DB_PASSWORD",)),
         )
     except Invalid as error:
         return list(error.problems)
@@ -304,7 +304,7 @@ def test_a_name_that_cannot_be_used(name: str) -> None:
 
 
 def test_a_name_that_is_taken() -> None:
-    (problem,) = query_rules.name_problems("a", taken=True, what="application")
+    (problem,) = query_rules.name_problems("a", in_use=True, what="application")
     assert problem.message == "is the name of another application."
 
 
@@ -362,7 +362,7 @@ def application_problems(raw: dict[str, Any]) -> list[Problem]:
     }
     return application_rules.application_problems(
         spec,
-        surroundings=Surroundings(
+        surroundings=ValidationContext(
             code_roots=("/code",),
             roots=tuple(known[path] for path in spec.python_path),
             connectors=frozenset({"kafka"}),
@@ -391,7 +391,7 @@ def test_an_application_that_works_is_taken(raw: dict[str, Any]) -> None:
 def test_without_connectors_the_way_out_is_the_command_that_gets_it() -> None:
     problems = application_rules.application_problems(
         ApplicationSpec(connectors=("kafka", "avro")),
-        surroundings=Surroundings(recipes=frozenset({"avro", "kafka"})),
+        surroundings=ValidationContext(recipes=frozenset({"avro", "kafka"})),
     )
     assert [one.way_out for one in problems] == [
         "Install it with `make kafka`.",
@@ -399,7 +399,7 @@ def test_without_connectors_the_way_out_is_the_command_that_gets_it() -> None:
     ]
     problems = application_rules.application_problems(
         ApplicationSpec(spark="4.1", connectors=("kafka",)),
-        surroundings=Surroundings(
+        surroundings=ValidationContext(
             sparks=frozenset({"4.1", "4.3"}), recipes=frozenset({"avro", "kafka"})
         ),
     )
@@ -410,7 +410,7 @@ def test_without_connectors_the_way_out_is_the_command_that_gets_it() -> None:
 def test_without_allowed_roots_the_way_out_names_the_setting() -> None:
     problems = application_rules.application_problems(
         ApplicationSpec(python_path=("/x",)),
-        surroundings=Surroundings(
+        surroundings=ValidationContext(
             roots=(Root("/x", exists=True, allowed=False, modules=frozenset()),)
         ),
     )

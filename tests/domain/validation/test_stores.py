@@ -6,7 +6,7 @@ import pytest
 
 from queries.domain.definitions.parsing import parse_query
 from queries.domain.definitions.spec import ApplicationSpec
-from queries.domain.validation.application_rules import Surroundings, application_problems
+from queries.domain.validation.application_rules import ValidationContext, application_problems
 from queries.domain.validation.query_rules import query_problems
 from queries.domain.validation.stores import connector_of
 
@@ -34,7 +34,7 @@ def _problems(
             connectors=connectors, conf=conf or {}, python_path=("/code",), master=master
         ),
         pools=(),
-        surroundings=Surroundings(recipes=RECIPES),
+        surroundings=ValidationContext(recipes=RECIPES),
     )
     return {one.field: f"{one.message} {one.way_out}" for one in found}
 
@@ -69,7 +69,7 @@ def test_sources_tables_and_configuration_are_looked_at_too() -> None:
     assert _problems(spec).keys() == {"sources.0.options.path", "tables.0.options.path"}
     conf = {"spark.eventLog.dir": "s3a://logs/x"}
     found = application_problems(
-        ApplicationSpec(conf=conf), surroundings=Surroundings(recipes=RECIPES)
+        ApplicationSpec(conf=conf), surroundings=ValidationContext(recipes=RECIPES)
     )
     assert [one.field for one in found] == ["conf.spark.eventLog.dir"]
 
@@ -123,7 +123,7 @@ def test_a_file_that_hadoop_does_not_open_is_the_hosts_own_on_yarn() -> None:
 def test_a_warehouse_of_an_application_on_yarn_names_its_file_system() -> None:
     conf = {"spark.sql.warehouse.dir": "/lake", "spark.eventLog.dir": "/logs"}
     found = application_problems(
-        ApplicationSpec(conf=conf, master="yarn"), surroundings=Surroundings(recipes=RECIPES)
+        ApplicationSpec(conf=conf, master="yarn"), surroundings=ValidationContext(recipes=RECIPES)
     )
     assert [one.field for one in found] == ["conf.spark.sql.warehouse.dir"]
 

@@ -9,7 +9,7 @@ from queries.domain.definitions import parsing
 from queries.domain.definitions.declared_connectors import read
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.manifests.reading import read_text, with_values
-from queries.domain.validation.application_rules import Surroundings, application_problems
+from queries.domain.validation.application_rules import ValidationContext, application_problems
 from queries.domain.validation.formats import connector_way_out
 from queries.domain.validation.query_rules import query_problems
 from queries.domain.validation.tables import SPARKS
@@ -36,7 +36,7 @@ def problems(
             {"spark": spark, "connectors": ["delta", "iceberg"], "conf": conf or LAKE}
         ),
         pools=[],
-        surroundings=Surroundings(
+        surroundings=ValidationContext(
             declared={name: recipe(name) for name, sparks in SPARKS.items() if spark in sparks}
         ),
     )
@@ -93,7 +93,9 @@ def test_a_format_without_a_release_for_the_spark_names_those_that_have_one(
     for spec, field in ((source(name), "sources.0.format"), (sink(name), "sink.format")):
         assert problems(spec, spark)[field] == f"has no release for Spark {spark}. {way_out}"
     application = parsing.parse_application({"spark": spark, "connectors": [name]})
-    found = application_problems(application, surroundings=Surroundings(sparks=frozenset({spark})))
+    found = application_problems(
+        application, surroundings=ValidationContext(sparks=frozenset({spark}))
+    )
     assert [(one.message, one.way_out) for one in found] == [
         (f"has no release for Spark {spark}.", way_out)
     ]
@@ -107,7 +109,7 @@ def test_a_spark_with_a_release_offers_the_format_before_the_connector_is_instal
         parsing.parse_query({"kind": "sql", "sql": "SELECT * FROM flights", **source()}),
         application=ApplicationSpec(spark="4.2"),
         pools=[],
-        surroundings=Surroundings(),
+        surroundings=ValidationContext(),
     )
     assert [one.message for one in found] == [
         "needs the delta connector, which the application does not have."

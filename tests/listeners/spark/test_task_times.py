@@ -18,7 +18,7 @@ from listeners.spark.slow_batches import SlowBatches, timing_ms
 from listeners.spark.sorter import RunKnown
 from listeners.spark.task_times import Stage, TaskTimes, waited
 from listeners.spark.thread_dumps import ThreadDumps
-from queries.domain.triggers.slow_batches import Cause, diagnose, evidence_of
+from queries.domain.triggers.slow_batches import BatchCause, diagnose, evidence_of
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -285,7 +285,7 @@ def test_a_light_query_waits_for_a_heavy_one(tmp_path: Path, java_home: str) -> 
     assert stage["longest_executor"] == "driver"
     assert stage["longest_host"]
     found = diagnose(evidence_of(*told["evidence"]))
-    assert found.causes[0].cause is Cause.PYTHON
+    assert found.causes[0].cause is BatchCause.PYTHON
     assert "Python functions took" in found.says
     assert '"stream execution thread for' in told["dump"]["threads"]
     assert "java.lang.String" in told["dump"]["heap"]

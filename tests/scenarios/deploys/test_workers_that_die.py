@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controlplane import fail_points
-from queries.domain.deploys.states import BACK, DeployState, Stage
+from queries.domain.deploys.states import ROLLBACK_STAGES, DeployStage, DeployState
 from queries.domain.errors import Invalid, Problem
 from queries.models.history import Operation
 from queries.services.deploys import sets
@@ -53,7 +53,7 @@ def stage(way: Deadly) -> Scene:
     return way.stage
 
 
-def _points(stages: Mapping[Stage, tuple[str, ...]]) -> set[str]:
+def _points(stages: Mapping[DeployStage, tuple[str, ...]]) -> set[str]:
     named = {
         f"deploy.{stage}.{place}{when}"
         for stage, places in stages.items()
@@ -80,8 +80,8 @@ def test_on_the_way_forward(way: Deadly, stage: Scene) -> None:
     way.came_up("a")
     deploy = way.came_up("b")
     assert deploy.state == DeployState.SUCCEEDED
-    acting = (Stage.PREFLIGHT, Stage.SNAPSHOT, Stage.WRITE, Stage.RESTART)
-    quiet = (Stage.JUDGE, Stage.SETTLE)
+    acting = (DeployStage.PREFLIGHT, DeployStage.SNAPSHOT, DeployStage.WRITE, DeployStage.RESTART)
+    quiet = (DeployStage.JUDGE, DeployStage.SETTLE)
     expected = dict.fromkeys(acting, ACTS) | dict.fromkeys(quiet, ("leave.",))
     assert set(way.died_at) == _points(expected)
     for name in ("a", "b"):
@@ -100,8 +100,8 @@ def test_on_the_way_back(way: Deadly, stage: Scene) -> None:
     way.probe()
     deploy = way.came_back("a")
     assert deploy.state == DeployState.ROLLED_BACK
-    acting = (Stage.SNAPSHOT, Stage.WRITE, Stage.RESTART, *BACK[:-1])
-    quiet = (Stage.JUDGE, Stage.JUDGE_BACK)
+    acting = (DeployStage.SNAPSHOT, DeployStage.WRITE, DeployStage.RESTART, *ROLLBACK_STAGES[:-1])
+    quiet = (DeployStage.JUDGE, DeployStage.JUDGE_BACK)
     expected = dict.fromkeys(acting, ACTS) | dict.fromkeys(quiet, ("leave.",))
     assert set(way.died_at) == _points(expected)
     assert stage.row("a").revisions.count() == 3
@@ -139,8 +139,8 @@ def test_in_a_wave_of_applications(way: Deadly, stage: Scene) -> None:
     stage.commit("b")
     deploy = way.work()
     assert deploy.state == DeployState.SUCCEEDED, deploy.reason
-    acting = (Stage.SNAPSHOT, Stage.WRITE, Stage.RESTART)
-    quiet = (Stage.JUDGE, Stage.SETTLE)
+    acting = (DeployStage.SNAPSHOT, DeployStage.WRITE, DeployStage.RESTART)
+    quiet = (DeployStage.JUDGE, DeployStage.SETTLE)
     expected = dict.fromkeys(acting, ACTS) | dict.fromkeys(quiet, ("leave.",))
     assert set(way.died_at) == _points(expected)
     assert stage.row("a").application.revisions.count() == 2
@@ -156,14 +156,14 @@ def test_in_a_wave_of_applications_that_goes_back(way: Deadly, stage: Scene) -> 
     way.work()
     way.probe()
     deploy = way.probe()
-    assert deploy.stage == Stage.JUDGE_BACK, deploy.reason
+    assert deploy.stage == DeployStage.JUDGE_BACK, deploy.reason
     _fresh(way, stage)
     stage.commit("a")
     stage.commit("b")
     deploy = way.work()
     assert deploy.state == DeployState.ROLLED_BACK, deploy.reason
-    acting = (Stage.SNAPSHOT, Stage.WRITE, Stage.RESTART, *BACK[:-1])
-    quiet = (Stage.JUDGE, Stage.JUDGE_BACK)
+    acting = (DeployStage.SNAPSHOT, DeployStage.WRITE, DeployStage.RESTART, *ROLLBACK_STAGES[:-1])
+    quiet = (DeployStage.JUDGE, DeployStage.JUDGE_BACK)
     expected = dict.fromkeys(acting, ACTS) | dict.fromkeys(quiet, ("leave.",))
     assert set(way.died_at) == _points(expected)
     assert stage.row("a").application.revisions.count() == 3

@@ -9,7 +9,13 @@ from django.utils import timezone
 
 from listeners.models import Progress
 from queries.domain.deploys.forms import parse_deploy
-from queries.domain.probes.questions import Attempt, AttemptEnd, PlanSeen, ProbeResult, Tried
+from queries.domain.probes.questions import (
+    AttemptEnd,
+    PlanSeen,
+    PreflightAttempt,
+    ProbeResult,
+    Tried,
+)
 from queries.models.access.teams import Grant
 from queries.models.definitions import Query
 from queries.models.deploys.receipts import Deploy, DeployChange
@@ -24,13 +30,13 @@ PASSED = ProbeResult(
     "Comparing the plans",
     done=True,
     took_ms={"Starting Spark": 7000},
-    tried=(Tried(Attempt.FRESH, AttemptEnd.PASSED, 0, 20, 300),),
+    tried=(Tried(PreflightAttempt.FRESH, AttemptEnd.PASSED, 0, 20, 300),),
     plan=PlanSeen({"op": "Project", "streaming": True, "children": []}, "append"),
     sink="noop",
 )
 REFUSED = (
     Tried(
-        Attempt.REPLAY,
+        PreflightAttempt.REPLAY,
         AttemptEnd.FAILED,
         0,
         0,

@@ -19,7 +19,7 @@ import pytest
 from controlplane import jws
 from controlplane.ports import free_ports
 from headgate_ground.secret_kinds import NAMES, VALUES
-from queries.domain.protocol import SPEC, RunState, Status, Want
+from queries.domain.protocol import SPEC, DriverStatus, RunState, Want
 from queries.runtime.spark_session import makes_its_secret
 from tests.security.drivers import strange_asker
 from tests.security.drivers.neighbours import SPEC as LISTENING
@@ -72,7 +72,7 @@ class Guarded:
             ui_key=self.key.hex(),
             conf={**self.driver.spec.conf, **OF_THE_TABLE},
         )
-        self.status: Status = self.driver.ready()
+        self.status: DriverStatus = self.driver.ready()
 
     def ask(self, path: str, token: str | None = None) -> tuple[int, str]:
         """Return status and text of a path of its UI."""

@@ -17,7 +17,7 @@ from django.test import Client
 from django.utils import timezone
 
 from installation.spark_ui import proxy, upstream
-from queries.domain.protocol import Status
+from queries.domain.protocol import DriverStatus
 from queries.domain.states import DriverState
 from queries.models.access.sessions import BrowserSession
 from queries.models.drivers import Driver, SparkUiVisit
@@ -189,7 +189,7 @@ def test_nothing_that_a_driver_says_moves_its_port(
 ) -> None:
     given, said = driver.ui_port, in_memory._status
 
-    def lying(*about: Any) -> Status | None:
+    def lying(*about: Any) -> DriverStatus | None:
         status = said(*about)
         return status and replace(
             status, application_id="http://127.0.0.1:6379/", java_version="believed"

@@ -25,9 +25,9 @@ from headgate_ground.files import (
 from headgate_ground.untrusted import remove_tree
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.snapshot import CannotCopy, snapshot
-from queries.domain.checkpoints.logs import Unreadable
+from queries.domain.checkpoints.logs import UnreadableLog
 from queries.domain.probes.questions import RESULT
-from queries.domain.protocol import DRIVER_LOG, LAST_SEQ, STATUS, TMP, Assignment, Status
+from queries.domain.protocol import DRIVER_LOG, LAST_SEQ, STATUS, TMP, Assignment, DriverStatus
 from queries.driver_folder import DriverFolder
 from queries.launchers.process.launcher import LOG_TAIL_BYTES, LocalProcessLauncher
 from queries.launchers.process.pipe_lines import LONGEST, PipeLines
@@ -87,7 +87,7 @@ def test_a_status_of_any_other_form_says_nothing(
 
 
 def test_a_file_without_end_is_not_read_whole(launcher: LocalProcessLauncher, own: Path) -> None:
-    (own / STATUS).write_text(Status(3, 1, "now").dumps())
+    (own / STATUS).write_text(DriverStatus(3, 1, "now").dumps())
     assert launcher.sight(NAME, 3).status is not None
     with (own / STATUS).open("a") as file:
         file.write(" " * MOST_OF_STATUS)  # still a status, and too long
@@ -147,7 +147,7 @@ def test_a_checkpoint_with_planted_links_gives_nothing_of_where_they_lead(
     assert logs.commit(2) is not None
     shutil.rmtree(root / "commits")
     (root / "commits").symlink_to(elsewhere)
-    with pytest.raises(Unreadable, match="is a link"):
+    with pytest.raises(UnreadableLog, match="is a link"):
         logs.commit(2)
     (root / "commits").unlink()
     write_checkpoint(root, batches=range(3))

@@ -16,7 +16,7 @@ from pytest_django.fixtures import Settings
 
 from headgate_server.places import ROOT as REPOSITORY
 from queries.domain.protocol import Assignment
-from queries.domain.walls import Choice, Mode, choose
+from queries.domain.walls import IsolationChoice, Mode, choose
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.launchers.process.walls import bubblewrap, mounts, proven
@@ -29,7 +29,7 @@ LACKS = "bubblewrap is not installed; it is in the bubblewrap package."
 
 @pytest.mark.walls
 def test_a_host_with_bubblewrap_and_user_namespaces_gives_walls(tmp_path: Path) -> None:
-    assert proven.prove("auto", tmp_path / "drivers") == Choice(Mode.BUBBLEWRAP, "auto")
+    assert proven.prove("auto", tmp_path / "drivers") == IsolationChoice(Mode.BUBBLEWRAP, "auto")
     assert list((tmp_path / "drivers").iterdir()) == []
 
 

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from headgate_ground.tool_process import ToolFailed
-from queries.domain.definitions.sql_verdict import Question, View
+from queries.domain.definitions.sql_verdict import SqlQuestion, View
 from queries.domain.sparks import OURS
 from queries.domain.walls import choose
 from queries.launchers.base import LaunchRefused
@@ -136,8 +136,8 @@ def test_sparks_parser_judges_within_walls_without_a_network(home: Path, setting
     settings.WALLS = "bubblewrap"
     view = View("codes", "code BIGINT, label STRING", streaming=False)
     with start_parser(OURS) as parser:
-        assert parser.judge(Question("SELECT label FROM codes", (view,))).state is not None
-        assert not parser.judge(Question("SELECT lable FROM codes", (view,))).ok
+        assert parser.judge(SqlQuestion("SELECT label FROM codes", (view,))).state is not None
+        assert not parser.judge(SqlQuestion("SELECT lable FROM codes", (view,))).ok
         below = psutil.Process(parser.process.pid).children(recursive=True)
         [java] = [one for one in below if one.name() == "java"]
         for kind in ("net", "mnt", "pid", "user"):
@@ -171,7 +171,9 @@ def test_no_class_that_a_text_names_is_loaded(home: Path, settings: Any) -> None
     view = View("codes", "code STRING", streaming=False)
     with start_parser(OURS) as parser:
         for text, is_judged in ((schema, False), ("label STRING", True)):
-            found = parser.judge(Question(f"SELECT from_json(code, '{text}') FROM codes", (view,)))
+            found = parser.judge(
+                SqlQuestion(f"SELECT from_json(code, '{text}') FROM codes", (view,))
+            )
             assert found.ok
             assert (found.state is not None) is is_judged
 
@@ -198,5 +200,5 @@ def test_a_process_that_has_been_taken_over_stops_no_worker(
     argv = [sys.executable, "-c", HOSTILE[why]]
     process = subprocess.Popen(argv, stdin=pipe, stdout=pipe, stderr=pipe)
     with ParserProcess(process) as parser, pytest.raises(NoParser, match=why):
-        parser.judge(Question("SELECT 1"))
+        parser.judge(SqlQuestion("SELECT 1"))
     assert process.returncode is not None

@@ -18,7 +18,7 @@ from queries.channels import webhook
 from queries.channels.base import Message
 from queries.channels.mail import mail_of
 from queries.domain.alerts.explanations import OF_FAILURE
-from queries.domain.alerts.kinds import IncidentKind, IncidentState, Step
+from queries.domain.alerts.kinds import IncidentKind, IncidentState, NotificationStep
 from queries.domain.alerts.routing import Telling
 from queries.models.alerts import Incident
 from queries.models.failures import Failure
@@ -88,7 +88,7 @@ def test_every_channel_rest_and_the_page_tell_cause_place_and_next_click(
         affected_count={"none": 0, "many": 1000}.get(shape, 1),
         **{"opened_at": at, "first_opened_at": at, "seen_at": at},
     )
-    message = message_of(incident, Telling(Step.OPENED, 1), at)
+    message = message_of(incident, Telling(NotificationStep.OPENED, 1), at)
     facts = dict(message.facts)
     assert message.text.endswith(".")
     assert "Evidence 42 of 43." in message.text
@@ -120,7 +120,7 @@ def test_every_channel_rest_and_the_page_tell_cause_place_and_next_click(
 
     incident.closed_at, incident.state = at, IncidentState.CLOSED
     incident.save()
-    over = message_of(incident, Telling(Step.RESOLVED, 1), at)
+    over = message_of(incident, Telling(NotificationStep.RESOLVED, 1), at)
     assert "Evidence" not in over.text  # what was seen then no longer holds
     assert "What to do" not in dict(over.facts)
     page = unescape(client.get(here).content.decode())

@@ -11,8 +11,8 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from listeners.models import Gap, SlowBatch
-from queries.domain.alerts.incidents import HOLD
-from queries.domain.alerts.kinds import EntryKind, IncidentKind, IncidentState, Step
+from queries.domain.alerts.incidents import QUIET_BEFORE_CLOSING
+from queries.domain.alerts.kinds import EntryKind, IncidentKind, IncidentState, NotificationStep
 from queries.domain.alerts.routing import Telling
 from queries.domain.errors import Conflict, Invalid
 from queries.domain.protocol import RunError
@@ -102,7 +102,7 @@ def test_a_query_that_fails_for_good_is_an_incident_until_it_runs_again(alerts: 
     assert incident.announce_after == alerts.now
     alerts.up("delays")
     alerts.watch(10)
-    assert alerts.watch(HOLD.total_seconds()) == []
+    assert alerts.watch(QUIET_BEFORE_CLOSING.total_seconds()) == []
     incident.refresh_from_db()
     assert (incident.state, incident.closed_by) == (IncidentState.CLOSED, "")
     assert incident.announce_after == alerts.now
@@ -258,7 +258,7 @@ def test_records_that_were_lost_or_late_are_incidents_for_a_while(alerts: Alerts
     assert found[IncidentKind.RECORDS_LOST].startswith("40 records")
     assert found[IncidentKind.EVENTS_DROPPED].startswith("The reports of 2 batches")
     alerts.watch(700)
-    assert alerts.watch(HOLD.total_seconds()) == []
+    assert alerts.watch(QUIET_BEFORE_CLOSING.total_seconds()) == []
 
 
 def test_a_broker_that_dies_under_200_queries_is_one_incident(alerts: Alerts) -> None:
@@ -281,7 +281,7 @@ def test_a_broker_that_dies_under_200_queries_is_one_incident(alerts: Alerts) ->
     assert len(incident.affected) == 20
     Query.objects.update(source_unreachable_since=None, verdict="PROGRESSING")
     alerts.watch(10)
-    assert alerts.watch(HOLD.total_seconds()) == []
+    assert alerts.watch(QUIET_BEFORE_CLOSING.total_seconds()) == []
     assert Incident.objects.count() == 1
 
 
@@ -393,8 +393,8 @@ def test_a_rule_without_an_enabled_channel_is_an_incident(alerts: Alerts) -> Non
     (sent, *_) = Incident.objects.all()
     assert explain_incident(sent).address == "/alerts/rules/"
     Channel.objects.update(enabled=True)
-    assert alerts.watch(HOLD.total_seconds())
-    assert alerts.watch(HOLD.total_seconds()) == []
+    assert alerts.watch(QUIET_BEFORE_CLOSING.total_seconds())
+    assert alerts.watch(QUIET_BEFORE_CLOSING.total_seconds()) == []
 
 
 def test_in_a_maintenance_window_nothing_that_it_names_opens(alerts: Alerts) -> None:
@@ -435,7 +435,7 @@ def test_what_flaps_is_one_incident_and_what_returns_within_a_day_is_opened_agai
         alerts.set("delays", verdict="IDLE")
         alerts.watch(20)
     assert Incident.objects.get().occurrence == 1
-    assert alerts.watch(HOLD.total_seconds()) == []
+    assert alerts.watch(QUIET_BEFORE_CLOSING.total_seconds()) == []
     alerts.set("delays", verdict="STALLED", verdict_since=alerts.now)
     (incident,) = alerts.watch(3600)
     assert incident.occurrence == 2
@@ -711,7 +711,7 @@ def test_a_resolved_loss_says_who_accepted_it(alerts: Alerts) -> None:
         accepted_by="ada",
     )
     incident.closed_at = alerts.now + timedelta(minutes=5)
-    message = message_of(incident, Telling(Step.RESOLVED, 1), alerts.now)
+    message = message_of(incident, Telling(NotificationStep.RESOLVED, 1), alerts.now)
     assert "The loss of 150 offsets was accepted by ada." in message.text
     assert "may be lost" not in message.text
 

@@ -9,7 +9,7 @@ from django.test.utils import CaptureQueriesContext
 
 from listeners.models import Latest, Rollup
 from listeners.models import Trouble as LoopTrouble
-from queries.domain.alerts.incidents import HOLD
+from queries.domain.alerts.incidents import QUIET_BEFORE_CLOSING
 from queries.domain.alerts.kinds import IncidentKind, IncidentState
 from queries.domain.alerts.thresholds import Crossing
 from queries.domain.definitions.spec import Threshold
@@ -86,7 +86,7 @@ def test_a_crossed_threshold_is_an_incident_with_its_numbers_and_clears(limits: 
     limits.now += timedelta(minutes=10)
     limits.samples(query, records=5)
     limits.watch()
-    limits.now += HOLD
+    limits.now += QUIET_BEFORE_CLOSING
     assert limits.watch() == []
 
 

@@ -18,7 +18,7 @@ from controlplane import signs_of_life
 from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import Source, SqlQuery
 from queries.domain.definitions.sql_reads import SqlReads
-from queries.domain.definitions.sql_verdict import Question, SqlVerdict, View, columns_of
+from queries.domain.definitions.sql_verdict import SqlQuestion, SqlVerdict, View, columns_of
 from queries.domain.errors import Invalid
 from queries.domain.lineage.datasets import uses_of
 from queries.domain.sparks import OURS, Spark
@@ -51,7 +51,7 @@ class Parser:
         self.fails = fails
         self.closed = False
 
-    def judge(self, question: Question) -> SqlVerdict:
+    def judge(self, question: SqlQuestion) -> SqlVerdict:
         if self.fails:
             raise NoParser("it has failed")
         return SqlVerdict(
@@ -182,7 +182,7 @@ def test_a_parser_that_failed_is_replaced_and_one_that_nobody_asks_leaves(
     answering = Answering(threading.Event(), start=start)
 
     def ask(text: str) -> Any:
-        question = {"to": "mine", "asked": asdict(Question(text)), "at": time.time()}
+        question = {"to": "mine", "asked": asdict(SqlQuestion(text)), "at": time.time()}
         client.rpush(parser_life.questions(), json.dumps(question))
         answering.turn(client)
         answer: Any = client.lpop("mine")
@@ -211,7 +211,7 @@ def test_each_spark_has_its_own_parser_and_two_run_at_once(
 
     answering = Answering(threading.Event(), start=start)
     for spark in ("4.2", "4.3", "4.2", "4.1", "4.2"):
-        question = {"to": "mine", "asked": asdict(Question("SELECT 1", spark=spark))}
+        question = {"to": "mine", "asked": asdict(SqlQuestion("SELECT 1", spark=spark))}
         client.rpush(parser_life.questions(), json.dumps(question | {"at": time.time()}))
         answering.turn(client)
     assert client.llen("mine") == 5
@@ -237,7 +237,7 @@ def test_sql_for_a_spark_that_did_not_answer_names_the_command() -> None:
 @pytest.mark.redis
 def test_a_question_that_nobody_waits_for_any_more_is_left(client: "redis.Redis") -> None:
     answering = Answering(threading.Event(), start=lambda spark: pytest.fail("it was asked"))
-    old = {"to": "mine", "asked": asdict(Question("SELECT 1")), "at": time.time() - 60}
+    old = {"to": "mine", "asked": asdict(SqlQuestion("SELECT 1")), "at": time.time() - 60}
     client.rpush(parser_life.questions(), json.dumps(old))
     answering.turn(client)
     assert client.llen("mine") == 0
@@ -247,12 +247,12 @@ def test_a_question_that_nobody_waits_for_any_more_is_left(client: "redis.Redis"
 def test_sparks_own_parser_tells_line_and_column_and_ends_with_its_block() -> None:
     with SparkParser() as parser:
         assert parser.judge(
-            Question("SELECT window(ts, '1 hour').start FROM t GROUP BY 1", unknown="t")
+            SqlQuestion("SELECT window(ts, '1 hour').start FROM t GROUP BY 1", unknown="t")
         ).ok
-        refusal = parser.judge(Question("SELECT a,\n  b FROM t WHERE x = = 3"))
+        refusal = parser.judge(SqlQuestion("SELECT a,\n  b FROM t WHERE x = = 3"))
         assert (refusal.ok, refusal.line, refusal.column) == (False, 2, 22)
         assert "PARSE_SYNTAX_ERROR" in refusal.message
-        assert parser.judge(Question("SELECT 1")).ok  # it goes on after a refusal
+        assert parser.judge(SqlQuestion("SELECT 1")).ok  # it goes on after a refusal
     assert parser.process.poll() is not None
     assert not psutil.pid_exists(parser.process.pid)
 
@@ -265,7 +265,7 @@ def test_a_parser_that_dies_says_nothing_of_the_text() -> None:
         with pytest.raises(
             NoParser, match=r"^Spark's parser has failed: its JVM ended by signal 9\.$"
         ):
-            parser.judge(Question("SELECT 1"))
+            parser.judge(SqlQuestion("SELECT 1"))
 
 
 @pytest.mark.spark
@@ -288,7 +288,7 @@ def test_the_analyzer_finds_names_that_no_source_has_and_knows_the_state() -> No
     with SparkParser() as parser:
 
         def judge(text: str, **more: Any) -> SqlVerdict:
-            return parser.judge(Question(text, **{"views": VIEWS, **more}))
+            return parser.judge(SqlQuestion(text, **{"views": VIEWS, **more}))
 
         wrong = judge("SELECT value,\n  valeu FROM ticks")
         assert (wrong.ok, wrong.line, wrong.column) == (False, 2, 3)
@@ -334,14 +334,14 @@ def test_the_analyzer_finds_names_that_no_source_has_and_knows_the_state() -> No
 def test_the_parser_of_each_installed_spark_judges(spark: Spark) -> None:
     with SparkParser(pieces.jars_of_sparks()[spark]) as parser:
         assert parser.version.startswith(f"{spark}.")
-        found = parser.judge(Question("SELECT label FROM codes", views=VIEWS))
+        found = parser.judge(SqlQuestion("SELECT label FROM codes", views=VIEWS))
         assert (found.ok, found.spark) == (True, parser.version)
-        assert not parser.judge(Question("SELECT lable FROM codes", views=VIEWS)).ok
-        assert not parser.judge(Question("SELECT a FORM b")).ok
+        assert not parser.judge(SqlQuestion("SELECT lable FROM codes", views=VIEWS)).ok
+        assert not parser.judge(SqlQuestion("SELECT a FORM b")).ok
         # A command whose target is in IDENTIFIER() is one: older versions resolve it only later.
-        insert = parser.judge(Question("INSERT INTO IDENTIFIER('lake.a.b') SELECT 1"))
+        insert = parser.judge(SqlQuestion("INSERT INTO IDENTIFIER('lake.a.b') SELECT 1"))
         assert (insert.ok, "is a command (InsertIntoStatement)" in insert.message) == (False, True)
-        named = parser.judge(Question("SELECT * FROM IDENTIFIER('lake.a.b')", unknown="t"))
+        named = parser.judge(SqlQuestion("SELECT * FROM IDENTIFIER('lake.a.b')", unknown="t"))
         assert named.reads == {"relations": (("lake", "a", "b"),), "unknown": ()}
         # In the same JVM: what this version pins, and at which value in a new checkpoint.
         logs = "org.apache.spark.sql.execution.streaming.checkpointing.OffsetSeqMetadata$"
@@ -388,17 +388,17 @@ REFUSED = [
 def test_the_parser_reads_what_a_text_names_and_refuses_what_every_driver_refuses() -> None:
     with SparkParser() as parser:
         for text, names, unknown in READS:
-            found = parser.judge(Question(text, unknown="t"))
+            found = parser.judge(SqlQuestion(text, unknown="t"))
             assert (found.ok, found.reads is not None) == (True, True), text
             read = SqlReads.from_json(found.reads)
             assert [".".join(one) for one in read.relations] == names, text
             assert read.unknown == ((unknown,) if unknown else ()), text
         for text, way_out in REFUSED:
-            found = parser.judge(Question(text, unknown="t"))
+            found = parser.judge(SqlQuestion(text, unknown="t"))
             assert (found.ok, way_out in found.message) == (False, True), (text, found.message)
         for line in (CASES / "20-lineage-unread-sql/cases.jsonl").read_text().splitlines():
             case = json.loads(line)
-            found = parser.judge(Question(case["sql"], unknown="t"))
+            found = parser.judge(SqlQuestion(case["sql"], unknown="t"))
             raw = {**spec(case["sql"]), "sources": [{"name": "ticks", "format": "rate"}]}
             uses = uses_of(raw, case["conf"], None, found.reads)
             assert [use.dataset.name.rpartition("/")[2] for use in uses.reads] == [
@@ -413,8 +413,8 @@ def test_a_text_that_is_too_long_for_the_parser_is_left_to_the_driver() -> None:
     with SparkParser() as parser:
         for many, named in ((500, (("ticks",),)), (1500, ())):
             text = " UNION ALL ".join(["SELECT value FROM ticks"] * many)
-            found = parser.judge(Question(text, views=VIEWS))
+            found = parser.judge(SqlQuestion(text, views=VIEWS))
             assert (found.ok, found.unjudged) == (True, TOO_DEEP)
             read = SqlReads.from_json(found.reads)
             assert (read.relations, read.unknown) == (named, () if named else (TOO_DEEP,))
-        assert parser.judge(Question("SELECT value FROM ticks", views=VIEWS)).unjudged == ""
+        assert parser.judge(SqlQuestion("SELECT value FROM ticks", views=VIEWS)).unjudged == ""

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from queries.domain.alerts.kinds import IncidentKind
-from queries.domain.definitions.sql_verdict import Question, SqlVerdict
+from queries.domain.definitions.sql_verdict import SqlQuestion, SqlVerdict
 from queries.domain.system import SystemHealth
 from queries.domain.validation.skipped import Check
 from queries.models.alerts import Incident
@@ -135,9 +135,9 @@ def test_what_an_earlier_release_did_not_read_is_read_a_few_at_a_time(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _unread(stage, "SELECT 1", "SELECT 2", "SELECT FORM", " ", 7, "x" * (LONGEST + 1))
-    asked: list[Question] = []
+    asked: list[SqlQuestion] = []
 
-    def ask(questions: Sequence[Question], *, limit_s: float) -> list[SqlVerdict | None]:
+    def ask(questions: Sequence[SqlQuestion], *, limit_s: float) -> list[SqlVerdict | None]:
         asked.extend(questions)
         return [
             SqlVerdict(ok=False) if "FORM" in one.text else SqlVerdict(ok=True, reads=READ)
@@ -166,7 +166,7 @@ def test_where_there_is_no_parser_one_question_finds_out(
     _unread(stage, "SELECT 1", "SELECT 2", "SELECT 3")
     asked: list[int] = []
 
-    def ask(questions: Sequence[Question], *, limit_s: float) -> list[SqlVerdict | None]:
+    def ask(questions: Sequence[SqlQuestion], *, limit_s: float) -> list[SqlVerdict | None]:
         asked.append(len(questions))
         return [None for _ in questions]
 
@@ -183,7 +183,7 @@ def test_a_revision_that_cannot_be_read_keeps_no_other_from_being_read(
     stage.row("old0").revisions.update(spec=[])
     old = SqlVerdict(ok=True)  # a worker of an earlier release
 
-    def ask(questions: Sequence[Question], *, limit_s: float) -> list[SqlVerdict | None]:
+    def ask(questions: Sequence[SqlQuestion], *, limit_s: float) -> list[SqlVerdict | None]:
         answers = {"SELECT 2": SqlVerdict(ok=True, reads=READ), "SELECT 3": old}
         broken = SqlVerdict(ok=True, reads={"relations": 7, "unknown": []})
         return [answers.get(one.text, broken) for one in questions]

@@ -22,9 +22,9 @@ from django.utils import timezone
 from headgate_ground.wire import FIELD, Event
 from queries.domain.probes.questions import (
     TASK,
-    Attempt,
     AttemptEnd,
     PlanSeen,
+    PreflightAttempt,
     ProbeResult,
     Tried,
     XrayTask,
@@ -37,6 +37,7 @@ from queries.domain.protocol import (
     Assignment,
     AssignmentEntry,
     DriverSpec,
+    DriverStatus,
     ExecutorSeen,
     FoundQuery,
     RunError,
@@ -44,7 +45,6 @@ from queries.domain.protocol import (
     RunStatus,
     ScriptReport,
     ScriptState,
-    Status,
     Want,
 )
 from queries.driver_folder import DriverFolder
@@ -256,7 +256,7 @@ ANSWER = ProbeResult(
     "Comparing the plans",
     done=True,
     took_ms={"Starting Spark": 7},
-    tried=(Tried(Attempt.FRESH, AttemptEnd.FAILED, error=asdict(ERROR)),),
+    tried=(Tried(PreflightAttempt.FRESH, AttemptEnd.FAILED, error=asdict(ERROR)),),
     plan=PlanSeen({"op": "Project", "streaming": True, "text": SAID, "children": []}, "append"),
     old_plan=PlanSeen(missing=SAID),
     sink="noop",
@@ -401,7 +401,7 @@ def test_the_status_of_a_driver(folder: DriverFolder) -> None:
     text = (folder.own / STATUS).read_text()
     assert text.count("denied") == 9
     assert silent(text)
-    assert Status.loads(text).runs[0].state is RunState.FAILED
+    assert DriverStatus.loads(text).runs[0].state is RunState.FAILED
 
 
 def test_what_a_probe_writes_down(folder: DriverFolder) -> None:

@@ -11,7 +11,7 @@ from django.db import connection, transaction
 from listeners.loops.backlogs import LEDGER, backlogs
 from listeners.loops.troubles import current
 from listeners.models import Cursor, Progress
-from queries.domain.kafka.losses import Gap
+from queries.domain.kafka.losses import OffsetGap
 from queries.domain.kafka.topic_ids import Remembered, as_json
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss, SourceLag
@@ -137,7 +137,7 @@ def test_a_batch_that_spark_repeated_without_reading_it_lost_nothing() -> None:
 def test_a_gap_is_written_once_whoever_saw_it() -> None:
     query, run = _running()
     _seen(query, 160, NOW + timedelta(seconds=5))
-    gap = Gap("flights", 0, 100, 150)
+    gap = OffsetGap("flights", 0, 100, 150)
     assert len(write_gaps(query=query, gaps=[gap], kind=LossKind.SKIPPED, now=NOW)) == 1
     assert write_gaps(query=query, gaps=[gap], kind=LossKind.RETENTION, now=NOW) == []
     _batch(run, 4, rows=40, start=100, end=200)
@@ -151,7 +151,7 @@ def test_what_a_deleted_topic_has_lost_says_nothing_of_the_one_with_its_name() -
     ids = as_json({"f": {"flights": Remembered("new")}})
     Checkpoint.objects.filter(query=query).update(topic_ids=ids)
     _seen(query, 160, NOW + timedelta(seconds=5))
-    old = Gap("flights", 0, 0, 500)
+    old = OffsetGap("flights", 0, 0, 500)
     write_gaps(query=query, gaps=[old], kind=LossKind.RECREATED, now=NOW, topic_id="old")
     assert not has_ranges(query.pk)
     _batch(run, 4, rows=40, start=100, end=200)

@@ -9,7 +9,7 @@ import pytest
 from listeners.models import Progress
 from queries.domain.alerts.kinds import EntryKind, IncidentKind
 from queries.domain.errors import Conflict, Invalid, NotAllowed
-from queries.domain.kafka.losses import Gap
+from queries.domain.kafka.losses import OffsetGap
 from queries.domain.kafka.retention import Retention
 from queries.domain.kafka.topic_ids import Remembered, as_json
 from queries.domain.states import LossKind
@@ -180,7 +180,7 @@ def falsely(stage: Stage, make: MakeQuery, monkeypatch: pytest.MonkeyPatch) -> Q
         topic_ids=as_json({"flights": {"flights": Remembered("new")}})
     )
     for first, until, topic_id in ((0, 4680, "new"), (4680, 5880, "old")):
-        gaps = [Gap("flights", 0, first, until)]
+        gaps = [OffsetGap("flights", 0, first, until)]
         Loss.objects.create(
             query=query,
             kind=LossKind.RECREATED,
@@ -270,7 +270,7 @@ def test_a_batch_whose_rows_are_not_its_offsets_proves_nothing(
 def test_what_was_taken_back_is_written_again_only_where_a_batch_shows_it(falsely: Query) -> None:
     false = Loss.objects.get(topic_id="new")
     correct(loss=false, reason="That batch failed.", actor="otto", now=NOW)
-    gaps = [Gap("flights", 0, 0, 4680)]
+    gaps = [OffsetGap("flights", 0, 0, 4680)]
     kind, at = LossKind.SKIPPED, NOW
     assert write_gaps(query=falsely, gaps=gaps, kind=kind, now=at) == []
     assert len(write_gaps(query=falsely, gaps=gaps, kind=kind, now=at, corrected_too=True)) == 1

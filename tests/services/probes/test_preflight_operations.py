@@ -14,9 +14,9 @@ from queries import host_pressure
 from queries.domain.errors import Invalid, Missing, NotAllowed, Problem
 from queries.domain.pressure import Pressure
 from queries.domain.probes.questions import (
-    Attempt,
     AttemptEnd,
     PlanSeen,
+    PreflightAttempt,
     ProbeResult,
     Tried,
     XrayTask,
@@ -50,7 +50,7 @@ PASSED = ProbeResult(
     "Comparing the plans",
     done=True,
     took_ms={"Starting Spark": 7000},
-    tried=(Tried(Attempt.FRESH, AttemptEnd.PASSED, 0, 20, 300),),
+    tried=(Tried(PreflightAttempt.FRESH, AttemptEnd.PASSED, 0, 20, 300),),
     plan=PLAN,
     sink="noop",
 )
@@ -334,7 +334,7 @@ def test_a_cancelled_one_kills_its_probe_and_removes_its_copy(ground: Ground) ->
 def test_what_does_not_pass_fails_with_sparks_reason(ground: Ground) -> None:
     operation = ground.advance(ground.begin())
     error = {"error_class": "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE", "root_cause": "key schema"}
-    refused = Tried(Attempt.REPLAY, AttemptEnd.FAILED, error=error)
+    refused = Tried(PreflightAttempt.REPLAY, AttemptEnd.FAILED, error=error)
     ground.launcher.answer(replace(PASSED, tried=(refused,)).dumps())
     operation = ground.advance(operation)
     assert operation.outcome == OperationOutcome.FAILED

@@ -10,8 +10,8 @@ from django.db import connection
 from listeners.loops.troubles import current
 from queries.domain.errors import Conflict
 from queries.domain.protocol import RunError
-from queries.domain.schedules.planning import Subject
-from queries.domain.schedules.states import PlannedState, Skipped
+from queries.domain.schedules.planning import ScheduledObject
+from queries.domain.schedules.states import PlannedState, SkipReason
 from queries.domain.states import Desired, Phase, RunOutcome
 from queries.models.definitions import Query
 from queries.models.drivers import Run
@@ -182,7 +182,7 @@ def test_a_pause_and_a_held_query_skip_by_name(stage: Stage) -> None:
     ScheduleState.objects.update(paused_at=None)
     Query.objects.filter(pk=query.pk).update(phase=Phase.FAILED)
     ticks.run_schedules(now=START + 2 * MINUTE)
-    assert _states() == [f"SKIPPED {Skipped.PAUSED}", f"SKIPPED {Skipped.HELD}"]
+    assert _states() == [f"SKIPPED {SkipReason.PAUSED}", f"SKIPPED {SkipReason.HELD}"]
 
 
 def test_a_refused_start_is_a_failed_run_with_its_sentence(
@@ -237,10 +237,12 @@ def test_a_worker_that_was_overtaken_writes_nothing(
     before = ScheduleState.objects.get().cursor
     ticks.run_schedules(now=START + MINUTE)
 
-    def judged_before_that(query: Query, state: ScheduleState, *_: Any) -> Subject:
+    def judged_before_that(query: Query, state: ScheduleState, *_: Any) -> ScheduledObject:
         PlannedRun.objects.update(state=PlannedState.STOPPED)
         state.cursor = before
-        return Subject(Desired.STOPPED, Phase.STOPPED, has_run=False, paused=False, waiting=False)
+        return ScheduledObject(
+            Desired.STOPPED, Phase.STOPPED, has_run=False, paused=False, waiting=False
+        )
 
     monkeypatch.setattr(ticks, "_settle", judged_before_that)
     ticks.run_schedules(now=START + MINUTE)
@@ -263,10 +265,10 @@ def test_a_run_outlives_its_schedule_and_what_waits_does_not(stage: Stage) -> No
     stage.now = START + 2.5 * MINUTE
     stage.revise("delays", schedule=None)
     ticks.run_schedules(now=START + 3 * MINUTE)
-    assert _states() == ["STARTED", f"SKIPPED {Skipped.REMOVED}"]
+    assert _states() == ["STARTED", f"SKIPPED {SkipReason.REMOVED}"]
     _completed(query)
     ticks.run_schedules(now=START + 4 * MINUTE)
-    assert _states() == ["DONE", f"SKIPPED {Skipped.REMOVED}"]
+    assert _states() == ["DONE", f"SKIPPED {SkipReason.REMOVED}"]
     assert not ScheduleState.objects.exists()
 
 

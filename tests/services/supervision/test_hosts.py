@@ -22,7 +22,7 @@ from queries.domain.states import (
     Phase,
     Verb,
 )
-from queries.domain.system import State
+from queries.domain.system import PartState
 from queries.models.applications import Application
 from queries.models.checkpoints import Snapshot, SourceLag
 from queries.models.definitions import Checkpoint, Query
@@ -420,13 +420,13 @@ def test_a_late_sign_begins_a_new_steady_stretch(settings: Any) -> None:
 
 def test_the_systems_health_names_a_silent_host_with_what_depends_on_it(there: Stage) -> None:
     part = system._hosts()
-    assert (part.state, part.sentence) == (State.OK, "Heartbeats from host-a, host-b.")
+    assert (part.state, part.sentence) == (PartState.OK, "Heartbeats from host-a, host-b.")
     sign(THERE, seconds_ago=16)
     part = system._hosts()
-    assert part.state is State.PROBLEM
+    assert part.state is PartState.PROBLEM
     assert "Host host-b has sent no heartbeat since" in part.sentence
     assert "1 driver and 1 query that should run are on it." in part.sentence
     assert [one.name for one in silent_hosts()[1]] == [THERE]
 
     Host.objects.update(seen_at=None)
-    assert system._hosts().state is State.UNKNOWN  # the part "worker" says it
+    assert system._hosts().state is PartState.UNKNOWN  # the part "worker" says it

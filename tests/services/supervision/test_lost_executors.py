@@ -5,7 +5,7 @@ from datetime import timedelta
 
 import pytest
 
-from queries.domain.protocol import ExecutorSeen, Status
+from queries.domain.protocol import DriverStatus, ExecutorSeen
 from queries.domain.states import Reason
 from queries.domain.supervision.decision import DriverDecision
 from queries.domain.supervision.observation import Liveness, Sighting
@@ -19,7 +19,9 @@ pytestmark = pytest.mark.django_db
 
 def tell(stage: Stage, *executors: ExecutorSeen) -> Driver:
     """Have the driver say which executors it has."""
-    status = Status(epoch=1, applied_generation=1, at=stage.now.isoformat(), executors=executors)
+    status = DriverStatus(
+        epoch=1, applied_generation=1, at=stage.now.isoformat(), executors=executors
+    )
     driver = Driver.objects.get()
     sighting = Sighting(Liveness.ALIVE, status=status)
     decision_rows.update_driver(driver, sighting, DriverDecision(), now=stage.now)

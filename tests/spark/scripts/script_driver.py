@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from queries.domain.protocol import (
+    DriverStatus,
     FoundQuery,
     KnownQuery,
     RunState,
     RunStatus,
     ScriptJob,
     ScriptState,
-    Status,
 )
 from queries.domain.supervision.observation import Liveness
 from tests import pieces
@@ -62,7 +62,7 @@ class ScriptUnderTest(DriverUnderTest):
         after.launch()
         return after
 
-    def status(self) -> Status:
+    def status(self) -> DriverStatus:
         """Return what the driver reports."""
         status = self.sight().status
         assert status is not None, self.log()
@@ -94,10 +94,10 @@ class ScriptUnderTest(DriverUnderTest):
 
         return wait_for(look, f"query {name!r} is {states}")
 
-    def wait_script(self, *states: ScriptState) -> Status:
+    def wait_script(self, *states: ScriptState) -> DriverStatus:
         """Return what the driver reports once its script is in one of the states."""
 
-        def look() -> Status | None:
+        def look() -> DriverStatus | None:
             status = self.sight().status
             return status if status and status.script and status.script.state in states else None
 

@@ -108,7 +108,7 @@ def test_changes_of_the_table_are_in_the_audit_log(client: Client, admin: User) 
     row = GroupRole.objects.get()
     client.post(f"/settings/groups/{row.pk}/", {"role": "author"})
     client.post(f"/settings/groups/{row.pk}/", {"do": "remove"})
-    said = [(one.actor, one.subject, one.said) for one in AuditEntry.objects.order_by("pk")]
+    said = [(one.actor, one.subject, one.details_line) for one in AuditEntry.objects.order_by("pk")]
     assert said == [
         ("ada", "data", "viewer"),
         ("ada", "data", "viewer → author"),

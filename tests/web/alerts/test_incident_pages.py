@@ -9,7 +9,7 @@ from django.test import Client
 
 from headgate_ground.wire import Kind
 from listeners.models import Event
-from queries.domain.alerts.incidents import HOLD
+from queries.domain.alerts.incidents import QUIET_BEFORE_CLOSING
 from queries.domain.alerts.kinds import IncidentKind
 from queries.domain.states import LossKind
 from queries.domain.system import SystemHealth
@@ -193,7 +193,7 @@ def test_an_open_list_and_an_open_page_follow(broken: Stage) -> None:
 
 def test_one_that_closed_by_itself_says_so(client: Client, viewer: User, broken: Stage) -> None:
     Query.objects.update(phase="RUNNING", hold="")
-    for seconds in (10, HOLD.total_seconds()):
+    for seconds in (10, QUIET_BEFORE_CLOSING.total_seconds()):
         broken.now += timedelta(seconds=seconds)
         service.watch_incidents(now=broken.now)
     text = _see(client, viewer, _address()).text

@@ -22,7 +22,9 @@ def test_a_host_is_listed_and_taken_off(client: Client, admin: User) -> None:
     row = CodeHost.objects.get()
     client.post(f"{URL}{row.pk}/take/")
     assert "Code is no longer fetched from git.example.org." in Page(client, URL).text
-    assert [entry.said for entry in AuditEntry.objects.filter(kind="code-host").order_by("pk")] == [
+    assert [
+        entry.details_line for entry in AuditEntry.objects.filter(kind="code-host").order_by("pk")
+    ] == [
         "listed",
         "removed",
     ]

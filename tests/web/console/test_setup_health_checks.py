@@ -22,7 +22,7 @@ from controlplane.signs_of_life import Sign
 from controlplane.ticks import TICKS, Report, Run
 from installation.machine import claims
 from queries.domain.hosts import SILENT_AFTER
-from queries.domain.system import OF_DATA, READY_PARTS, State
+from queries.domain.system import OF_DATA, READY_PARTS, PartState
 from queries.roles import Role
 from queries.selectors import disks
 from queries.selectors.disks import Disk
@@ -162,7 +162,7 @@ def _report(now: datetime, host: str = "here", **ended_s: float) -> Report:
 def test_a_worker_whose_sweep_is_late_is_a_problem(now: datetime) -> None:
     signs, reports = _signs(now, worker=1), [_report(now, sweep=20)]
     part = processes.worker_part(signs, reports, now)
-    assert part.state is State.PROBLEM
+    assert part.state is PartState.PROBLEM
     assert part.since == now - timedelta(seconds=18)
     assert "“Sweep” on here was due at" in part.sentence
 
@@ -171,7 +171,7 @@ def test_sweeps_on_one_host_are_enough_for_starts_and_the_other_is_named(now: da
     signs, reports = _signs(now, worker=1), [_report(now), _report(now, "there", sweep=20)]
     assert processes.worker_part(signs, reports, now).sentence == "Sweeps run on here."
     part = processes.ticks_part(reports, now)
-    assert part.state is State.PROBLEM
+    assert part.state is PartState.PROBLEM
     assert "“Sweep” on there" in part.sentence
 
 
@@ -192,15 +192,15 @@ def test_each_late_tick_has_a_sentence(now: datetime) -> None:
 
 def test_a_worker_whose_timers_report_nothing_is_a_problem(now: datetime) -> None:
     signs = _signs(now, worker=1)
-    assert processes.worker_part(signs, [], now).state is State.PROBLEM
+    assert processes.worker_part(signs, [], now).state is PartState.PROBLEM
     old = replace(_report(now), at=now - SILENT_AFTER - timedelta(seconds=1))
-    assert processes.worker_part(signs, [old], now).state is State.PROBLEM
+    assert processes.worker_part(signs, [old], now).state is PartState.PROBLEM
     assert processes.ticks_part([old], now).ok  # it is the worker's problem
 
 
 @pytest.mark.parametrize("ages", [{}, {"worker": 60}])
 def test_no_sign_of_a_worker_is_a_problem(now: datetime, ages: dict[str, float]) -> None:
-    assert processes.worker_part(_signs(now, **ages), [], now).state is State.PROBLEM
+    assert processes.worker_part(_signs(now, **ages), [], now).state is PartState.PROBLEM
 
 
 @pytest.mark.parametrize(
@@ -212,7 +212,7 @@ def test_no_sign_of_a_worker_is_a_problem(now: datetime, ages: dict[str, float])
 )
 def test_a_redis_that_can_lose_events_is_a_problem(info: dict[str, Any], words: str) -> None:
     part = processes.redis_part(info)
-    assert part.state is State.PROBLEM
+    assert part.state is PartState.PROBLEM
     assert words in part.sentence
 
 
@@ -235,7 +235,7 @@ def test_little_free_space_is_a_problem_but_the_system_stays_ready(
     settings.DISK_WARNING_MB = 10**12
     settings.HEADGATE_HOME.mkdir(exist_ok=True)
     disk = next(part for part in system.system_health(now).parts if part.name == "disk")
-    assert disk.state is State.PROBLEM
+    assert disk.state is PartState.PROBLEM
     assert "disk" not in READY_PARTS
 
 
@@ -259,7 +259,7 @@ def test_every_local_data_root_with_little_space_is_a_problem_of_its_own(
     mounts["/small"] = Disk("/small", "/small", 3, size=100_000_000, free=60_000_000)
     mounts["/wide"] = Disk("/wide", "/wide", 4, size=10**12, free=10**11)
     parts = [one for one in system.system_health(now).parts if one.name.startswith(OF_DATA)]
-    assert [(one.name, one.state) for one in parts] == [("disk /data", State.PROBLEM)]
+    assert [(one.name, one.state) for one in parts] == [("disk /data", PartState.PROBLEM)]
     assert parts[0].sentence == (
         "/data/in is on the file system mounted at /data: 3 MB of 50,000 MB are free, 997 MB too "
         "little. Free up space there."

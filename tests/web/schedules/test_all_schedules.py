@@ -9,7 +9,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from queries.domain.reasons import Because, Detail
-from queries.domain.schedules.states import PlannedState, Skipped
+from queries.domain.schedules.states import PlannedState, SkipReason
 from queries.domain.states import Phase
 from queries.models.definitions import QueryRevision
 from queries.models.schedules.planned import PlannedRun, ScheduleState
@@ -52,8 +52,8 @@ def night(stage: Stage) -> Stage:
             (300, 4, PlannedState.DONE, ""),
             (240, 90, PlannedState.DONE, ""),
             (180, 2, PlannedState.FAILED, ""),
-            (120, None, PlannedState.SKIPPED, Skipped.OVERLAP),
-            (60, None, PlannedState.SKIPPED, Skipped.MISSED),
+            (120, None, PlannedState.SKIPPED, SkipReason.OVERLAP),
+            (60, None, PlannedState.SKIPPED, SkipReason.MISSED),
         ):
             at = now - minutes * MINUTE
             row = PlannedRun(
@@ -62,9 +62,9 @@ def night(stage: Stage) -> Stage:
             if late_s is not None:
                 row.started_at = at + timedelta(seconds=late_s)
                 row.ended_at = row.started_at + timedelta(seconds=30)
-            if skipped == Skipped.OVERLAP:
+            if skipped == SkipReason.OVERLAP:
                 row.reason = Because(Detail.OVERLAPPED, {"state": str(Phase.RUNNING)})
-            if skipped == Skipped.MISSED:
+            if skipped == SkipReason.MISSED:
                 row.due_times, row.first_due_at = 12, at - 12 * MINUTE
             row.save()
     return stage

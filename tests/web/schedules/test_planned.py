@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from queries.domain.reasons import Because, Detail
-from queries.domain.schedules.states import PlannedState, Skipped
+from queries.domain.schedules.states import PlannedState, SkipReason
 from queries.models.schedules.planned import PlannedRun, ScheduleState
 from queries.services.schedules import ticks
 from tests.scenarios.scripts.stage import ScriptStage
@@ -28,7 +28,7 @@ def planned(stage: Stage) -> None:
         at = START + timedelta(days=day)
         row = PlannedRun(query=query, key=at.isoformat(), due_at=at, state=PlannedState.DONE)
         if day == 5:
-            row.state, row.skipped = PlannedState.SKIPPED, Skipped.OVERLAP
+            row.state, row.skipped = PlannedState.SKIPPED, SkipReason.OVERLAP
         else:
             row.started_at = at + timedelta(seconds=4)
             row.ended_at = row.started_at + timedelta(seconds=20 + 3 * day)

@@ -33,7 +33,7 @@ from queries.domain.supervision.health.verdicts import Health
 _WAITS = frozenset({Phase.BACKOFF, Phase.BROKEN})
 
 
-class About(StrEnum):
+class HeadTopic(StrEnum):
     """The topic of a head's sentence."""
 
     SOURCE = "source"
@@ -69,7 +69,7 @@ class HeadFacts:
 class Head:
     """One sentence about a query, and what may be shown next to it."""
 
-    about: About
+    about: HeadTopic
     sentence: str
     said: Because = NOTHING  # the sentence as a code; empty if it is not about the phase
     health: Health | None = None
@@ -90,19 +90,19 @@ def compose(facts: HeadFacts) -> Head:
     return Head(
         about=about,
         sentence=sentence,
-        said=facts.detail if about in (About.PHASE, About.SOURCE) else NOTHING,
+        said=facts.detail if about in (HeadTopic.PHASE, HeadTopic.SOURCE) else NOTHING,
         health=facts.health,
         next_attempt_at=at if at is not None and at > facts.now else None,
         crash_loop=loop,
         retries=facts.phase in FAILED_PHASES | {Phase.PENDING, Phase.STARTING},
-        source_silent_since=None if about is About.SOURCE else facts.unreachable_since,
+        source_silent_since=None if about is HeadTopic.SOURCE else facts.unreachable_since,
         source_read=facts.health is not None and facts.health.source_answered,
-        risk="" if about is About.RISK else facts.risk,
-        foreign="" if about is About.FOREIGN else facts.foreign,
+        risk="" if about is HeadTopic.RISK else facts.risk,
+        foreign="" if about is HeadTopic.FOREIGN else facts.foreign,
     )
 
 
-def _sentence(facts: HeadFacts) -> tuple[About, str]:
+def _sentence(facts: HeadFacts) -> tuple[HeadTopic, str]:
     """Return the most important topic and its sentence."""
     health, since = facts.health, facts.unreachable_since
     read = health is not None and health.source_answered
@@ -111,19 +111,19 @@ def _sentence(facts: HeadFacts) -> tuple[About, str]:
         silent = Dated(
             f"Source not reachable since {since:%H:%M:%S} UTC.", facts.source_asked_at or facts.now
         )
-        return About.SOURCE, silent.at(facts.now, fresh_for=LAG_FRESH)
+        return HeadTopic.SOURCE, silent.at(facts.now, fresh_for=LAG_FRESH)
     ill = health is not None and health.verdict in TROUBLED_VERDICTS
     if facts.phase not in TROUBLED_PHASES and not ill:
         if facts.risk:
-            return About.RISK, facts.risk
+            return HeadTopic.RISK, facts.risk
         if facts.foreign:
-            return About.FOREIGN, facts.foreign
+            return HeadTopic.FOREIGN, facts.foreign
         if facts.unrepaired > 0:
             of = counted(facts.missing, "missing batch,missing batches")
             are = "is" if facts.unrepaired == 1 else "are"
-            return About.GAPS, f"{facts.unrepaired:,} of {of} {are} not repaired."
+            return HeadTopic.GAPS, f"{facts.unrepaired:,} of {of} {are} not repaired."
     if health is not None:
-        return About.HEALTH, health.reason
+        return HeadTopic.HEALTH, health.reason
     text = phrase(facts.reason)
-    about = About.SOURCE if facts.reason is Reason.WAITS_SOURCE else About.PHASE
+    about = HeadTopic.SOURCE if facts.reason is Reason.WAITS_SOURCE else HeadTopic.PHASE
     return about, facts.detail.text or text[:1].upper() + text[1:]

@@ -16,7 +16,7 @@ from queries.domain.kafka.lag import LAG_FRESH
 from queries.domain.readings import Dated, span
 from queries.domain.states import Verdict
 from queries.domain.supervision.executors import NONE_FOR
-from queries.domain.supervision.health.watermarks import Waiting
+from queries.domain.supervision.health.watermarks import WaitingRows
 
 #: Batches examined for LAGGING and CATCHING_UP, newest last.
 WINDOW = 5
@@ -43,7 +43,7 @@ RATE_MARGIN = 1.02
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class ExecutedBatch:
     """One executed batch, according to its progress."""
 
     batch: int
@@ -53,14 +53,14 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class HealthSeen:
+class HealthSignals:
     """Everything known about a query that is RUNNING, or that Spark has started."""
 
     now: datetime
     trigger: TriggerKind
     interval_ms: int  # of the trigger; 0: as fast as possible
     running_since: datetime  # first commit or idle event of this run, or else when Spark started it
-    batches: Sequence[Batch] = ()  # the newest of this run, oldest first
+    batches: Sequence[ExecutedBatch] = ()  # the newest of this run, oldest first
     idle_at: datetime | None = None  # newest idle event
     last_event_at: datetime | None = None  # newest event of any kind, of this run
     heartbeat_at: datetime | None = None  # newest heartbeat of its driver
@@ -78,7 +78,7 @@ class HealthSeen:
     unreachable_since: datetime | None = None  # its source does not answer; None: it does, or n/k
     source_error: Dated | None = None  # the brokers answer, but a topic that it reads is gone
     committed: bool = True  # this run has committed a batch; False: only idle events prove it
-    waiting_state: Waiting | None = None  # state rows that are waiting for the watermark
+    waiting_state: WaitingRows | None = None  # state rows that are waiting for the watermark
     idle_cluster_since: datetime | None = None  # its driver has no executor; None: it has
 
 
@@ -92,36 +92,36 @@ class Health:
     source_answered: bool = False  # the query has read from a source that Headgate cannot reach
 
 
-def judge(seen: HealthSeen) -> Health:
+def judge(signals: HealthSignals) -> Health:
     """Return the health of a running query.
 
     The first that applies: ZOMBIE (a part of it is gone), STALLED (it has no executor), BLIND (no
     event, but commits continue), WAITING (its source does not respond), IDLE (or WAITING, if
     something is unread), STALLED (nothing at all for too long), LAGGING, CATCHING_UP, PROGRESSING.
     """
-    found = (
-        _zombie(seen)
-        or _without_executors(seen)
-        or _blind(seen)
-        or _away(seen)
-        or _idle(seen)
-        or _stalled(seen)
-        or _left_unread(seen)
-        or _behind(seen)
-        or _progressing(seen)
+    health = (
+        _zombie(signals)
+        or _without_executors(signals)
+        or _blind(signals)
+        or _away(signals)
+        or _idle(signals)
+        or _stalled(signals)
+        or _left_unread(signals)
+        or _behind(signals)
+        or _progressing(signals)
     )
-    since = seen.unreachable_since
-    if since is None or not _answered(seen, since) or found.verdict not in _READING:
-        return found
-    silent = span(seen.now - since)
+    since = signals.unreachable_since
+    if since is None or not _answered(signals, since) or health.verdict not in _READING:
+        return health
+    silent = span(signals.now - since)
     text = (
-        f"{found.reason} The query reaches its source, but Headgate has not received a response "
+        f"{health.reason} The query reaches its source, but Headgate has not received a response "
         f"from the source for {silent}."
     )
-    return replace(found, reason=text, source_answered=True)
+    return replace(health, reason=text, source_answered=True)
 
 
-def judge_start(seen: HealthSeen) -> Health | None:
+def judge_start(signals: HealthSignals) -> Health | None:
     """Return what is wrong with a query that Spark has started; None if nothing is wrong.
 
     The query has neither committed a batch nor found that there is nothing to read. Its first batch
@@ -129,70 +129,70 @@ def judge_start(seen: HealthSeen) -> Health | None:
     BLIND, not STALLED. A query that is waiting for a source that does not respond is not stalled:
     its phase shows that it is waiting.
     """
-    gone = _zombie(seen)
-    if gone is not None or seen.unreachable_since is not None:
-        return gone
-    limit = stalled_after(seen)
-    heard = _newest(seen)
-    beat = seen.heartbeat_at
-    silent = seen.now - (heard if beat is None else max(heard, beat))
+    missing = _zombie(signals)
+    if missing is not None or signals.unreachable_since is not None:
+        return missing
+    limit = stalled_after(signals)
+    last_event_at = _newest(signals)
+    beat = signals.heartbeat_at
+    silent = signals.now - (last_event_at if beat is None else max(last_event_at, beat))
     if silent > limit:
         return Health(
             Verdict.BLIND,
             f"No event and no heartbeat for {span(silent)}: the progress of its first batch "
             "is unknown.",
-            seen.now - silent,
+            signals.now - silent,
         )
-    if beat is None or seen.query_alive is None:
+    if beat is None or signals.query_alive is None:
         return None  # nobody has checked its tasks
-    proven = beat - max(heard, seen.task_at or heard)
-    return _stalled(seen) if proven > limit else None
+    proven = beat - max(last_event_at, signals.task_at or last_event_at)
+    return _stalled(signals) if proven > limit else None
 
 
-def stalled_after(seen: HealthSeen) -> timedelta:
+def stalled_after(signals: HealthSignals) -> timedelta:
     """Return how long nothing may happen before the query counts as STALLED."""
-    return _after(seen, STALL_FLOOR_S)
+    return _after(signals, STALL_FLOOR_S)
 
 
-def _after(seen: HealthSeen, floor_s: float) -> timedelta:
+def _after(signals: HealthSignals, floor_s: float) -> timedelta:
     """Return the time in which something should happen, given the trigger and its batches."""
-    durations = sorted(batch.duration_ms for batch in seen.batches)
+    durations = sorted(batch.duration_ms for batch in signals.batches)
     p99_s = durations[max(0, -(-len(durations) * 99 // 100) - 1)] / 1000 if durations else 0.0
-    patience = TRIGGER_FACTOR * seen.interval_ms / 1000 + max(P99_FACTOR * p99_s, floor_s)
+    patience = TRIGGER_FACTOR * signals.interval_ms / 1000 + max(P99_FACTOR * p99_s, floor_s)
     return timedelta(seconds=patience)
 
 
-def _zombie(seen: HealthSeen) -> Health | None:
-    gone = [
+def _zombie(signals: HealthSignals) -> Health | None:
+    ended = [
         name
         for name, alive in (
-            ("its JVM", seen.jvm_alive),
-            ("the query inside the driver", seen.query_alive),
+            ("its JVM", signals.jvm_alive),
+            ("the query inside the driver", signals.query_alive),
         )
         if alive is False
     ]
-    if not gone:
+    if not ended:
         return None
     return Health(
         Verdict.ZOMBIE,
-        f"It should be running, but {' and '.join(gone)} {'have' if gone[1:] else 'has'} ended."
-        f"{_late_heartbeat(seen)}",
+        f"It should be running, but {' and '.join(ended)} {'have' if ended[1:] else 'has'} ended."
+        f"{_late_heartbeat(signals)}",
         None,
     )
 
 
-def _blind(seen: HealthSeen) -> Health | None:
+def _blind(signals: HealthSignals) -> Health | None:
     """Use the checkpoint, if it was checked, to tell silence from a standstill."""
-    word = _newest(seen)
-    limit = stalled_after(seen)
-    if seen.commits_at is None or seen.now - word <= limit:
+    word = _newest(signals)
+    limit = stalled_after(signals)
+    if signals.commits_at is None or signals.now - word <= limit:
         return None
-    if seen.now - seen.commits_at > limit:
+    if signals.now - signals.commits_at > limit:
         return None  # no commits either
     return Health(
         Verdict.BLIND,
-        f"No event for {span(seen.now - word)}, but a commit was written to its checkpoint "
-        f"{span(seen.now - seen.commits_at)} ago.",
+        f"No event for {span(signals.now - word)}, but a commit was written to its checkpoint "
+        f"{span(signals.now - signals.commits_at)} ago.",
         word,
     )
 
@@ -203,200 +203,200 @@ _READING = frozenset(
 )
 
 
-def _answered(seen: HealthSeen, since: datetime) -> bool:
+def _answered(signals: HealthSignals, since: datetime) -> bool:
     """Return whether the query has read from its source since Headgate lost contact with it."""
-    idle = seen.idle_at is not None and seen.idle_at > since
-    return idle or any(batch.at > since for batch in seen.batches)
+    idle = signals.idle_at is not None and signals.idle_at > since
+    return idle or any(batch.at > since for batch in signals.batches)
 
 
-def _away(seen: HealthSeen) -> Health | None:
+def _away(signals: HealthSignals) -> Health | None:
     """Return WAITING if the source has responded to neither Headgate nor the query."""
-    since = seen.unreachable_since
-    if since is None or _answered(seen, since):
+    since = signals.unreachable_since
+    if since is None or _answered(signals, since):
         return None
     return Health(
         Verdict.WAITING,
-        f"Its source has not responded for {span(seen.now - since)}; the query continues "
+        f"Its source has not responded for {span(signals.now - since)}; the query continues "
         "automatically once the source responds.",
         since,
     )
 
 
-def _idle(seen: HealthSeen) -> Health | None:
+def _idle(signals: HealthSignals) -> Health | None:
     """Return IDLE, or WAITING if there is something to read for which no batch has begun."""
-    idle = _nothing_to_read(seen)
+    idle = _nothing_to_read(signals)
     if idle is None:
         return None
-    error = seen.source_error
-    if error is not None and error.read_at > _newest_batch(seen):
-        text = error.at(seen.now, fresh_for=LAG_FRESH)
+    error = signals.source_error
+    if error is not None and error.read_at > _newest_batch(signals):
+        text = error.at(signals.now, fresh_for=LAG_FRESH)
         return replace(idle, verdict=Verdict.WAITING, reason=f"{text} {idle.reason}")
-    if seen.waiting_state is not None:
-        idle = replace(idle, reason=f"{idle.reason} {seen.waiting_state}")
-    if seen.waiting:
+    if signals.waiting_state is not None:
+        idle = replace(idle, reason=f"{idle.reason} {signals.waiting_state}")
+    if signals.waiting:
         return replace(
             idle,
             verdict=Verdict.WAITING,
-            reason=f"{counted(seen.waiting, 'offset is,offsets are')} waiting for an open "
+            reason=f"{counted(signals.waiting, 'offset is,offsets are')} waiting for an open "
             "transaction.",
         )
-    idle_at = seen.idle_at or seen.now
-    passed = [since for since, at in seen.unread if since + CLOCKS < idle_at < at]
+    idle_at = signals.idle_at or signals.now
+    passed = [since for since, at in signals.unread if since + CLOCKS < idle_at < at]
     if not passed:
         return idle
-    one = len(passed) == 1
+    is_single = len(passed) == 1
     return Health(
         Verdict.WAITING,
-        f"{_of_partitions(len(passed), seen)} {'holds' if one else 'hold'} unread records, but its "
+        f"{_of_partitions(len(passed), signals)} {'holds' if is_single else 'hold'} unread records, but its "
         "triggers do not start a batch; it may be waiting for minOffsetsPerTrigger.",
         min(passed),
     )
 
 
-def _nothing_to_read(seen: HealthSeen) -> Health | None:
-    if seen.trigger is TriggerKind.CONTINUOUS:
-        return _idle_epochs(seen)
-    if seen.idle_at is None or seen.now - seen.idle_at > timedelta(seconds=IDLE_FRESH_S):
+def _nothing_to_read(signals: HealthSignals) -> Health | None:
+    if signals.trigger is TriggerKind.CONTINUOUS:
+        return _idle_epochs(signals)
+    if signals.idle_at is None or signals.now - signals.idle_at > timedelta(seconds=IDLE_FRESH_S):
         return None
-    last = seen.batches[-1] if seen.batches else None
-    if last is not None and _end(last) > seen.idle_at:
+    last = signals.batches[-1] if signals.batches else None
+    if last is not None and _end(last) > signals.idle_at:
         return None
     if last is None:
-        return Health(Verdict.IDLE, "No new data since it started.", seen.running_since)
-    waited = span(seen.now - _end(last))
+        return Health(Verdict.IDLE, "No new data since it started.", signals.running_since)
+    waited = span(signals.now - _end(last))
     return Health(
         Verdict.IDLE, f"No new data for {waited}; the last batch was {last.batch}.", _end(last)
     )
 
 
-def _idle_epochs(seen: HealthSeen) -> Health | None:
+def _idle_epochs(signals: HealthSignals) -> Health | None:
     """Return IDLE for a continuous query without rows, which no event reports."""
-    recent = seen.batches[-WINDOW:]
-    word = _newest(seen)
-    if len(recent) < WINDOW or seen.now - word > stalled_after(seen):
+    recent = signals.batches[-WINDOW:]
+    word = _newest(signals)
+    if len(recent) < WINDOW or signals.now - word > stalled_after(signals):
         return None
     if any(batch.rows for batch in recent):
         return None
-    read = [batch for batch in seen.batches if batch.rows]
-    since = _end(read[-1]) if read else seen.running_since
+    read = [batch for batch in signals.batches if batch.rows]
+    since = _end(read[-1]) if read else signals.running_since
     return Health(
         Verdict.IDLE,
-        f"No new data for {span(seen.now - since)}; continuous epochs continue, the last is "
+        f"No new data for {span(signals.now - since)}; continuous epochs continue, the last is "
         f"{recent[-1].batch}.",
         since,
     )
 
 
-def _stalled(seen: HealthSeen) -> Health | None:
-    word = _sign_of_work(seen)
-    limit = stalled_after(seen)
-    if seen.now - word <= limit:
+def _stalled(signals: HealthSignals) -> Health | None:
+    word = _sign_of_work(signals)
+    limit = stalled_after(signals)
+    if signals.now - word <= limit:
         return None
-    heart = _late_heartbeat(seen)
-    if not heart and seen.heartbeat_at is not None:
+    heart = _late_heartbeat(signals)
+    if not heart and signals.heartbeat_at is not None:
         heart = " Its driver still sends heartbeats."
-    if seen.trigger is TriggerKind.CONTINUOUS:
+    if signals.trigger is TriggerKind.CONTINUOUS:
         return Health(
             Verdict.STALLED,
-            f"No continuous epoch for {span(seen.now - word)}; the limit is {span(limit)}. "
+            f"No continuous epoch for {span(signals.now - word)}; the limit is {span(limit)}. "
             f"It needs one core per source partition.{heart}",
             word,
         )
     return Health(
         Verdict.STALLED,
-        f"No batch, no event and no finished task for {span(seen.now - word)}; the limit is "
+        f"No batch, no event and no finished task for {span(signals.now - word)}; the limit is "
         f"{span(limit)}.{heart}",
         word,
     )
 
 
-def _late_heartbeat(seen: HealthSeen) -> str:
+def _late_heartbeat(signals: HealthSignals) -> str:
     """Return how old a driver's report is if it is old, as a sentence that follows another."""
-    beat = seen.heartbeat_at
-    if beat is None or seen.now - beat <= timedelta(seconds=HEARTBEAT_LATE_S):
+    beat = signals.heartbeat_at
+    if beat is None or signals.now - beat <= timedelta(seconds=HEARTBEAT_LATE_S):
         return ""
-    return f" Its driver's last heartbeat is {span(seen.now - beat)} old."
+    return f" Its driver's last heartbeat is {span(signals.now - beat)} old."
 
 
-def _left_unread(seen: HealthSeen) -> Health | None:
+def _left_unread(signals: HealthSignals) -> Health | None:
     """Return LAGGING if a whole batch skipped partitions that had something to read.
 
     This does not apply to a query that reads only what existed at its start: it leaves later
     records unread.
     """
-    if seen.trigger in ENDING_TRIGGERS:
+    if signals.trigger in ENDING_TRIGGERS:
         return None
     left = [
         since
-        for since, at in seen.unread
-        if any(since + CLOCKS < batch.at and _end(batch) + CLOCKS < at for batch in seen.batches)
+        for since, at in signals.unread
+        if any(since + CLOCKS < batch.at and _end(batch) + CLOCKS < at for batch in signals.batches)
     ]
     if not left:
         return None
     cores = ""
-    if seen.trigger in HOLDING_TRIGGERS:
+    if signals.trigger in HOLDING_TRIGGERS:
         cores = " It needs one core per source partition."
     return Health(
         Verdict.LAGGING,
-        f"{_of_partitions(len(left), seen)} {'holds' if len(left) == 1 else 'hold'} records that "
-        f"no batch has read for {span(seen.now - min(left))}.{cores}",
+        f"{_of_partitions(len(left), signals)} {'holds' if len(left) == 1 else 'hold'} records that "
+        f"no batch has read for {span(signals.now - min(left))}.{cores}",
         min(left),
     )
 
 
-def _of_partitions(count: int, seen: HealthSeen) -> str:
-    return f"{count} of {counted(seen.partitions, 'partition')}"
+def _of_partitions(count: int, signals: HealthSignals) -> str:
+    return f"{count} of {counted(signals.partitions, 'partition')}"
 
 
-def _behind(seen: HealthSeen) -> Health | None:
+def _behind(signals: HealthSignals) -> Health | None:
     """Compare input with processing, if there is a backlog or batches are too long.
 
     A real-time batch is never late, and a single batch that reads everything (once) has no next
     batch.
     """
-    recent = seen.batches[-WINDOW:]
-    if seen.trigger in (TriggerKind.REAL_TIME, TriggerKind.ONCE):
+    recent = signals.batches[-WINDOW:]
+    if signals.trigger in (TriggerKind.REAL_TIME, TriggerKind.ONCE):
         return None
-    found = _backlog(seen, recent) or _long_batches(seen, recent)
-    if found is None:
+    rates = _backlog(signals, recent) or _long_batches(signals, recent)
+    if rates is None:
         return None
-    came, done, evidence, since = found
+    came, done, evidence, since = rates
     evidence = f"{evidence} Input {_rate(came)}, processed {_rate(done)}."
-    word = _sign_of_work(seen)
-    quiet = came * RATE_MARGIN < done and seen.now - word > _after(seen, QUIET_FLOOR_S)
+    word = _sign_of_work(signals)
+    quiet = came * RATE_MARGIN < done and signals.now - word > _after(signals, QUIET_FLOOR_S)
     if came * RATE_MARGIN < done and not quiet:
         return Health(Verdict.CATCHING_UP, evidence, since)
-    if seen.trigger is TriggerKind.AVAILABLE_NOW:
+    if signals.trigger is TriggerKind.AVAILABLE_NOW:
         return None  # it reads what existed at its start, and ends
     if quiet:  # the rates are those of before
         evidence = f"{evidence} Since then, no batch, no event and no finished task for "
-        return Health(Verdict.LAGGING, f"{evidence}{span(seen.now - word)}.", word)
+        return Health(Verdict.LAGGING, f"{evidence}{span(signals.now - word)}.", word)
     return Health(Verdict.LAGGING, evidence, since)
 
 
 Rates = tuple[float, float, str, datetime]  # input, processed, evidence, since when
 
 
-def _backlog(seen: HealthSeen, recent: Sequence[Batch]) -> Rates | None:
+def _backlog(signals: HealthSignals, recent: Sequence[ExecutedBatch]) -> Rates | None:
     """Return the rates if the source has more than the next batches will read at once."""
-    if seen.backlog is None or seen.arrival_rate is None or len(recent) < LONG_BATCHES:
+    if signals.backlog is None or signals.arrival_rate is None or len(recent) < LONG_BATCHES:
         return None
     first, last = recent[0], recent[-1]
-    backlog = max(0, seen.backlog - seen.waiting)
+    backlog = max(0, signals.backlog - signals.waiting)
     span_s = (last.at - first.at).total_seconds()
     largest = max(batch.rows for batch in recent)
     if backlog <= BACKLOG_BATCHES * largest or span_s <= 0:
         return None
     done = sum(batch.rows for batch in recent[:-1]) / span_s
-    evidence = f"{backlog:,} {seen.unit} are unread; the largest recent batch read {largest:,}."
-    return seen.arrival_rate, done, evidence, first.at
+    evidence = f"{backlog:,} {signals.unit} are unread; the largest recent batch read {largest:,}."
+    return signals.arrival_rate, done, evidence, first.at
 
 
-def _long_batches(seen: HealthSeen, recent: Sequence[Batch]) -> Rates | None:
+def _long_batches(signals: HealthSignals, recent: Sequence[ExecutedBatch]) -> Rates | None:
     """Return the mean rates of batches that took longer than the trigger's interval."""
-    if seen.trigger is not TriggerKind.PROCESSING_TIME or seen.interval_ms == 0:
+    if signals.trigger is not TriggerKind.PROCESSING_TIME or signals.interval_ms == 0:
         return None
-    long = [batch for batch in recent if batch.duration_ms > seen.interval_ms]
+    long = [batch for batch in recent if batch.duration_ms > signals.interval_ms]
     rates = [
         (batch.rows / gap, batch.rows * 1000 / batch.duration_ms)
         for before, batch in pairwise(recent)
@@ -409,72 +409,77 @@ def _long_batches(seen: HealthSeen, recent: Sequence[Batch]) -> Rates | None:
     typical = sorted(batch.duration_ms for batch in recent)[len(recent) // 2]
     evidence = (
         f"{len(long)} of the last {len(recent)} batches took longer than the trigger's "
-        f"{_ms(seen.interval_ms)} (median {_ms(typical)})."
+        f"{_ms(signals.interval_ms)} (median {_ms(typical)})."
     )
-    return came if seen.arrival_rate is None else seen.arrival_rate, done, evidence, long[0].at
+    return (
+        came if signals.arrival_rate is None else signals.arrival_rate,
+        done,
+        evidence,
+        long[0].at,
+    )
 
 
-def _without_executors(seen: HealthSeen) -> Health | None:
+def _without_executors(signals: HealthSignals) -> Health | None:
     """Return STALLED if nothing can run for lack of an executor, since no event reports that."""
-    since = seen.idle_cluster_since
-    if since is None or seen.now - since < NONE_FOR:
+    since = signals.idle_cluster_since
+    if since is None or signals.now - since < NONE_FOR:
         return None
     return Health(
         Verdict.STALLED,
-        f"Its driver has had no executor for {span(seen.now - since)}; no tasks run until "
-        f"the cluster provides one.{_late_heartbeat(seen)}",
+        f"Its driver has had no executor for {span(signals.now - since)}; no tasks run until "
+        f"the cluster provides one.{_late_heartbeat(signals)}",
         since,
     )
 
 
-def _progressing(seen: HealthSeen) -> Health:
-    if not seen.batches:
+def _progressing(signals: HealthSignals) -> Health:
+    if not signals.batches:
         text = "Its first batch has committed."
-        if not seen.committed:
+        if not signals.committed:
             text = "It has found no new data so far; no batch has committed yet."
-        return Health(Verdict.PROGRESSING, text, seen.running_since)
-    last = seen.batches[-1]
-    if seen.trigger is TriggerKind.CONTINUOUS:
+        return Health(Verdict.PROGRESSING, text, signals.running_since)
+    last = signals.batches[-1]
+    if signals.trigger is TriggerKind.CONTINUOUS:
         return Health(
             Verdict.PROGRESSING,
             f"Continuous epoch {last.batch} read {counted(last.rows, 'row')} in "
             f"{_ms(last.duration_ms)} and committed "
-            f"{span(max(timedelta(0), seen.now - _end(last)))} ago.",
-            seen.running_since,
+            f"{span(max(timedelta(0), signals.now - _end(last)))} ago.",
+            signals.running_since,
         )
     against = {
-        TriggerKind.PROCESSING_TIME: f" of the trigger's {_ms(seen.interval_ms)}",
+        TriggerKind.PROCESSING_TIME: f" of the trigger's {_ms(signals.interval_ms)}",
         TriggerKind.REAL_TIME: ", the length of a real-time batch",
-    }.get(seen.trigger, "")
-    if seen.interval_ms == 0:
+    }.get(signals.trigger, "")
+    if signals.interval_ms == 0:
         against = ""
     return Health(
         Verdict.PROGRESSING,
         f"Batch {last.batch} took {_ms(last.duration_ms)}{against} and read "
-        f"{counted(last.rows, 'row')}, {span(max(timedelta(0), seen.now - _end(last)))} ago.",
-        seen.running_since,
+        f"{counted(last.rows, 'row')}, {span(max(timedelta(0), signals.now - _end(last)))} ago.",
+        signals.running_since,
     )
 
 
-def _newest(seen: HealthSeen) -> datetime:
+def _newest(signals: HealthSignals) -> datetime:
     """Return the time of the latest event; a finished task shows nothing about batches."""
-    words = [seen.running_since, seen.last_event_at, seen.idle_at]
-    if seen.batches:
-        words.append(_end(seen.batches[-1]))
+    words = [signals.running_since, signals.last_event_at, signals.idle_at]
+    if signals.batches:
+        words.append(_end(signals.batches[-1]))
     return max(word for word in words if word is not None)
 
 
-def _newest_batch(seen: HealthSeen) -> datetime:
+def _newest_batch(signals: HealthSignals) -> datetime:
     """Return when this run's newest batch ended, or when it began to run without one."""
-    return _end(seen.batches[-1]) if seen.batches else seen.running_since
+    return _end(signals.batches[-1]) if signals.batches else signals.running_since
 
 
-def _sign_of_work(seen: HealthSeen) -> datetime:
+def _sign_of_work(signals: HealthSignals) -> datetime:
     """Return the time of the latest event or finished task."""
-    return max(_newest(seen), seen.task_at or seen.running_since)
+    return max(_newest(signals), signals.task_at or signals.running_since)
 
 
-def _end(batch: Batch) -> datetime:
+def _end(batch: ExecutedBatch) -> datetime:
     return batch.at + timedelta(milliseconds=batch.duration_ms)
 
 

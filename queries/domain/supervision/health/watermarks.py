@@ -23,7 +23,7 @@ class Delay:
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingRows:
     """State rows that are waiting for the watermark."""
 
     watermark: datetime  # as of the newest batch
@@ -33,12 +33,12 @@ class Waiting:
 
     def __str__(self) -> str:
         """Return the sentence."""
-        one = self.rows == 1
-        rows = f"{self.rows:,} state {'row waits' if one else 'rows wait'}"
-        end = "the end of " + ("its window" if one else "their windows")
+        is_single = self.rows == 1
+        rows = f"{self.rows:,} state {'row waits' if is_single else 'rows wait'}"
+        end = "the end of " + ("its window" if is_single else "their windows")
         if not self.emits:
-            rows = f"{self.rows:,} state {'row is' if one else 'rows are'} kept"
-            end = "it" if one else "them"
+            rows = f"{self.rows:,} state {'row is' if is_single else 'rows are'} kept"
+            end = "it" if is_single else "them"
         moves = "events later than those it has seen"
         if self.delay is not None:
             later = self.watermark + self.delay.by
@@ -50,7 +50,7 @@ class Waiting:
 
 def waiting(
     progress: Mapping[str, Any] | None, *, appends: bool, delay: Delay | None
-) -> Waiting | None:
+) -> WaitingRows | None:
     """Return what the newest batch left waiting in the state; None if nothing is waiting.
 
     `appends`: the output mode is append. Without a watermark nothing waits, and a progress event
@@ -60,20 +60,24 @@ def waiting(
     operators = (progress or {}).get("stateOperators")
     if watermark is None or not isinstance(operators, list):
         return None
-    held = [(one.get("operatorName"), one.get("numRowsTotal")) for one in operators if one]
-    emitted = _sum(rows for name, rows in held if appends and name in _EMITS)
-    rows = emitted or _sum(rows for _, rows in held)
-    return Waiting(watermark, rows, bool(emitted), delay) if rows else None
+    row_counts = [
+        (operator.get("operatorName"), operator.get("numRowsTotal"))
+        for operator in operators
+        if operator
+    ]
+    emitted = _sum(rows for name, rows in row_counts if appends and name in _EMITS)
+    rows = emitted or _sum(rows for _, rows in row_counts)
+    return WaitingRows(watermark, rows, bool(emitted), delay) if rows else None
 
 
 def _sum(counts: Any) -> int:
-    return sum(one for one in counts if isinstance(one, int) and one > 0)
+    return sum(count for count in counts if isinstance(count, int) and count > 0)
 
 
-def _time(told: Any) -> datetime | None:
+def _time(event_time: Any) -> datetime | None:
     """Return the watermark; None if there is none, or no event has moved it yet."""
     try:
-        at = datetime.fromisoformat(str(told["watermark"])).astimezone(UTC)
+        at = datetime.fromisoformat(str(event_time["watermark"])).astimezone(UTC)
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
     return at if at.timestamp() > 0 else None
@@ -89,7 +93,7 @@ def after_9999(spec: Mapping[str, Any]) -> str:
     Spark's JSON and CSV readers interpret an integer in a TIMESTAMP column as seconds.
     """
     sources = spec.get("sources")
-    marks = [one.get("watermark") for one in sources or () if isinstance(one, Mapping)]
+    marks = [source.get("watermark") for source in sources or () if isinstance(source, Mapping)]
     columns = [str(mark["column"]) for mark in marks if isinstance(mark, Mapping)]
     named = f"the column {' or '.join(columns)}" if columns else "its event-time column"
     example = columns[0] if len(columns) == 1 else "it"

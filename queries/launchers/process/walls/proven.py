@@ -21,7 +21,7 @@ from django.conf import settings
 from headgate_ground import identities
 from headgate_ground.files import open_plain, read_tail
 from queries.domain.protocol import DRIVER_LOG, TMP, Killer
-from queries.domain.walls import Choice, Mode, choose
+from queries.domain.walls import IsolationChoice, Mode, choose
 from queries.driver_folder import DriverFolder
 from queries.launchers.process import environment
 from queries.launchers.process.walls import bubblewrap, limits, mounts
@@ -63,10 +63,12 @@ _WAYS_OUT = (
 
 
 _once = threading.Lock()
-_late: list[tuple[float, Choice]] = []  # the last test that did not finish, and until when it holds
+_late: list[
+    tuple[float, IsolationChoice]
+] = []  # the last test that did not finish, and until when it holds
 
 
-def walls() -> Choice:
+def walls() -> IsolationChoice:
     """Return the isolation of this host's drivers; this process tests and records it once."""
     with _once:
         if _late and time.monotonic() < _late[-1][0]:
@@ -79,7 +81,7 @@ def walls() -> Choice:
 
 
 @cache
-def _walls() -> Choice:
+def _walls() -> IsolationChoice:
     found = prove(settings.WALLS, settings.DRIVERS_DIR)
     isolated = found.mode is not Mode.NEITHER and not found.refused
     holds = limits.sentence(unfiltered=_unfiltered()) if isolated else ""
@@ -90,7 +92,7 @@ def _walls() -> Choice:
     return found
 
 
-def prove(asked: str, drivers: Path) -> Choice:
+def prove(asked: str, drivers: Path) -> IsolationChoice:
     """Return the requested isolation, or the best available, tested in a folder of drivers."""
     if asked == Mode.NEITHER:
         return choose(asked)

@@ -13,7 +13,7 @@ from typing import Any
 from headgate_ground.files import read_file
 from queries.domain.probes.questions import TASK
 from queries.domain.protocol import ASSIGNMENT, SECRETS, SPEC, Assignment, DriverSpec
-from queries.domain.walls import Choice, Mode
+from queries.domain.walls import IsolationChoice, Mode
 from queries.driver_folder import DriverFolder
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process import sighting
@@ -23,7 +23,7 @@ from queries.launchers.process.walls import preparing
 class Raising:
     """Sets up the isolation of one host's drivers."""
 
-    def __init__(self, choose: Callable[[], Choice], *, secrets: Path) -> None:
+    def __init__(self, choose: Callable[[], IsolationChoice], *, secrets: Path) -> None:
         self.choice = choose
         self._secrets = secrets
 
