@@ -87,7 +87,7 @@ class HostName:
         while True:
             try:
                 found = self._service.attempt(self._worker, first, take=take)
-                first = first or found.seen
+                first = first or found.observed
                 if found.free:
                     return
                 if found.refused:

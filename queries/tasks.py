@@ -85,9 +85,11 @@ def reconcile_application(application_id: int) -> None:
 @shared_task(name="queries.tasks.reconcile_driver")
 def reconcile_driver(driver_id: int) -> None:
     """Reconcile the application of a driver that has reported something (a nudge)."""
-    found = Driver.objects.filter(pk=driver_id).values_list("application_id", flat=True).first()
-    if found is not None:
-        service.reconcile(found, launcher=launcher(), now=timezone.now())
+    application_id = (
+        Driver.objects.filter(pk=driver_id).values_list("application_id", flat=True).first()
+    )
+    if application_id is not None:
+        service.reconcile(application_id, launcher=launcher(), now=timezone.now())
 
 
 @signals.celeryd_init.connect  # before the worker takes its host's name
@@ -120,7 +122,7 @@ def _supervise() -> None:
 
     A task would run later, or not at all while Redis is down.
     """
-    told = ""
+    logged_error = ""
     adopted = False
     while not leaving.is_set():
         try:
@@ -133,13 +135,13 @@ def _supervise() -> None:
                     close_old_connections()
                     connection.ensure_connection()  # an exit might not need one
                     driver = wait(EXIT_WAIT_S)
-                    told = ""
+                    logged_error = ""
                     if driver is not None:
                         reconcile_driver(driver)
         except Exception as error:  # loop boundary: the sweep finds what is missed here
-            if str(error) != told:
+            if str(error) != logged_error:
                 logger.warning("a driver's exit will be handled by the sweep: %s", error)
-            told = str(error)
+            logged_error = str(error)
             leaving.wait(EXITS_AGAIN_S)
 
 

@@ -32,7 +32,7 @@ def _of_collection(kind: AdminObject, body: type[Body], created: Any) -> dict[st
 
     def get(view: ApiView) -> Any:
         rows = kind.rows(view.request.user)
-        values = {lookup: view.asked(parameter) for parameter, lookup, _ in kind.filters}
+        values = {lookup: view.query_param(parameter) for parameter, lookup, _ in kind.filters}
         return rows.filter(**{lookup: value for lookup, value in values.items() if value})
 
     def post(view: ApiView, sent: Sent) -> Response:

@@ -6,7 +6,7 @@ from typing import Any
 from rest_framework import serializers
 
 from queries.api.base import ApiView
-from queries.api.derived import Body, shows
+from queries.api.derived import Body, serializer_for
 from queries.api.methods import answers
 from queries.domain.async_calls import AsyncOperator, Bound, OperatorAdvice
 from queries.selectors.definitions import definitions
@@ -26,7 +26,7 @@ class AdvisedOperator:
         return self.says.bound.name.lower()
 
 
-@shows(
+@serializer_for(
     AdvisedOperator,
     "one.name one.until one.batches one.calls one.retries failed=one.errors one.timeouts "
     "one.dead_letters "
@@ -74,6 +74,6 @@ class QueryAsyncView(ApiView):
         """Return the figures for a query's async operators, what limits them, and advice."""
         return {
             "operators": [
-                AdvisedOperator(*each) for each in async_operators(definitions.query(name).pk)
+                AdvisedOperator(*pair) for pair in async_operators(definitions.query(name).pk)
             ]
         }

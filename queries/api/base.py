@@ -101,15 +101,15 @@ class BoundedJSONParser(BaseParser):
         if len(raw) > most:
             raise errors.TooLarge(most)
         try:
-            found = json.loads(raw)
+            body = json.loads(raw)
         except RecursionError as error:
             raise _too_deep() from error
         except ValueError as error:  # not UTF-8, not JSON, or a number with thousands of digits
             raise ParseError(f"The body is not valid JSON: {error}") from error
-        if _is_deep(found):
+        if _is_deep(body):
             raise _too_deep()
-        refuse_characters(found)
-        return found
+        refuse_characters(body)
+        return body
 
 
 class Streamed:
@@ -121,17 +121,17 @@ class Streamed:
 
     def digest(self) -> str:
         """Return the digest of the whole body; raise `errors.TooLarge` above `most` bytes."""
-        found, taken = sha256(), 0
+        hasher, size = sha256(), 0
         self._copy = SpooledTemporaryFile(max_size=_BLOCK)  # noqa: SIM115  # closed by `close`
         while block := self._stream.read(_BLOCK):
-            taken += len(block)
-            if taken > self._most:
+            size += len(block)
+            if size > self._most:
                 raise errors.TooLarge(self._most)
-            found.update(block)
+            hasher.update(block)
             self._copy.write(block)
         self._copy.seek(0)
         self._stream = self._copy
-        return found.hexdigest()
+        return hasher.hexdigest()
 
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes, or no bytes at the end."""
@@ -168,10 +168,10 @@ def _is_deep(value: Any) -> bool:
     level = [value]
     for _ in range(DEEPEST):
         level = [
-            held
-            for one in level
-            if isinstance(one, dict | list)
-            for held in (one.values() if isinstance(one, dict) else one)
+            member
+            for container in level
+            if isinstance(container, dict | list)
+            for member in (container.values() if isinstance(container, dict) else container)
         ]
         if not level:
             return False
@@ -202,7 +202,7 @@ class ApiView(APIView):
     def __init_subclass__(cls, **named: Any) -> None:
         super().__init_subclass__(**named)
         methods = {name.upper(): getattr(cls, name, object()) for name in cls.http_method_names}
-        roles = {name: each.role for name, each in methods.items() if hasattr(each, "role")}
+        roles = {name: method.role for name, method in methods.items() if hasattr(method, "role")}
         cls.permissions = {**cls.permissions, **roles}
 
     def perform_authentication(self, request: Request) -> None:
@@ -244,8 +244,8 @@ class ApiView(APIView):
                 names = ("Location", "ETag")
                 headers = {name: response[name] for name in names if name in response}
                 body = json.loads(EscapingRenderer().render(response.data) or b"null")
-                told = {"status": response.status_code, "headers": headers, "body": body}
-                keep = partial(keep_answer, row, **told)
+                stored_response = {"status": response.status_code, "headers": headers, "body": body}
+                keep = partial(keep_answer, row, **stored_response)
             else:
                 keep = partial(free_key, row)
             try:
@@ -285,27 +285,27 @@ class ApiView(APIView):
         """Return the user, the time, and whether the user may write Python, for the catalog."""
         return self.by | {"python": may(self.request.user, WRITE_PYTHON)}
 
-    def asked(self, name: str) -> str:
+    def query_param(self, name: str) -> str:
         """Return a query parameter, or "" if it is not given."""
         return str(self.request.query_params.get(name, "")).replace("\x00", "")
 
-    def asked_flag(self, name: str) -> bool | None:
+    def boolean_param(self, name: str) -> bool | None:
         """Return a boolean query parameter, or None if it is not given."""
-        given = self.request.query_params.get(name)
-        if given not in (None, "true", "false"):
-            raise errors.invalid(name, given, "is neither true nor false.")
-        return None if given is None else given == "true"
+        text = self.request.query_params.get(name)
+        if text not in (None, "true", "false"):
+            raise errors.invalid(name, text, "is neither true nor false.")
+        return None if text is None else text == "true"
 
-    def asked_word(self, name: str, words: Iterable[Any]) -> tuple[str, ...]:
+    def choice_params(self, name: str, words: Iterable[Any]) -> tuple[str, ...]:
         """Return the values of a query parameter; raise `Invalid` if one is not a valid choice."""
-        known = [str(word) for word in words]
-        given = tuple(self.request.query_params.getlist(name))
-        for value in given:
-            if value not in known:
+        choices = [str(word) for word in words]
+        values = tuple(self.request.query_params.getlist(name))
+        for value in values:
+            if value not in choices:
                 raise errors.invalid(
-                    name, value, "is not a known value.", f"Known: {', '.join(known)}."
+                    name, value, "is not a known value.", f"Known: {', '.join(choices)}."
                 )
-        return given
+        return values
 
     def read(self, serializer: type[Serializer[Any]], data: Any) -> dict[str, Any]:
         """Return the validated input; raise `Invalid` for errors and unknown fields."""
@@ -314,10 +314,10 @@ class ApiView(APIView):
         form = serializer(data=data)
         unknown = sorted(set(data) - set(form.fields) - set(getattr(serializer, "ignored", ())))
         if unknown:
-            known = ", ".join(form.fields) or "none"
+            field_names = ", ".join(form.fields) or "none"
             raise Invalid(
                 [
-                    Problem(name[:200], "", "is not a known field.", f"Fields: {known}.")
+                    Problem(name[:200], "", "is not a known field.", f"Fields: {field_names}.")
                     for name in unknown
                 ]
             )

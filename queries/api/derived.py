@@ -55,19 +55,21 @@ def described(body: S) -> S:
     """Give a serializer's fields the descriptions in its docstring."""
     text, about = [], {}
     for line in (inspect.getdoc(body) or "").split("\n"):
-        name, colon, said = line.partition(": ")
+        name, colon, help_text = line.partition(": ")
         if colon and name in body._declared_fields:
-            about[name] = said
+            about[name] = help_text
         else:
             text.append(line)
     body.__doc__ = "\n".join(text).strip()
     fields: dict[str, Any] = dict(body._declared_fields)
-    for name, said in about.items():
-        fields[name]._kwargs["help_text"] = said
+    for name, help_text in about.items():
+        fields[name]._kwargs["help_text"] = help_text
     return body
 
 
-def shows(row: Any, names: str, **more: type[StrEnum] | Callable[[Any], Any]) -> Callable[[S], S]:
+def serializer_for(
+    row: Any, names: str, **more: type[StrEnum] | Callable[[Any], Any]
+) -> Callable[[S], S]:
     """Give a serializer the named fields of a row.
 
     "name" is the row's attribute with this name, "a.name" an attribute of `a`, and "name=a.b" shows
@@ -106,7 +108,7 @@ _LIMITS = {"ge": "min_value", "le": "max_value", "max_length": "max_length"}
 _FORMS: dict[type[BaseModel], type[Body]] = {}
 
 
-def takes(model: type[BaseModel]) -> Callable[[S], S]:
+def form_for(model: type[BaseModel]) -> Callable[[S], S]:
     """Give a serializer the fields of a definition's model, with their defaults and limits."""
 
     def fill(form: S) -> S:
@@ -143,7 +145,7 @@ def form_of(model: type[BaseModel]) -> type[Body]:
     """Return the serializer of a form; unless one was declared, with the form's own docstring."""
     if model not in _FORMS:
         named = {"__doc__": model.__doc__, "ignored": getattr(model, "ignored", ())}
-        described(takes(model)(type(model.__name__, (Body,), named)))
+        described(form_for(model)(type(model.__name__, (Body,), named)))
     return _FORMS[model]
 
 
@@ -158,7 +160,7 @@ def _field(row: Any, source: str, words: Any, options: dict[str, Any]) -> Any:
         options["allow_null"] = True
     kind = words or kind
     if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return serializers.ChoiceField([str(each) for each in kind], **options)
+        return serializers.ChoiceField([str(choice) for choice in kind], **options)
     if get_origin(kind) is Literal:
         return serializers.ChoiceField(list(get_args(kind)), **options)
     if get_origin(kind) in (list, tuple):
@@ -191,15 +193,15 @@ def _step(owner: Any, name: str) -> tuple[Any, bool]:
 
 def _column(owner: type[models.Model], name: str) -> tuple[Any, bool]:
     meta = owner._meta
-    found: Any = meta.pk if name == "pk" else meta.get_field(name)
-    if found.is_relation and name == found.name:
-        return found.related_model, found.null
-    found = found.target_field if found.is_relation else found
-    kind = next(_COLUMNS[base] for base in _COLUMNS if isinstance(found, base))
+    field: Any = meta.pk if name == "pk" else meta.get_field(name)
+    if field.is_relation and name == field.name:
+        return field.related_model, field.null
+    field = field.target_field if field.is_relation else field
+    kind = next(_COLUMNS[base] for base in _COLUMNS if isinstance(field, base))
     return kind, meta.get_field(name).null if name != "pk" else False
 
 
 def _without_none(kind: Any) -> tuple[Any, bool]:
     kinds = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
-    left = [each for each in kinds if each is not type(None)]
+    left = [member for member in kinds if member is not type(None)]
     return left[0], len(left) < len(kinds)

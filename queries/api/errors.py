@@ -118,7 +118,7 @@ def invalid(field: str, value: Any, message: str, way_out: str = "") -> Invalid:
 
 
 def refuse_unknown(
-    sent: Mapping[str, str], known: Collection[str], fields: Collection[str] = ()
+    sent: Mapping[str, str], allowed: Collection[str], fields: Collection[str] = ()
 ) -> None:
     """Raise `Invalid` for each query parameter that a URL does not support.
 
@@ -127,11 +127,11 @@ def refuse_unknown(
     """
     problems = []
     for name, value in sent.items():
-        if name in known:
+        if name in allowed:
             continue
         if name in fields:
             way_out = f"Send {name} as a field of the body."
-        elif near := get_close_matches(name, known, n=1):
+        elif near := get_close_matches(name, allowed, n=1):
             way_out = f"Did you mean {near[0]}?"
         elif name == "dry_run":
             way_out = (
@@ -139,8 +139,8 @@ def refuse_unknown(
             )
         else:
             way_out = (
-                f"Known: {', '.join(known)}."
-                if known
+                f"Known: {', '.join(allowed)}."
+                if allowed
                 else ("Remove it: this URL has no parameters.")
             )
         message = "is not a parameter of this URL."
@@ -155,10 +155,10 @@ def problem_of(error: HeadgateError) -> dict[str, Any]:
     if isinstance(error, Invalid):
         faults = counted(error.count, "problem")
         shown = len(error.problems)
-        told = f"{faults}, see “problems”" + (
+        summary = f"{faults}, see “problems”" + (
             f" for the first {shown}." if shown < error.count else "."
         )
-        body = _problem(code, error.code, title, told, _SEE)
+        body = _problem(code, error.code, title, summary, _SEE)
         body["problems"] = [
             {
                 name: value
@@ -229,12 +229,12 @@ def _response(body: dict[str, Any]) -> Response:
 def _problems(detail: Any, field: str = "") -> list[Problem]:
     """Return REST framework's nested messages as problems with dotted field names."""
     if isinstance(detail, dict):
-        pairs = [(str(key), held) for key, held in detail.items()]
-    elif isinstance(detail, list) and any(isinstance(held, dict | list) for held in detail):
-        pairs = [(str(position), held) for position, held in enumerate(detail)]
+        pairs = [(str(key), nested) for key, nested in detail.items()]
+    elif isinstance(detail, list) and any(isinstance(nested, dict | list) for nested in detail):
+        pairs = [(str(position), nested) for position, nested in enumerate(detail)]
     else:
         messages = detail if isinstance(detail, list) else [detail]
         return [Problem(field or "body", "", str(message)) for message in messages]
     prefix = f"{field}." if field else ""
     own = {"non_field_errors": field or "body"}
-    return [p for key, held in pairs for p in _problems(held, own.get(key, prefix + key))]
+    return [p for key, nested in pairs for p in _problems(nested, own.get(key, prefix + key))]

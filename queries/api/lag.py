@@ -7,7 +7,7 @@ from rest_framework.response import Response
 from queries.api.base import ApiView
 from queries.api.checkpoints.checkpoint_bodies import PreviewBody
 from queries.api.definitions import inputs
-from queries.api.derived import Body, described, shows
+from queries.api.derived import Body, described, serializer_for
 from queries.api.methods import Sent, accepts, answers, lists
 from queries.api.operation_bodies import OperationBody
 from queries.domain.kafka.lag import SKEW_RULE, Behind
@@ -46,7 +46,7 @@ class Correct(inputs.Form):
     reason = serializers.CharField(max_length=NOTE_MOST)
 
 
-@shows(Behind, "records unit waiting gone seconds arrival_rate processing_rate catch_up_s")
+@serializer_for(Behind, "records unit waiting gone seconds arrival_rate processing_rate catch_up_s")
 class BehindBody(Body):
     """How far a query, topic or partition is behind; null if unknown.
 
@@ -60,7 +60,7 @@ class BehindBody(Body):
     """
 
 
-@shows(
+@serializer_for(
     PartitionLag,
     "row.partition row.committed row.earliest row.latest row.record_at row.seen_at behind "
     "deleted_at=clock.at",
@@ -73,7 +73,7 @@ class PartitionLagBody(Body):
     """
 
 
-@shows(
+@serializer_for(
     TopicLag,
     "topic partitions total skewed retention_ms=retention.ms "
     "retention_bytes=retention.bytes compacted=retention.compacts deleted_at",
@@ -87,7 +87,7 @@ class TopicLagBody(Body):
     skewed = serializers.IntegerField(allow_null=True, help_text=f"Partition that is {SKEW_RULE}.")
 
 
-@shows(
+@serializer_for(
     TableLine,
     "row.source row.table_format row.committed row.earliest row.latest row.record_at row.seen_at "
     "lag.versions lag.files lag.bytes seconds row.arrival_rate row.processing_rate catch_up_s "
@@ -114,12 +114,12 @@ class TableLineBody(Body):
     """
 
 
-@shows(OffsetGap, "topic partition first until offsets")
+@serializer_for(OffsetGap, "topic partition first until offsets")
 class GapBody(Body):
     """Offsets [first, until) of one partition that were deleted before a batch committed them."""
 
 
-@shows(QueryLag, "topics tables total gaps certain seen_at errors read_at unknown_because")
+@serializer_for(QueryLag, "topics tables total gaps certain seen_at errors read_at unknown_because")
 class QueryLagBody(Body):
     """How far a query, running or stopped, is behind its Kafka sources and tables.
 
@@ -131,7 +131,7 @@ class QueryLagBody(Body):
     """
 
 
-@shows(
+@serializer_for(
     Loss,
     "id=pk kind source partition from_offset to_offset offsets records batch day noticed_at "
     "accepted_by accepted_at operation=operation.uuid corrects=corrects.pk note noted_by",

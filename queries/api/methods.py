@@ -47,20 +47,22 @@ def _method(
     if form is not None:
         description = {"request": form, **description}
     described = description.get("parameters", ())
-    known = [one.name for one in described if one.location == OpenApiParameter.QUERY]
+    names = [
+        parameter.name for parameter in described if parameter.location == OpenApiParameter.QUERY
+    ]
 
     def decorate(method: Method) -> Method:
         @wraps(method)
         def answer(view: Any, request: Any, **key: Any) -> Any:
-            refuse_unknown(request.query_params, known, _fields(description.get("request")))
+            refuse_unknown(request.query_params, names, _fields(description.get("request")))
             sent = view.read(form, request.data or {}) if form is not None else {}
             if form not in (None, Nothing):
                 key["sent"] = sent
             act = partial(method, view, **key)
             # What a POST has done in part is not repeated here: its sender repeats it, with its
             # key.
-            found = act() if request.method == "POST" else again_if_busy(act)
-            return found if isinstance(found, HttpResponseBase) else show(view, found)
+            returned = act() if request.method == "POST" else again_if_busy(act)
+            return returned if isinstance(returned, HttpResponseBase) else show(view, returned)
 
         answer.role = role  # type: ignore[attr-defined]
         return describe(**description)(answer)
@@ -78,8 +80,8 @@ def answers(
 ) -> Callable[[Method], Method]:
     """Respond with a body, or with 204 if `body` is None."""
 
-    def show(view: Any, found: Any) -> Response:
-        return Response(status=204) if body is None else Response(body(found).data)
+    def show(view: Any, returned: Any) -> Response:
+        return Response(status=204) if body is None else Response(body(returned).data)
 
     description = {"responses": {204: None} if body is None else body, **more}
     return _method(show, role, form, {"operation_id": operation_id, **description})
@@ -107,7 +109,7 @@ def accepts(
 ) -> Callable[[Method], Method]:
     """Respond with 202 and the operation that the method starts."""
     description = {"operation_id": operation_id, "responses": {202: OperationBody}, **more}
-    return _method(lambda view, found: accepted(found), role, form, description)
+    return _method(lambda view, operation: accepted(operation), role, form, description)
 
 
 def lists(

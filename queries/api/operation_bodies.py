@@ -6,7 +6,7 @@ from drf_spectacular.utils import extend_schema_field
 from rest_framework import serializers
 
 from headgate_ground.masking import mask_text
-from queries.api.derived import Body, described, shows
+from queries.api.derived import Body, described, serializer_for
 from queries.api.links import operation_links
 from queries.api.reasons import DetailCodeField
 from queries.api.schema import MaskedObject
@@ -47,7 +47,7 @@ class OperationStepBody(Body):
     detail = MaskedText(default="")
 
 
-@shows(
+@serializer_for(
     Operation,
     "id=uuid verb query=query.name application=application.name outcome detail detail_code actor "
     "created_at deadline ended_at failure=failure_id steps arguments result "

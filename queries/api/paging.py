@@ -16,7 +16,7 @@ from headgate_ground.tolerant import values
 from queries.api.errors import invalid
 from queries.domain.errors import Invalid
 from queries.selectors.paging import rows_after
-from queries.selectors.unshown import OF_ALL, called, number, unshown
+from queries.selectors.unshown import OF_ALL, called, number, render_error
 
 DEFAULT_LIMIT = 50
 LARGEST_LIMIT = 200
@@ -24,8 +24,8 @@ LARGEST_LIMIT = 200
 
 def word(name: str, words: Iterable[Any] = (), *, about: str = "", **more: Any) -> OpenApiParameter:
     """Describe a text query parameter; its value is one of `words`, if there are any."""
-    known = [str(each) for each in words] or None
-    return OpenApiParameter(name, OpenApiTypes.STR, enum=known, description=about, **more)
+    choices = [str(choice) for choice in words] or None
+    return OpenApiParameter(name, OpenApiTypes.STR, enum=choices, description=about, **more)
 
 
 def flag(name: str, about: str) -> OpenApiParameter:
@@ -93,16 +93,16 @@ def page(
 
 def shown(rows: Iterable[Row], body: Callable[[Row], Any]) -> dict[str, list[Any]]:
     """Return the rows' bodies, and the rows that cannot be shown, each with the reason."""
-    found: dict[str, list[Any]] = {"results": []}
+    listed: dict[str, list[Any]] = {"results": []}
     for row in rows:
         try:
-            found["results"].append(body(row).data)
+            listed["results"].append(body(row).data)
         except OF_ALL:
             raise
         except Exception as error:  # top level of the loop: the other rows must still be listed
-            what = {"id": number(row), "name": called(row), "detail": unshown(row, error)}
-            found.setdefault("not_shown", []).append(what)
-    return found
+            what = {"id": number(row), "name": called(row), "detail": render_error(row, error)}
+            listed.setdefault("not_shown", []).append(what)
+    return listed
 
 
 def page_of_rows(
@@ -126,29 +126,29 @@ def _after(request: Request) -> Key | None:
     if not text:
         return None
     try:
-        found = json.loads(base64.urlsafe_b64decode(text.encode("ascii")))
+        key = json.loads(base64.urlsafe_b64decode(text.encode("ascii")))
     except ValueError:
-        found = None
-    if not isinstance(found, list) or not found or not _plain(found):
+        key = None
+    if not isinstance(key, list) or not key or not _plain(key):
         raise _no_cursor(text)
-    return found
+    return key
 
 
 def _no_cursor(text: str) -> Invalid:
     return invalid("cursor", text, "is not a valid cursor.", "Use the “next” value of a page.")
 
 
-def _plain(found: list[Any]) -> bool:
+def _plain(key: list[Any]) -> bool:
     """Return whether a column can be compared with a cursor's values."""
     return all(
         (isinstance(part, str) and "\x00" not in part) or (type(part) is int and abs(part) < 2**63)
-        for part in found
+        for part in key
     )
 
 
 def _next(request: Request, key: Key) -> str:
     plain = json.dumps(key, default=str, separators=(",", ":"))
     text = base64.urlsafe_b64encode(plain.encode()).decode()
-    asked = request.query_params.copy()
-    asked["cursor"] = text
-    return request.build_absolute_uri(f"{request.path}?{asked.urlencode()}")
+    params = request.query_params.copy()
+    params["cursor"] = text
+    return request.build_absolute_uri(f"{request.path}?{params.urlencode()}")

@@ -152,10 +152,10 @@ class QueryBatchRecordsView(ApiView):
         operation = history.operation(uuid)
         if operation.query != definitions.query(name) or operation.verb != Verb.RECORDS:
             raise Missing(f"{name} has no records {uuid}.")
-        seen = record_search.records_of(operation, launcher=launcher(), now=self.now)
-        if seen is None:
-            raise _gone()
-        return seen
+        records = record_search.records_of(operation, launcher=launcher(), now=self.now)
+        if records is None:
+            raise _expired_error()
+        return records
 
 
 class QueryXrayRowsView(ApiView):
@@ -167,13 +167,13 @@ class QueryXrayRowsView(ApiView):
         operation = history.operation(uuid)
         if operation.query != definitions.query(name) or operation.verb != Verb.XRAY:
             raise Missing(f"{name} has no X-ray {uuid}.")
-        seen = xray.rows_of(operation, launcher=launcher(), now=self.now)
-        if seen is None:
-            raise _gone()
-        return {**seen, "taken_at": operation.ended_at}
+        rows = xray.rows_of(operation, launcher=launcher(), now=self.now)
+        if rows is None:
+            raise _expired_error()
+        return {**rows, "taken_at": operation.ended_at}
 
 
-def _gone() -> Missing:
+def _expired_error() -> Missing:
     return Missing(
         "Its rows are not available: it has not ended, it failed, or it ended more than an "
         "hour ago.",

@@ -45,7 +45,7 @@ class Field:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class DocumentedResponse:
     """One response of an operation."""
 
     status: str
@@ -54,7 +54,7 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Operation:
+class DocumentedOperation:
     """One method of one URL."""
 
     id: str
@@ -64,16 +64,16 @@ class Operation:
     text: str  # its description without the summary
     parameters: tuple[Field, ...]
     body: tuple[Type, ...]
-    answers: tuple[Answer, ...]
+    answers: tuple[DocumentedResponse, ...]
     curl: str
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class OperationSection:
     """The operations on one kind of object."""
 
     name: str
-    operations: tuple[Operation, ...]
+    operations: tuple[DocumentedOperation, ...]
 
     @property
     def id(self) -> str:
@@ -82,7 +82,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class BodyForm:
     """The form of a body, or of part of a body."""
 
     name: str
@@ -97,14 +97,14 @@ class Reference:
     """The complete reference."""
 
     version: str
-    sections: tuple[Section, ...]
-    forms: tuple[Form, ...]
+    sections: tuple[OperationSection, ...]
+    forms: tuple[BodyForm, ...]
 
 
 def reference(document: JSON, *, origin: str) -> Reference:
     """Return the reference for an OpenAPI 3.1 document; examples call `origin`."""
     schemas: JSON = document["components"]["schemas"]
-    sections: dict[str, list[Operation]] = {tag["name"]: [] for tag in document["tags"]}
+    sections: dict[str, list[DocumentedOperation]] = {tag["name"]: [] for tag in document["tags"]}
     for path, methods in document["paths"].items():
         for method in _METHODS:
             if method in methods:
@@ -112,34 +112,40 @@ def reference(document: JSON, *, origin: str) -> Reference:
                 sections[methods[method]["tags"][0]].append(made)
     return Reference(
         version=document["openapi"],
-        sections=tuple(Section(name, tuple(found)) for name, found in sections.items()),
+        sections=tuple(
+            OperationSection(name, tuple(operations)) for name, operations in sections.items()
+        ),
         forms=tuple(_form(name, schemas[name]) for name in sorted(schemas)),
     )
 
 
-def _operation(path: str, method: str, told: JSON, schemas: JSON, origin: str) -> Operation:
-    summary, description = told.get("summary", ""), told.get("description", "")
-    body = _content(told.get("requestBody", {}))
-    return Operation(
-        id=told["operationId"],
+def _operation(
+    path: str, method: str, definition: JSON, schemas: JSON, origin: str
+) -> DocumentedOperation:
+    summary, description = definition.get("summary", ""), definition.get("description", "")
+    body = _content(definition.get("requestBody", {}))
+    return DocumentedOperation(
+        id=definition["operationId"],
         method=method.upper(),
         path=path,
         summary=summary,
         text=description.removeprefix(summary).strip(),
         parameters=tuple(
             Field(
-                name=one["name"],
-                types=_types(one["schema"]),
-                required=one.get("required", False),
-                text=_text(one["schema"], one.get("description", "")),
-                place=one["in"],
+                name=parameter["name"],
+                types=_types(parameter["schema"]),
+                required=parameter.get("required", False),
+                text=_text(parameter["schema"], parameter.get("description", "")),
+                place=parameter["in"],
             )
-            for one in told.get("parameters", ())
+            for parameter in definition.get("parameters", ())
         ),
         body=_types(body) if body else (),
         answers=tuple(
-            Answer(status, answer.get("description", ""), _types(schema) if schema else ())
-            for status, answer in told["responses"].items()
+            DocumentedResponse(
+                status, answer.get("description", ""), _types(schema) if schema else ()
+            )
+            for status, answer in definition["responses"].items()
             if status not in _EVERYWHERE
             for schema in (_content(answer),)
         ),
@@ -147,10 +153,12 @@ def _operation(path: str, method: str, told: JSON, schemas: JSON, origin: str) -
     )
 
 
-def _content(held: JSON) -> JSON:
+def _content(body: JSON) -> JSON:
     """Return the schema of a request or response body; {} if there is none."""
-    found: JSON = next((one.get("schema", {}) for one in held.get("content", {}).values()), {})
-    return found
+    schema: JSON = next(
+        (media_type.get("schema", {}) for media_type in body.get("content", {}).values()), {}
+    )
+    return schema
 
 
 def _curl(origin: str, path: str, method: str, body: Any) -> str:
@@ -167,15 +175,15 @@ def _curl(origin: str, path: str, method: str, body: Any) -> str:
 
 
 # --- forms ----------------------------------------------------------------------------------
-def _form(name: str, schema: JSON) -> Form:
+def _form(name: str, schema: JSON) -> BodyForm:
     needed = schema.get("required", ())
     properties: JSON = schema.get("properties", {})
-    return Form(
+    return BodyForm(
         name=name,
         text=schema.get("description", "") if "enum" not in schema else "",
         fields=tuple(
-            Field(field, _types(held), field in needed, _text(held))
-            for field, held in properties.items()
+            Field(field, _types(property_schema), field in needed, _text(property_schema))
+            for field, property_schema in properties.items()
         ),
         either=() if properties or "enum" in schema else _types(schema),
         values=_values(schema),
@@ -186,38 +194,44 @@ def _types(schema: JSON) -> tuple[Type, ...]:
     """Return a schema's alternatives."""
     for several in ("oneOf", "anyOf", "allOf"):
         if several in schema:
-            return tuple(one for held in schema[several] for one in _types(held))
+            return tuple(
+                nested_type for nested in schema[several] for nested_type in _types(nested)
+            )
     if "$ref" in schema:
         return (Type("", schema["$ref"].rpartition("/")[2]),)
     kinds = schema.get("type", "any")
     if kinds == "array":
         return tuple(
-            Type(f"list of {one.before}", one.form) for one in _types(schema.get("items", {}))
+            Type(f"list of {nested_type.before}", nested_type.form)
+            for nested_type in _types(schema.get("items", {}))
         )
-    held = schema.get("additionalProperties")
-    if kinds == "object" and isinstance(held, dict) and held:
-        return tuple(Type(f"object of {one.before}", one.form) for one in _types(held))
+    nested = schema.get("additionalProperties")
+    if kinds == "object" and isinstance(nested, dict) and nested:
+        return tuple(
+            Type(f"object of {nested_type.before}", nested_type.form)
+            for nested_type in _types(nested)
+        )
     return tuple(Type(kind) for kind in (kinds if isinstance(kinds, list) else [kinds]))
 
 
 def _text(schema: JSON, description: str = "") -> str:
     """Return a field's description, values, limits and default, as sentences."""
-    said = [description or schema.get("description", "")]
+    sentences = [description or schema.get("description", "")]
     if values := _values(schema):
-        said.append(f"One of {', '.join(values)}.")
+        sentences.append(f"One of {', '.join(values)}.")
     if limits := [words.format(schema[key]) for key, words in _LIMITS if key in schema]:
-        said.append(f"{', '.join(limits).capitalize()}.")
+        sentences.append(f"{', '.join(limits).capitalize()}.")
     default = schema.get("default")
     if default not in (None, "", [], {}):
-        said.append(f"Default {json.dumps(default)}.")
-    return " ".join(one.strip() for one in said if one.strip()).replace("`", "")
+        sentences.append(f"Default {json.dumps(default)}.")
+    return " ".join(sentence.strip() for sentence in sentences if sentence.strip()).replace("`", "")
 
 
 def _values(schema: JSON) -> tuple[str, ...]:
     if "const" in schema:
         return (str(schema["const"]),)
     listed = schema.get("enum") or schema.get("items", {}).get("enum") or ()
-    return tuple(str(one) for one in listed if one not in ("", None))
+    return tuple(str(value) for value in listed if value not in ("", None))
 
 
 # --- examples -------------------------------------------------------------------------------
@@ -225,8 +239,8 @@ def example(schema: JSON, schemas: JSON, *, deep: int = 0) -> Any:
     """Return a small example of a schema: required fields, and the first alternatives."""
     if "$ref" in schema:
         return example(schemas[schema["$ref"].rpartition("/")[2]], schemas, deep=deep + 1)
-    if told := list(_told(schema)):
-        return told[0]
+    if examples := list(_examples(schema)):
+        return examples[0]
     for several in ("oneOf", "anyOf", "allOf"):
         if several in schema:
             return example(schema[several][0], schemas, deep=deep)
@@ -242,11 +256,11 @@ def example(schema: JSON, schemas: JSON, *, deep: int = 0) -> Any:
     return plain.get(kind, "…")
 
 
-def _told(schema: JSON) -> Iterator[Any]:
+def _examples(schema: JSON) -> Iterator[Any]:
     """Yield the values given in the schema itself."""
     yield from schema.get("examples", ())
     if "const" in schema:
         yield schema["const"]
-    yield from (one for one in schema.get("enum", ()) if one not in ("", None))
+    yield from (value for value in schema.get("enum", ()) if value not in ("", None))
     if schema.get("default") not in (None, "", [], {}):
         yield schema["default"]

@@ -155,7 +155,7 @@ class ProblemSchema(AutoSchema):  # type: ignore[misc]  # drf-spectacular has no
         if operation is not None:
             responses = operation["responses"]
             if body := operation.get("requestBody"):
-                most = max(each.most() for each in self.view.parser_classes)
+                most = max(parser.most() for parser in self.view.parser_classes)
                 body["x-max-bytes"] = most
                 responses["413"] = {
                     "description": f"The body is larger than {most:,} bytes",

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from queries.channels.base import Message, SendFailed
-from queries.channels.declaration import Kind
+from queries.channels.declaration import DeclaredKind
 from queries.channels.places import AtUrl, scheme_of
 from queries.domain.alerts.channel_settings import ChannelSettings, Setting
 
@@ -36,8 +36,8 @@ def send(settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> 
 
     url = str(settings["url"])
     if scheme_of(url) not in SCHEMES:
-        known = ", ".join(sorted(SCHEMES))
-        raise SendFailed(f"Its URL must start with one of: {known}.", lasting=True)
+        schemes = ", ".join(sorted(SCHEMES))
+        raise SendFailed(f"Its URL must start with one of: {schemes}.", lasting=True)
     limit = max(1, int(timeout_s / 2))
     joined = "&" if "?" in url else "?"
     sender = apprise.Apprise.instantiate(f"{url}{joined}cto={limit}&rto={limit}")
@@ -57,7 +57,7 @@ def send(settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> 
         raise SendFailed("The chat service did not accept it.")
 
 
-KIND = Kind(
+KIND = DeclaredKind(
     ChannelSettings((Setting("url", "Address", secret=True),)),
     AtUrl(fixed=FIXED, plain=PLAIN),
     send,

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from queries.channels.base import Message
-from queries.channels.places import Places
+from queries.channels.places import Destinations
 from queries.domain.alerts.channel_settings import ChannelSettings
 
 
-class Sender(Protocol):
+class MessageSender(Protocol):
     """Delivers one message, or raises `SendFailed`; `settings` contain values, not references."""
 
     def __call__(self, settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> None:
@@ -17,9 +17,9 @@ class Sender(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class DeclaredKind:
     """A kind of channel: its settings, its destination, and how to send."""
 
     form: ChannelSettings
-    places: Places
-    send: Sender
+    places: Destinations
+    send: MessageSender

@@ -20,7 +20,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 #: RFC 6052, the well-known prefix, and RFC 8215, the one for local use.
-_NAT64 = tuple(ipaddress.IPv6Network(one) for one in ("64:ff9b::/96", "64:ff9b:1::/48"))
+_NAT64 = tuple(ipaddress.IPv6Network(network) for network in ("64:ff9b::/96", "64:ff9b:1::/48"))
 _COMPATIBLE = ipaddress.IPv6Network("::/96")  # RFC 4291, 2.5.5.1
 _UNICAST = ipaddress.IPv6Network("2000::/3")  # everything that IANA has assigned as global unicast
 #: Events that no sender needs, and that would bypass the checks. The checks apply to one thread,
@@ -30,7 +30,7 @@ _REFUSED = frozenset({"socket.sendto", "socket.sendmsg", "subprocess.Popen", "os
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class PermittedHosts:
     """The hosts and networks to which one message is allowed to go."""
 
     hosts: tuple[str, ...]  # names or addresses that may be looked up
@@ -40,7 +40,7 @@ class Way:
 
 @dataclass(slots=True)
 class _Door:
-    way: Way
+    way: PermittedHosts
     allowed: Sequence[Network]
     refused: str = field(default="")  # the first refusal, in words; after that, nothing is allowed
 
@@ -61,20 +61,20 @@ class _Door:
 
     def _of_name(self, host: object) -> str:
         name = host.decode("ascii", "replace") if isinstance(host, bytes) else str(host)
-        named = (_plain(one) for one in self.way.hosts)
+        named = (_plain(allowed_host) for allowed_host in self.way.hosts)
         return "" if _plain(name) in named else _ANOTHER
 
     def _of_address(self, to: object) -> str:
         try:
-            given = ipaddress.ip_address(str(to[0]))  # type: ignore[index]
+            address = ipaddress.ip_address(str(to[0]))  # type: ignore[index]
         except (ValueError, TypeError, IndexError):
             return "Its sender tried to connect to something other than an IP address."
-        inner = unwrapped(given)
-        if any(one in network for one in (given, inner) for network in self.allowed):
+        inner = unwrapped(address)
+        if any(candidate in network for candidate in (address, inner) for network in self.allowed):
             return ""
         if self.way.relay:
-            return "" if is_public(given) or _is_private(inner) else _NO_HOST
-        if not is_public(given):
+            return "" if is_public(address) or _is_private(inner) else _NO_HOST
+        if not is_public(address):
             return (
                 "Its address is in a private network. To allow this, add the network to "
                 "HEADGATE_ALERT_NETWORKS."
@@ -98,7 +98,7 @@ _watching = False
 
 
 @contextmanager
-def through(way: Way, *, allowed: Sequence[Network] = ()) -> Iterator[None]:
+def through(way: PermittedHosts, *, allowed: Sequence[Network] = ()) -> Iterator[None]:
     """Restrict this thread's connections to the hosts in `way` while the block runs.
 
     Raises `SendFailed` if a connection was refused, even if the sender ignored that.
@@ -150,8 +150,8 @@ def unwrapped(address: Address) -> Address:
 
 def _is_private(address: Address) -> bool:
     """Return whether an address belongs to a private network, including this machine."""
-    kept = address.is_link_local or address.is_unspecified or address.is_reserved
-    return address.is_loopback or not (address.is_global or kept)
+    reserved = address.is_link_local or address.is_unspecified or address.is_reserved
+    return address.is_loopback or not (address.is_global or reserved)
 
 
 def _plain(host: str) -> str:

@@ -12,10 +12,10 @@ def post(url: str, body: bytes, headers: Mapping[str, str], *, timeout_s: float)
 
     Trying again does not help if the response is 4xx, except for 408, 425 and 429.
     """
-    ask("POST", url, body=body, headers=headers, timeout_s=timeout_s)
+    request("POST", url, body=body, headers=headers, timeout_s=timeout_s)
 
 
-def ask(
+def request(
     method: str,
     url: str,
     *,
@@ -25,10 +25,10 @@ def ask(
 ) -> None:
     """Make one HTTP request, like `post`."""
     try:
-        asked = urllib3.util.parse_url(url)
+        target = urllib3.util.parse_url(url)
     except urllib3.exceptions.HTTPError:
         raise SendFailed("Its URL is not valid.", lasting=True) from None
-    if asked.scheme not in ("https", "http") or not asked.host or asked.auth:
+    if target.scheme not in ("https", "http") or not target.host or target.auth:
         raise SendFailed(
             "Its URL is not an https:// URL with a host and without a login.", lasting=True
         )

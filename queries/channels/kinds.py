@@ -6,8 +6,8 @@ from typing import Any
 
 from queries.channels import chat, mail, pagerduty, webhook
 from queries.channels.base import Message
-from queries.channels.declaration import Kind
-from queries.channels.door import Network, Way, through
+from queries.channels.declaration import DeclaredKind
+from queries.channels.door import Network, PermittedHosts, through
 from queries.domain.secrets.hosts import ANYWHERE
 
 
@@ -20,7 +20,7 @@ class ChannelKind(StrEnum):
     WEBHOOK = "webhook"
 
 
-KINDS: Mapping[ChannelKind, Kind] = {
+KINDS: Mapping[ChannelKind, DeclaredKind] = {
     ChannelKind.MAIL: mail.KIND,
     ChannelKind.CHAT: chat.KIND,
     ChannelKind.PAGERDUTY: pagerduty.KIND,
@@ -38,16 +38,16 @@ def is_supported(kind: str) -> bool:
     return kind in set(ChannelKind)
 
 
-def place_of(kind: str, settings: Mapping[str, Any]) -> str:
+def destination_of(kind: str, settings: Mapping[str, Any]) -> str:
     """Return "host:port", or the name of a chat service with a fixed host ("slack").
 
     `ANYWHERE` if the settings do not determine it, for example if the URL is still a reference, or
     if the channel's kind is no longer supported.
     """
-    return KINDS[ChannelKind(kind)].places.place(settings) if is_supported(kind) else ANYWHERE
+    return KINDS[ChannelKind(kind)].places.destination(settings) if is_supported(kind) else ANYWHERE
 
 
-def way_of(kind: str, settings: Mapping[str, Any]) -> Way:
+def way_of(kind: str, settings: Mapping[str, Any]) -> PermittedHosts:
     """Return the hosts that the outbound guard permits, for settings without references."""
     return KINDS[ChannelKind(kind)].places.way(settings)
 

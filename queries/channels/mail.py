@@ -11,8 +11,8 @@ from typing import Any
 from headgate_ground.masking import is_reference
 from headgate_ground.tolerant.values import whole
 from queries.channels.base import Message, SendFailed
-from queries.channels.declaration import Kind
-from queries.channels.door import Way
+from queries.channels.declaration import DeclaredKind
+from queries.channels.door import PermittedHosts
 from queries.channels.places import bracketed
 from queries.domain.alerts.channel_settings import ChannelSettings, Setting
 from queries.domain.errors import Problem
@@ -95,7 +95,7 @@ def problems_of(settings: Mapping[str, Any]) -> list[Problem]:
         recipients = []
     for field, address in (
         ("settings.sender", settings.get("sender", "")),
-        *(("settings.recipients", one) for one in recipients),
+        *(("settings.recipients", recipient) for recipient in recipients),
     ):
         if address and not _ADDRESS.fullmatch(str(address)):
             way_out = "Write it as name@example.org."
@@ -104,8 +104,8 @@ def problems_of(settings: Mapping[str, Any]) -> list[Problem]:
             )
     if settings.get("security", STARTTLS) not in (STARTTLS, TLS):
         way_out = "Choose starttls or tls."
-        given = str(settings["security"])[:200]
-        problems.append(Problem("settings.security", given, "is not known.", way_out))
+        security = str(settings["security"])[:200]
+        problems.append(Problem("settings.security", security, "is not known.", way_out))
     port = settings.get("port", 587)
     if not 0 < (whole(str(port)) or 0) < 65536:
         way_out = "Choose a number from 1 to 65535."
@@ -116,18 +116,18 @@ def problems_of(settings: Mapping[str, Any]) -> list[Problem]:
 class _MailServer:
     """The server in the `host` setting, which can be in a private network."""
 
-    def place(self, settings: Mapping[str, Any]) -> str:
+    def destination(self, settings: Mapping[str, Any]) -> str:
         host = str(settings.get("host", "")).strip().lower()
         if not host or is_reference(host):
             return ANYWHERE
         port = settings.get("port") or (465 if settings.get("security") == TLS else 587)
         return f"{bracketed(host)}:{port}"
 
-    def way(self, settings: Mapping[str, Any]) -> Way:
-        return Way((str(settings.get("host", "")).strip(),), relay=True)
+    def way(self, settings: Mapping[str, Any]) -> PermittedHosts:
+        return PermittedHosts((str(settings.get("host", "")).strip(),), relay=True)
 
 
-KIND = Kind(
+KIND = DeclaredKind(
     ChannelSettings(
         (
             Setting("host", "Mail server"),

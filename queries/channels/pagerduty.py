@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from queries.channels.base import Message
-from queries.channels.declaration import Kind
+from queries.channels.declaration import DeclaredKind
 from queries.channels.http import post
 from queries.channels.places import AtUrl
 from queries.domain.alerts.channel_settings import ChannelSettings, Setting
@@ -49,7 +49,7 @@ def send(settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> 
     )
 
 
-KIND = Kind(
+KIND = DeclaredKind(
     ChannelSettings(
         (
             Setting("routing_key", "Routing key", secret=True),

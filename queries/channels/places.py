@@ -6,7 +6,7 @@ from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from headgate_ground.masking import is_reference
-from queries.channels.door import Way
+from queries.channels.door import PermittedHosts
 from queries.domain.secrets.hosts import ANYWHERE
 
 _PORTS = {"https": 443, "http": 80}
@@ -14,13 +14,13 @@ _PORTS = {"https": 443, "http": 80}
 _PLAIN = frozenset({"http"})
 
 
-class Places(Protocol):
+class Destinations(Protocol):
     """The destinations of one kind of channel, according to the channel's settings."""
 
-    def place(self, settings: Mapping[str, Any]) -> str:
+    def destination(self, settings: Mapping[str, Any]) -> str:
         """Return "host:port", or a service's name; `ANYWHERE` if settings do not determine it."""
 
-    def way(self, settings: Mapping[str, Any]) -> Way:
+    def way(self, settings: Mapping[str, Any]) -> PermittedHosts:
         """Return the hosts that the outbound guard permits, for settings without references."""
 
 
@@ -33,7 +33,7 @@ class AtUrl:
     fixed: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     plain: Collection[str] = _PLAIN  # schemes without TLS
 
-    def place(self, settings: Mapping[str, Any]) -> str:
+    def destination(self, settings: Mapping[str, Any]) -> str:
         """Return "host:port", or the name of a service with a fixed host ("slack").
 
         `ANYWHERE` if the settings do not determine it, for example if the URL is still a reference.
@@ -52,17 +52,17 @@ class AtUrl:
         port = port or _PORTS.get(scheme)
         return (bracketed(name) + (f":{port}" if port else "")) if name else ANYWHERE
 
-    def way(self, settings: Mapping[str, Any]) -> Way:
+    def way(self, settings: Mapping[str, Any]) -> PermittedHosts:
         """Return the way to the URL's host; a way without hosts if it cannot be parsed."""
         url = self._url(settings)
         scheme = scheme_of(url)
         if scheme in self.fixed:
-            return Way(self.fixed[scheme])
+            return PermittedHosts(self.fixed[scheme])
         try:
             name = urlsplit(url.strip()).hostname
         except ValueError:
             name = None
-        return Way((name,) if name else (), plain=scheme in self.plain)
+        return PermittedHosts((name,) if name else (), plain=scheme in self.plain)
 
     def _url(self, settings: Mapping[str, Any]) -> str:
         return str(settings.get("url") or self.default)

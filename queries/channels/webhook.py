@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from queries.channels.base import Message
-from queries.channels.declaration import Kind
+from queries.channels.declaration import DeclaredKind
 from queries.channels.http import post
 from queries.channels.places import AtUrl
 from queries.domain.alerts.channel_settings import ChannelSettings, Setting
@@ -57,7 +57,7 @@ def signature(secret: str, timestamp: str, body: bytes) -> str:
     return f"v1={digest.hexdigest()}"
 
 
-KIND = Kind(
+KIND = DeclaredKind(
     ChannelSettings(
         (Setting("url", "Address", secret=True), Setting("secret", "Signing secret", secret=True))
     ),

@@ -34,12 +34,12 @@ class Reporters:
     """
 
     def __init__(self, locations: Iterable[str]) -> None:
-        self._locations = {each for each in locations if local_path(each) is None}
+        self._locations = {location for location in locations if local_path(location) is None}
         self._ways: dict[str, str] = {}
 
     def of(self, location: str) -> list[Driver]:
         """Return a checkpoint's drivers, newest first."""
-        return self._found.get(location, [])
+        return self._drivers_by_location.get(location, [])
 
     def way_to(self, host: str) -> str:
         """Return the sentence that explains how to reach files on another host."""
@@ -48,7 +48,7 @@ class Reporters:
         return self._ways[host]
 
     @cached_property
-    def _found(self) -> dict[str, list[Driver]]:
+    def _drivers_by_location(self) -> dict[str, list[Driver]]:
         if not self._locations:
             return {}
         by_epoch = Window(
@@ -60,13 +60,13 @@ class Reporters:
         newest = runs.annotate(place=by_epoch).filter(place__lte=_DRIVERS).order_by("place")
         pairs = list(newest.values_list("checkpoint__location", "driver", "place").distinct())
         drivers = Driver.objects.in_bulk({driver for _, driver, _ in pairs})
-        found: dict[str, list[Driver]] = defaultdict(list)
+        drivers_by_location: dict[str, list[Driver]] = defaultdict(list)
         for location, driver, _ in pairs:
-            found[location].append(drivers[driver])
-        return found
+            drivers_by_location[location].append(drivers[driver])
+        return drivers_by_location
 
 
-def known_logs(
+def available_logs(
     location: str, *, host: str | None = None, reporters: Reporters | None = None
 ) -> Logs:
     """Return what is known of a checkpoint's logs; raise `NotLocal` with the reason if nothing is.
@@ -83,8 +83,8 @@ def known_logs(
                 f"{location} is not on a local file system, and its driver's report on it is on "
                 f"host {driver.host}. {reporters.way_to(driver.host)}"
             )
-        if (found := _reported(location, driver)) is not None:
-            return found
+        if (reported_logs := _reported(location, driver)) is not None:
+            return reported_logs
     raise LogsUnknown(
         f"{location} is not on a local file system, and only its driver can read it. No driver has "
         "reported its logs yet; start the query to get a report."
@@ -100,7 +100,7 @@ def logs_unknown(
 ) -> str:
     """Return the sentence why a checkpoint's logs are unknown; "" if they are known."""
     try:
-        known_logs(location, host=host, reporters=reporters)
+        available_logs(location, host=host, reporters=reporters)
     except NotLocal as error:
         return unknown_because(error)
     return ""
@@ -117,11 +117,11 @@ def in_flight_at_death(run: Run, status: RunStatus | None = None) -> int | None:
     trigger = str(run.revision.spec.get("trigger", {}).get("kind", ""))
     if trigger in HOLDING_TRIGGERS or tracking(run.revision.spec) is not None:
         raise LogsUnknown("with this trigger, the checkpoint's logs do not contain every batch.")
-    logs = known_logs(run.checkpoint.location, host=run.driver.host)
+    logs = available_logs(run.checkpoint.location, host=run.driver.host)
     return logs.in_flight_at_end(status.last_batch if status else run.last_batch)
 
 
-def why_not_known(run: Run) -> str:
+def unknown_in_flight_reason(run: Run) -> str:
     """Return the sentence why it is unknown what a run was doing when its driver died."""
     try:
         in_flight_at_death(run)

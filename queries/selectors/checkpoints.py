@@ -21,7 +21,7 @@ from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from queries.models.history import Operation
-from queries.selectors.first_or_missing import found
+from queries.selectors.first_or_missing import first_or_missing
 from queries.selectors.supervision.observation import memory_mb
 
 #: How far back the Lag page names batches whose rows nobody counted, and of how many runs.
@@ -70,9 +70,11 @@ def rows_of(query: Query, shown: Iterable[Batch]) -> dict[int, int | None]:
     were repeated without reading their rows (`repeated_batches`).
     """
     numbers = [batch.number for batch in shown]
-    told = Progress.objects.filter(query=query.pk, batch__in=numbers, body__has_key="numInputRows")
-    rows = dict(told.order_by("epoch", "seq").values_list("batch", "num_input_rows"))
-    empty = told.filter(batch__in=[number for number, read in rows.items() if read == 0])
+    reported = Progress.objects.filter(
+        query=query.pk, batch__in=numbers, body__has_key="numInputRows"
+    )
+    rows = dict(reported.order_by("epoch", "seq").values_list("batch", "num_input_rows"))
+    empty = reported.filter(batch__in=[number for number, read in rows.items() if read == 0])
     bodies = dict(empty.order_by("epoch", "seq").values_list("batch", "body"))
     unread = {number for number, body in bodies.items() if is_uncounted(body)}
     return {number: None if number in unread else read for number, read in rows.items()}
@@ -87,29 +89,35 @@ def uncounted_batches(query: Query, *, now: datetime) -> list[int]:
     newest = runs.order_by("-epoch").values_list("pk", flat=True)[:_RUNS]
     first = Progress.objects.filter(run=OuterRef("run")).order_by("batch").values("batch")[:1]
     rows = Progress.objects.filter(run__in=list(newest), num_input_rows=0, batch=Subquery(first))
-    found = rows.order_by("batch").values_list("batch", "body")
-    return sorted({batch for batch, body in found if is_uncounted(body)})
+    bodies = rows.order_by("batch").values_list("batch", "body")
+    return sorted({batch for batch, body in bodies if is_uncounted(body)})
 
 
 def operator_lines(query: Query, logs: CheckpointLogs) -> list[OperatorLine]:
     """Return the state operators of a checkpoint, with the newest batch's figures of each."""
     listed = operators.operators(logs)
     newest = Progress.objects.filter(query=query.pk).order_by("-epoch", "-seq").first()
-    told: list[dict[str, Any]] = (newest.body.get("stateOperators") or []) if newest else []
+    reported_operators: list[dict[str, Any]] = (
+        (newest.body.get("stateOperators") or []) if newest else []
+    )
     # Spark reports operators in plan order, from the source upwards, which is also the order of
     # their ids.
     lines = []
-    for place, operator in enumerate(listed):
-        one = told[place] if place < len(told) and len(told) == len(listed) else {}
+    for index, operator in enumerate(listed):
+        figures = (
+            reported_operators[index]
+            if index < len(reported_operators) and len(reported_operators) == len(listed)
+            else {}
+        )
         lines.append(
             OperatorLine(
                 operator=operator,
-                rows=count(one.get("numRowsTotal")),
-                memory_bytes=count(one.get("memoryUsedBytes")),
-                updated=count(one.get("numRowsUpdated")),
-                dropped_late=count(one.get("numRowsDroppedByWatermark")),
-                store=_store(one.get("customMetrics") or {}),
-                reported_at=newest.at if newest and one else None,
+                rows=count(figures.get("numRowsTotal")),
+                memory_bytes=count(figures.get("memoryUsedBytes")),
+                updated=count(figures.get("numRowsUpdated")),
+                dropped_late=count(figures.get("numRowsDroppedByWatermark")),
+                store=_store(figures.get("customMetrics") or {}),
+                reported_at=newest.at if newest and figures else None,
             )
         )
     return lines
@@ -123,8 +131,8 @@ def state_history(query: Query, *, now: datetime) -> StateHistory:
     keys = list(rows.values_list("pk", flat=True))
     step = max(1, len(keys) // STATE_POINTS)
     chosen = keys[::-1][::step][::-1]  # includes the newest
-    told = Progress.objects.filter(pk__in=chosen).order_by("at")
-    points = tuple((row.at, row.state_rows or 0, _memory(row.body)) for row in told)
+    samples = Progress.objects.filter(pk__in=chosen).order_by("at")
+    points = tuple((row.at, row.state_rows or 0, _memory(row.body)) for row in samples)
     limit = _limit(query)
     judged = growth([(at.timestamp(), float(size)) for at, _, size in points], limit)
     return StateHistory(points, limit, judged)
@@ -134,13 +142,13 @@ def pinned_configuration(query: Query, logs: CheckpointLogs) -> list[Pinned]:
     """Return the configuration that the checkpoint pins and definitions set, differences first."""
     application = query.application.revisions.order_by("-number")[0].spec.get("conf") or {}
     own = query.revisions.order_by("-number")[0].spec.get("conf") or {}
-    asked = {**application, **own}
+    requested = {**application, **own}
     pins = []
     for key, value in sorted(batches.pinned(logs).items()):
-        defined = asked.get(key)
+        defined = requested.get(key)
         differs = defined is not None and str(defined) != str(value)
         pins.append(Pinned(key, str(value), defined, differs))
-    return sorted(pins, key=lambda each: (not each.differs, each.defined is None, each.key))
+    return sorted(pins, key=lambda pin: (not pin.differs, pin.defined is None, pin.key))
 
 
 def snapshots_of(query: Query) -> QuerySet[Snapshot]:
@@ -155,7 +163,7 @@ def snapshots_of(query: Query) -> QuerySet[Snapshot]:
 def snapshot_of(query: Query, pk: int) -> Snapshot:
     """Return one of a query's existing snapshots; raise `Missing` if there is none."""
     rows = snapshots_of(query).filter(pk=min(pk, 2**62))  # a larger number is no valid primary key
-    return found(rows, f"{query.name} has no snapshot {pk}.")
+    return first_or_missing(rows, f"{query.name} has no snapshot {pk}.")
 
 
 def earlier_checkpoints(query: Query) -> QuerySet[Checkpoint]:

@@ -41,8 +41,8 @@ def git_note(code: Code) -> Path:
 
 def note_of(git: str, commit: str, folder: str) -> Path:
     """Return the same file, given a repository, a commit and a folder."""
-    said = "\0".join((git.rstrip("/"), commit, folder.strip("/")))
-    return Path(settings.CODE_DIR) / "git" / hashlib.sha256(said.encode()).hexdigest()
+    key = "\0".join((git.rstrip("/"), commit, folder.strip("/")))
+    return Path(settings.CODE_DIR) / "git" / hashlib.sha256(key.encode()).hexdigest()
 
 
 def paths_of(sha256: str) -> list[str]:
@@ -54,14 +54,14 @@ def paths_of(sha256: str) -> list[str]:
         return []
 
 
-def sha256_kept(code: Code) -> str | None:
+def stored_sha256(code: Code) -> str | None:
     """Return the content hash of code; None if it is unknown on this host."""
     return sha256_of(code.upload) if code.upload else read_file(git_note(code), 64)
 
 
 def root_of(code: Code | None) -> Path | None:
     """Return the root of code that Headgate stores; None if there is none or it is missing."""
-    sha256 = sha256_kept(code) if code else None
+    sha256 = stored_sha256(code) if code else None
     root = kept_root(Path(settings.CODE_DIR), sha256) if sha256 else None
     return root if root is not None and root.is_dir() else None
 
@@ -82,8 +82,10 @@ def count_of_roots(spec: ApplicationSpec) -> int:
 @cache
 def environment() -> dict[str, str]:
     """Return the version of each package that every driver has: those of this process."""
-    found = ((one.metadata["Name"], one.version) for one in distributions())
-    return {str(canonicalize_name(name)): version for name, version in found if name}
+    versions = (
+        (distribution.metadata["Name"], distribution.version) for distribution in distributions()
+    )
+    return {str(canonicalize_name(name)): version for name, version in versions if name}
 
 
 def is_shipped(spec: ApplicationSpec) -> bool:
@@ -105,12 +107,12 @@ def folder_of_packages(text: str, *, shipped: bool = False) -> Path | None:
     wanted = requirements.read(text)
     if not wanted.lines:
         return None
-    given = "\n".join(f"{name}=={version}" for name, version in sorted(environment().items()))
-    parts = [wanted.text, platform.python_version(), platform.machine(), given]
+    constraints = "\n".join(f"{name}=={version}" for name, version in sorted(environment().items()))
+    parts = [wanted.text, platform.python_version(), platform.machine(), constraints]
     if shipped:
         parts.append(SHIPPED)
-    said = "\0".join(parts)
-    return Path(settings.PACKAGES_DIR) / hashlib.sha256(said.encode()).hexdigest()
+    key = "\0".join(parts)
+    return Path(settings.PACKAGES_DIR) / hashlib.sha256(key.encode()).hexdigest()
 
 
 def is_to_prepare(spec: ApplicationSpec) -> bool:
@@ -118,7 +120,7 @@ def is_to_prepare(spec: ApplicationSpec) -> bool:
 
     Returns False if the preparation has failed, because there is then nothing to wait for.
     """
-    return any(not marker(place).exists() for place in missing_places(spec))
+    return any(not marker(target).exists() for target in missing_places(spec))
 
 
 def missing_places(spec: ApplicationSpec) -> list[Path]:
@@ -132,6 +134,6 @@ def missing_places(spec: ApplicationSpec) -> list[Path]:
     return places
 
 
-def marker(place: Path) -> Path:
+def marker(target: Path) -> Path:
     """Return the file with the reason why a place could not be prepared."""
-    return place.with_name(place.name + FAILED)
+    return target.with_name(target.name + FAILED)

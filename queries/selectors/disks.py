@@ -57,16 +57,20 @@ def disk_of(path: str) -> Disk | None:
     while not os.path.lexists(at) and at != os.sep:
         at = os.path.dirname(at)
     try:
-        found, device = os.statvfs(at), os.stat(at).st_dev
+        file_system, device = os.statvfs(at), os.stat(at).st_dev
         while not os.path.ismount(at):
             at = os.path.dirname(at)
     except OSError:
         return None
-    if found.f_flag & os.ST_RDONLY or not found.f_blocks:
+    if file_system.f_flag & os.ST_RDONLY or not file_system.f_blocks:
         return None
-    unit = found.f_frsize
-    holds_more = bool(found.f_favail or not found.f_files)  # some file systems count none
-    return Disk(path, at, device, found.f_blocks * unit, found.f_bavail * unit, holds_more)
+    unit = file_system.f_frsize
+    holds_more = bool(
+        file_system.f_favail or not file_system.f_files
+    )  # some file systems count none
+    return Disk(
+        path, at, device, file_system.f_blocks * unit, file_system.f_bavail * unit, holds_more
+    )
 
 
 def home_disk() -> Disk | None:
@@ -77,19 +81,19 @@ def home_disk() -> Disk | None:
 def low_disks(paths: Iterable[str]) -> Iterator[Disk]:
     """Yield each file system with too little space, other than that of HEADGATE_HOME, once."""
     home = home_disk()
-    seen = {home.device} if home else set()
+    devices = {home.device} if home else set()
     for path in paths:
         disk = disk_of(path)
-        if disk is not None and disk.device not in seen:
-            seen.add(disk.device)
+        if disk is not None and disk.device not in devices:
+            devices.add(disk.device)
             if disk.low:
                 yield disk
 
 
 def fullest(paths: Iterable[str]) -> Disk | None:
     """Return the file system of these folders with the least free space; None without any."""
-    found = [disk for path in paths if (disk := disk_of(path)) is not None]
-    return min(found, key=lambda disk: (disk.holds_more, disk.free), default=None)
+    disks = [disk for path in paths if (disk := disk_of(path)) is not None]
+    return min(disks, key=lambda disk: (disk.holds_more, disk.free), default=None)
 
 
 def _mb(size: int) -> str:

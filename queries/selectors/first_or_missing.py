@@ -9,7 +9,7 @@ from queries.domain.errors import Missing
 M = TypeVar("M", bound=Model)
 
 
-def found(rows: QuerySet[M], missing: str, *, way_out: str = "") -> M:
+def first_or_missing(rows: QuerySet[M], missing: str, *, way_out: str = "") -> M:
     """Return the first of the rows; raise `Missing` with this message if there is none."""
     row = rows.first()
     if row is None:

@@ -37,7 +37,7 @@ UNANSWERED_AFTER = timedelta(seconds=30)
 PROBLEM_FRESH = timedelta(seconds=30)
 
 
-def placed_here(prefix: str = "") -> Q:
+def on_this_host(prefix: str = "") -> Q:
     """Return the condition that an application is placed on this host, or not placed yet.
 
     `prefix` is the lookup path to the application: "query__application__".
@@ -53,14 +53,14 @@ def at_work() -> QuerySet[Application]:
     """
     drivers = Driver.objects.filter(host=settings.HEADGATE_HOST, state__in=OPEN_DRIVER_STATES)
     living = Query.objects.filter(archived_at=None).order_by()
-    found = [
+    subqueries = [
         drivers.order_by().values("application"),
         living.filter(desired=Desired.RUNNING).values("application"),
         living.filter(phase__in=sorted(set(Phase) - STOPPED_PHASES)).values("application"),
         Script.objects.filter(desired=Desired.RUNNING).order_by().values("application"),
     ]
-    busy = reduce(or_, (Q(pk__in=each) for each in found))
-    return Application.objects.filter(placed_here(), busy, archived_at=None)
+    busy = reduce(or_, (Q(pk__in=application_ids) for application_ids in subqueries))
+    return Application.objects.filter(on_this_host(), busy, archived_at=None)
 
 
 def looked_after(prefix: str = "") -> Q:
@@ -69,20 +69,20 @@ def looked_after(prefix: str = "") -> Q:
     This host monitors the sources of applications placed on it; the first live host also monitors
     those of applications without a host.
     """
-    here = settings.HEADGATE_HOST
-    first = min({*heard_of(), here}) == here
-    return Q(**{f"{prefix}host__in": ("", here) if first else (here,)})
+    this_host = settings.HEADGATE_HOST
+    first = min({*hosts_with_heartbeat(), this_host}) == this_host
+    return Q(**{f"{prefix}host__in": ("", this_host) if first else (this_host,)})
 
 
-def heard_of() -> frozenset[str]:
+def hosts_with_heartbeat() -> frozenset[str]:
     """Return the hosts with a heartbeat within the limit, including this one."""
-    found = Host.objects.filter(seen_at__gte=Now() - SILENT_AFTER)
-    return frozenset(found.values_list("name", flat=True))
+    live = Host.objects.filter(seen_at__gte=Now() - SILENT_AFTER)
+    return frozenset(live.values_list("name", flat=True))
 
 
 def is_silent(host: str) -> bool:
     """Return whether another host is known to be silent."""
-    return _may_judge() and host not in heard_of()
+    return _may_judge() and host not in hosts_with_heartbeat()
 
 
 #: What a user can do about a silent host.
@@ -131,8 +131,8 @@ def home_of(host: str) -> str:
     """
     if host in ("", settings.HEADGATE_HOST):
         return str(settings.HEADGATE_HOME)
-    told = Host.objects.filter(name=host).values_list("home", flat=True).first()
-    return told or str(settings.HEADGATE_HOME)
+    reported_home = Host.objects.filter(name=host).values_list("home", flat=True).first()
+    return reported_home or str(settings.HEADGATE_HOME)
 
 
 def host_of(application: str) -> str:
@@ -141,11 +141,11 @@ def host_of(application: str) -> str:
     return rows.values_list("host", flat=True).first() or ""
 
 
-def below_home(place: str, host: str) -> str:
+def below_home(folder: str, host: str) -> str:
     """Translate a folder in this host's settings to another host; a URL is not changed."""
-    here = str(settings.HEADGATE_HOME)
-    inside = place == here or place.startswith(f"{here}/")
-    return f"{home_of(host)}{place.removeprefix(here)}" if inside else place
+    own_home = str(settings.HEADGATE_HOME)
+    inside = folder == own_home or folder.startswith(f"{own_home}/")
+    return f"{home_of(host)}{folder.removeprefix(own_home)}" if inside else folder
 
 
 def way_to(host: str) -> str:
@@ -163,8 +163,8 @@ def way_to(host: str) -> str:
 def another_is_heard_of(than: str) -> bool:
     """Return whether another host has been sending its heartbeats on time for long enough."""
     long_ago = Now() - SILENT_AFTER
-    found = Host.objects.filter(seen_at__gte=long_ago, steady_since__lte=long_ago)
-    return found.exclude(name=than).exists()
+    steady_hosts = Host.objects.filter(seen_at__gte=long_ago, steady_since__lte=long_ago)
+    return steady_hosts.exclude(name=than).exists()
 
 
 def leads() -> bool:
@@ -174,14 +174,14 @@ def leads() -> bool:
     If there is none, each worker leads: on a busy host, a late heartbeat must not stop the only
     one. For some seconds, two may lead, which is harmless.
     """
-    held = Host.objects.filter(seen_at__gte=Now() - SILENT_AFTER).exclude(claim="")
-    first = held.order_by("name").values_list("name", flat=True).first()
+    claimed = Host.objects.filter(seen_at__gte=Now() - SILENT_AFTER).exclude(claim="")
+    first = claimed.order_by("name").values_list("name", flat=True).first()
     return first in (None, settings.HEADGATE_HOST)
 
 
 def to_look_after() -> Q:
     """Return the condition that an application's host is this one, unset, or known to be silent."""
-    return placed_here() | ~Q(host__in=heard_of()) if _may_judge() else placed_here()
+    return on_this_host() | ~Q(host__in=hosts_with_heartbeat()) if _may_judge() else on_this_host()
 
 
 def _may_judge() -> bool:
@@ -216,8 +216,8 @@ def logs_at(location: str, *, host: str | None = None) -> CheckpointLogs:
     A checkpoint's host is that of its query's application; if `host` is None, it is looked up.
     """
     if host is None:
-        held = Checkpoint.objects.filter(location=location).order_by("-pk")
-        host = held.values_list("query__application__host", flat=True).first()
+        checkpoints = Checkpoint.objects.filter(location=location).order_by("-pk")
+        host = checkpoints.values_list("query__application__host", flat=True).first()
     foreign = host and host != settings.HEADGATE_HOST
     if host and foreign and local_path(location) is not None:
         raise OnAnotherHost(location, host)
@@ -242,15 +242,15 @@ def about_mirror(
     if since is None or now - since < UNANSWERED_AFTER:
         problem = Dated(about.problem, about.tried_at or now)
         return replace(about, problem=problem.at(now, fresh_for=PROBLEM_FRESH))
-    here, there = settings.HEADGATE_HOST, elsewhere(application)
+    this_host, away_host = settings.HEADGATE_HOST, elsewhere(application)
     why = (
-        f"The worker on host {here} was asked to read the {what}, but nothing has arrived in "
+        f"The worker on host {this_host} was asked to read the {what}, but nothing has arrived in "
         f"{settings.MIRRORS_DIR} since {since:%H:%M:%S} UTC. The worker is busy, or this web "
         "process does not share that folder with it."
-        if here in heard_of()
-        else f"Only a worker can read the {what}, and none on host {here} responds."
+        if this_host in hosts_with_heartbeat()
+        else f"Only a worker can read the {what}, and none on host {this_host} responds."
     )
-    way_out = way_to(there) if there else "Open Headgate on the worker's host."
+    way_out = way_to(away_host) if away_host else "Open Headgate on the worker's host."
     return replace(about, problem=f"{why} {way_out}")
 
 
@@ -273,7 +273,7 @@ def logs_to_show(location: str) -> tuple[CheckpointLogs, About | None]:
     return CheckpointLogs(mirror.checkpoint), about
 
 
-def drivers_here(ids: set[int]) -> set[int]:
+def drivers_on_this_host(ids: set[int]) -> set[int]:
     """Return those drivers whose files are on this host; those without a row are included."""
     foreign = Driver.objects.filter(pk__in=ids).exclude(host=settings.HEADGATE_HOST)
     return ids - set(foreign.values_list("pk", flat=True))
@@ -296,26 +296,28 @@ def silent_hosts() -> tuple[list[str], list[SilentHost]]:
     """
     fresh = Q(seen_at__gte=Now() - SILENT_AFTER)
     rows = Host.objects.annotate(heard=Case(When(fresh, then=True), default=False))
-    seen = {row.name: row for row in rows}
-    heard = [name for name, row in seen.items() if row.heard]
-    drivers = Driver.objects.filter(state__in=sorted(OPEN_DRIVER_STATES)).exclude(host__in=heard)
+    hosts = {row.name: row for row in rows}
+    live = [name for name, row in hosts.items() if row.heard]
+    drivers = Driver.objects.filter(state__in=sorted(OPEN_DRIVER_STATES)).exclude(host__in=live)
     wanted = Query.objects.filter(
         archived_at=None, desired=Desired.RUNNING, application__archived_at=None
-    ).exclude(application__host__in=[*heard, ""])
-    found = drivers.order_by().values_list(Value("driver"), "host")
+    ).exclude(application__host__in=[*live, ""])
+    placements = drivers.order_by().values_list(Value("driver"), "host")
     all_of = list(
-        found.union(wanted.order_by().values_list(Value("query"), "application__host"), all=True)
+        placements.union(
+            wanted.order_by().values_list(Value("query"), "application__host"), all=True
+        )
     )
     silent = [
         SilentHost(
             name,
-            seen[name].seen_at if name in seen else None,
+            hosts[name].seen_at if name in hosts else None,
             drivers=all_of.count(("driver", name)),
             queries=all_of.count(("query", name)),
         )
         for name in sorted({host for _, host in all_of})
     ]
-    return heard, silent
+    return live, silent
 
 
 def queue_of_application(application_id: int) -> str:
@@ -341,6 +343,8 @@ def _queue_of(placed: QuerySet[Any]) -> str:
     queue, and the other hosts report that it is silent. This takes only one database query, because
     a start waits for it.
     """
-    heard = Host.objects.filter(name__in=placed.values("host"), seen_at__gte=Now() - SILENT_AFTER)
-    name = heard.values_list("name", flat=True).first()
+    live_hosts = Host.objects.filter(
+        name__in=placed.values("host"), seen_at__gte=Now() - SILENT_AFTER
+    )
+    name = live_hosts.values_list("name", flat=True).first()
     return f"{settings.QUEUE}.{name}" if name else settings.QUEUE

@@ -15,8 +15,8 @@ M = TypeVar("M", bound=Model)
 
 def label(name: str, *columns: str) -> Coalesce:
     """Return a label's value from the first column that has it; "" if none does."""
-    found = [KeyTextTransform(name, F(column)) for column in columns]
-    return Coalesce(*found, Value(""), output_field=TextField())
+    values = [KeyTextTransform(name, F(column)) for column in columns]
+    return Coalesce(*values, Value(""), output_field=TextField())
 
 
 def labelled(rows: QuerySet[M], selection: Selection, *columns: str) -> QuerySet[M]:

@@ -18,8 +18,8 @@ def newest_revisions(query_ids: list[int]) -> dict[int, QueryRevision]:
 
 def param_defaults(query: Query) -> dict[str, Any]:
     """Return the parameters of a query's newest definition, with their defaults."""
-    found: dict[str, Any] = query.revisions.order_by("-number")[0].spec.get("params", {})
-    return found
+    params: dict[str, Any] = query.revisions.order_by("-number")[0].spec.get("params", {})
+    return params
 
 
 def newest_runs(query_ids: list[int]) -> dict[int, Run]:

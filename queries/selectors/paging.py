@@ -22,17 +22,17 @@ def rows_after(
         return ordered
     than = "lt" if descending else "gt"
     behind, same = Q(), Q()
-    for name, told in zip(by, after, strict=True):
-        value = _read(rows.model, name, told)
+    for name, text in zip(by, after, strict=True):
+        value = _read(rows.model, name, text)
         behind |= same & Q(**{f"{name}__{than}": value})
         same &= Q(**{name: value})
     return ordered.filter(behind)
 
 
-def _read(model: type[Model], name: str, told: Any) -> Any:
+def _read(model: type[Model], name: str, text: Any) -> Any:
     meta = model._meta
     field = meta.pk if name == "pk" else meta.get_field(name)
-    value = field.to_python(told)  # type: ignore[union-attr]
+    value = field.to_python(text)  # type: ignore[union-attr]
     if isinstance(value, datetime) and value.tzinfo is None:
         raise ValueError("a time without a time zone")
     return value

@@ -13,14 +13,14 @@ from queries.models.history import Operation
 
 def last_good_run(checkpoint: Checkpoint) -> Run | None:
     """Return the newest run that committed on a checkpoint, or on the one it was built from."""
-    held: Checkpoint | None = checkpoint
-    while held is not None:
-        runs = Run.objects.filter(checkpoint=held, first_commit_at__isnull=False)
+    origin: Checkpoint | None = checkpoint
+    while origin is not None:
+        runs = Run.objects.filter(checkpoint=origin, first_commit_at__isnull=False)
         wanted = runs.select_related("revision", "driver__application_revision")
-        found = wanted.order_by("-epoch").first()
-        if found is not None:
-            return found
-        held = held.built_from
+        run = wanted.order_by("-epoch").first()
+        if run is not None:
+            return run
+        origin = origin.built_from
     return None
 
 
@@ -40,7 +40,7 @@ def preflight_verdicts(
         result__checkpoint=checkpoint.pk,
     )
     results = done.order_by("pk").values_list("result", flat=True)
-    tried = (one for one in results if one.get("spark", OURS) == spark)
+    tried = (preflight for preflight in results if preflight.get("spark", OURS) == spark)
     return [result.get("preflight") or {} for result in tried]
 
 
@@ -53,8 +53,8 @@ def passed_preflight(
     query: Query, spec: dict[str, Any], checkpoint: Checkpoint, spark: Spark | None = None
 ) -> bool:
     """Return whether this definition has passed on this checkpoint, which was tried."""
-    found = preflight_verdicts(query, spec, checkpoint, spark)
-    return any(one.get("verdict") != PreflightVerdict.INCOMPLETE for one in found)
+    verdicts = preflight_verdicts(query, spec, checkpoint, spark)
+    return any(verdict.get("verdict") != PreflightVerdict.INCOMPLETE for verdict in verdicts)
 
 
 def untried(query: Query, spec: dict[str, Any], spark: Spark | None = None) -> str:
@@ -65,10 +65,10 @@ def untried(query: Query, spec: dict[str, Any], spark: Spark | None = None) -> s
     checkpoint = query.checkpoints.filter(retired_at=None).first()
     if checkpoint is None:
         return ""
-    found = preflight_verdicts(query, spec, checkpoint, spark)
-    if not found or found[-1].get("verdict") != PreflightVerdict.INCOMPLETE:
+    verdicts = preflight_verdicts(query, spec, checkpoint, spark)
+    if not verdicts or verdicts[-1].get("verdict") != PreflightVerdict.INCOMPLETE:
         return ""
-    return str(next(iter(found[-1].get("not_tried", [])), "the checkpoint"))
+    return str(next(iter(verdicts[-1].get("not_tried", [])), "the checkpoint"))
 
 
 def failed_preflight(query: Query) -> bool:

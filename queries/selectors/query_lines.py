@@ -43,7 +43,7 @@ from queries.selectors.supervision.query_filters import queries
 from queries.selectors.supervision.query_groups import FOREIGN_SHOWN_FOR
 
 logger = logging.getLogger(__name__)
-_each = each("lists of queries", logger)
+_loop = each("lists of queries", logger)
 
 _NOTHING_LOST = Dropped(bus=0, outbox=0, missing_batches=0, repaired=0, since=None, until=None)
 
@@ -190,7 +190,7 @@ def lines_of(rows: Iterable[Query], *, now: datetime, bars: int = BATCHES) -> li
         crash_loops=crash_loops(now=now, query_ids=ids),
         lags=lag_lines(ids, now=now, runs=runs),
         missing=missing_sources(ids),
-        reporters=Reporters(each.location for each in checkpoints.values()),
+        reporters=Reporters(checkpoint.location for checkpoint in checkpoints.values()),
     )
     return [_line_or_less(query, facts, bars=bars, now=now) for query in shown]
 
@@ -200,15 +200,17 @@ def _line_or_less(query: Query, facts: _Facts, *, bars: int, now: datetime) -> Q
     try:
         return _line(query, facts, bars=bars, now=now)
     except Exception as error:  # loop boundary: the others must still be listed
-        _each.meet(f"the line of {query.name}", error)
+        _loop.meet(f"the line of {query.name}", error)
     less = replace(facts, latest={}, bars={}, telemetry={}, lags={})
     try:
         return _line(query, less, bars=bars, now=now)
     except Exception as error:  # its definition, or an unknown word
-        _each.meet(f"the line of {query.name}", error)
-        said = f"cannot be shown completely: {type(error).__name__}: {mask_text(str(error))[:200]}"
+        _loop.meet(f"the line of {query.name}", error)
+        explanation = (
+            f"cannot be shown completely: {type(error).__name__}: {mask_text(str(error))[:200]}"
+        )
     bare = copy(query)
-    bare.phase_detail = Because(Detail.OTHER, {"text": said})
+    bare.phase_detail = Because(Detail.OTHER, {"text": explanation})
     if query.phase not in set(Phase):
         bare.phase = Phase.BROKEN
     if query.phase_reason not in set(Reason):
@@ -223,8 +225,8 @@ def _line(query: Query, facts: _Facts, *, bars: int, now: datetime) -> QueryLine
     run = last_run if last_run and last_run.outcome == RunOutcome.OPEN else None
     driver = run.driver if run else None
     newest = facts.newest.get(query.pk)
-    held = run.revision if run else newest
-    spec = held.spec if held and facts.specs else {}
+    revision = run.revision if run else newest
+    spec = revision.spec if revision and facts.specs else {}
     trigger = trigger_of(spec)
     latest = facts.latest.get(query.pk)
     checkpoint = facts.checkpoints.get(query.pk)
@@ -310,7 +312,9 @@ def _head(
             next_attempt_at=query.next_attempt_at,
             crash_loop=facts.crash_loops.get(query.pk),
             unreachable_since=query.source_unreachable_since,
-            source_asked_at=asked.read_at if (asked := facts.missing.get(query.pk)) else None,
+            source_asked_at=source_error.read_at
+            if (source_error := facts.missing.get(query.pk))
+            else None,
             risk=_risk(query, facts.lags.get(query.pk), now),
             foreign=str(foreign or ""),
             missing=dropped.missing_batches,

@@ -21,7 +21,7 @@ class Asking:
     missing: list[str]  # names of queries that the script has not started
 
 
-def asked_about(script: Script) -> QuerySet[Query]:
+def candidate_queries(script: Script) -> QuerySet[Query]:
     """Return the existing queries that the new one may be, by name."""
     living = Query.objects.filter(application=script.application_id, archived_at=None)
     return living.filter(pk__in=script.question.get("missing", ())).order_by("name")
@@ -31,17 +31,17 @@ def asking(script: Script | None) -> Asking | None:
     """Return the question of the script's driver; None if there is none."""
     if script is None or not script.question:
         return None
-    held = script.question
+    question = script.question
     return Asking(
-        identity=held["identity"],
-        query=called(held["name"], held["asked"]),
-        checkpoint=held["asked"],
-        missing=[query.name for query in asked_about(script)],
+        identity=question["identity"],
+        query=called(question["name"], question["asked"]),
+        checkpoint=question["asked"],
+        missing=[query.name for query in candidate_queries(script)],
     )
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MovedCheckpoint:
     """A query that a script has started on a different checkpoint than before."""
 
     query: int  # primary key
@@ -61,7 +61,7 @@ class Moved:
         )
 
 
-def moved_checkpoints(*, since: datetime) -> Iterator[Moved]:
+def moved_checkpoints(*, since: datetime) -> Iterator[MovedCheckpoint]:
     """Yield queries whose checkpoint has since been moved by their script itself.
 
     Moves by a rewind or a reset are reported elsewhere. Temporary checkpoints do not count: they
@@ -72,8 +72,8 @@ def moved_checkpoints(*, since: datetime) -> Iterator[Moved]:
         retired_at=None, built_from=None, created_at__gte=since, query__temporary=""
     ).exclude(query__identity="")
     rows = rows.annotate(before=Subquery(left.values("location")[:1])).exclude(before=None)
-    found = rows.order_by("query__name").values_list(
+    moved = rows.order_by("query__name").values_list(
         "query", "query__name", "query__application", "before", "location"
     )
-    for each in found.exclude(before=F("location")):
-        yield Moved(*each)
+    for row in moved.exclude(before=F("location")):
+        yield MovedCheckpoint(*row)

@@ -14,7 +14,7 @@ from django.db.models.functions import Cast
 
 from headgate_ground.masking import is_reference, references
 from listeners.loops.troubles import each
-from queries.channels.kinds import place_of
+from queries.channels.kinds import destination_of
 from queries.domain.secrets.bindings import Bound, SecretHolder, application, channel, unbound
 from queries.domain.secrets.hosts import ANYWHERE
 from queries.domain.secrets.uses import SecretUse, uses_in
@@ -175,7 +175,7 @@ def uses_of_channel(row: Channel) -> list[SecretUse]:
     If the channel's URL is itself a secret, its host is known only when a message is sent, and is
     omitted here.
     """
-    place = place_of(row.kind, row.settings)
+    place = destination_of(row.kind, row.settings)
     places = () if place == ANYWHERE else (place,)
     return [
         SecretUse(secret, f"settings.{name}", places)

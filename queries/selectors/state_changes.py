@@ -49,36 +49,36 @@ def unaccepted_change(query: Query) -> tuple[QueryRevision, StateChange] | None:
     newest = query.revisions.order_by("-number").first()
     if newest is None:
         return None
-    found = change_of(query, newest.spec, newest.state, newest.state_by)
-    if found is None or not found.silent:
+    change = change_of(query, newest.spec, newest.state, newest.state_by)
+    if change is None or not change.silent:
         return None
-    held = query.checkpoints.filter(retired_at=None).values_list("pk", flat=True).first()
-    return None if newest.accepted_on_id == held else (newest, found)
+    checkpoint_id = query.checkpoints.filter(retired_at=None).values_list("pk", flat=True).first()
+    return None if newest.accepted_on_id == checkpoint_id else (newest, change)
 
 
-def params_change(query: Query, given: dict[str, Any] | None) -> str:
+def params_change(query: Query, params: dict[str, Any] | None) -> str:
     """Return a sentence naming `changed_params`, "" if there are none."""
-    names = ", ".join(changed_params(query, given))
+    names = ", ".join(changed_params(query, params))
     return names and (
         f"The checkpoint of {query.name} has state that was written with other values of {names}, "
         "and Spark would continue with it."
     )
 
 
-def changed_params(query: Query, given: dict[str, Any] | None) -> list[str]:
+def changed_params(query: Query, params: dict[str, Any] | None) -> list[str]:
     """Return the names of parameters whose values differ from those that wrote existing state.
 
     Empty if the newest definition is not known to keep state: as for changed code, the effect on a
     function's state is not visible.
     """
-    held = query.checkpoints.filter(retired_at=None).first()
-    run = last_good_run(held) if held is not None else None
+    checkpoint = query.checkpoints.filter(retired_at=None).first()
+    run = last_good_run(checkpoint) if checkpoint is not None else None
     newest = query.revisions.order_by("-number").first()
     if run is None or run.params is None or newest is None:
         return []
     if not _keeps_state(newest):
         return []
-    now = effective(newest.spec.get("params", {}), given)
+    now = effective(newest.spec.get("params", {}), params)
     # A name that only one of the definitions has is a change of the definition itself.
     return sorted(name for name in now.keys() & run.params.keys() if now[name] != run.params[name])
 
@@ -93,19 +93,19 @@ def _keeps_state(revision: QueryRevision) -> bool:
 
 def sentences(change: StateChange) -> list[str]:
     """Return sentences that explain a change to the user who is about to start the query."""
-    said = []
+    lines = []
     if change.silent:
-        said.append(
+        lines.append(
             "Spark continues with the old state without an error, and results are wrong until "
             f"the last old group is gone: {'; '.join(change.silent)}."
         )
     if change.refused:
-        said.append(
+        lines.append(
             f"Spark will refuse to start from this checkpoint: {'; '.join(change.refused)}."
         )
     if change.unknown:
-        said.append(f"{Check.STATE.word}: {change.unknown}")
-    return said
+        lines.append(f"{Check.STATE.word}: {change.unknown}")
+    return lines
 
 
 def _wrote(checkpoint: Checkpoint | None) -> QueryRevision | None:

@@ -9,7 +9,7 @@ from headgate_ground.masking import mask_text
 from listeners.loops.troubles import each
 
 logger = logging.getLogger(__name__)
-_each = each("lists", logger)
+_loop = each("lists", logger)
 
 #: Errors that are not specific to one member: they make the whole list fail.
 OF_ALL = (DatabaseError,)
@@ -19,7 +19,7 @@ def called(member: Any) -> str:
     """Return a member's name for messages: its kind, and its name or number."""
     row = member[0] if isinstance(member, tuple) and member else member
     if not isinstance(row, models.Model):
-        row = next((one for one in _parts(row) if isinstance(one, models.Model)), row)
+        row = next((part for part in _parts(row) if isinstance(part, models.Model)), row)
     if isinstance(row, models.Model):
         mark = getattr(row, "name", "") or getattr(row, "uuid", "") or row.pk
         return f"{row._meta.verbose_name} {mark}"
@@ -31,11 +31,11 @@ def number(member: Any) -> Any:
     return member.pk if isinstance(member, models.Model) else None
 
 
-def unshown(member: Any, error: Exception) -> str:
+def render_error(member: Any, error: Exception) -> str:
     """Log that a member cannot be shown; return the error's type and its first line."""
-    _each.meet(called(member), error)
-    said = mask_text(str(error)).strip().partition("\n")[0][:200]
-    return f"{type(error).__name__}: {said}".rstrip(": ")
+    _loop.meet(called(member), error)
+    first_line = mask_text(str(error)).strip().partition("\n")[0][:200]
+    return f"{type(error).__name__}: {first_line}".rstrip(": ")
 
 
 def _parts(value: Any) -> list[Any]:

@@ -26,7 +26,7 @@ from queries.storage.hadoop import StorageFailed
 from queries.storage.local_files import LocalFiles
 
 logger = logging.getLogger(__name__)
-_each = each("look at folders", logger)
+_loop = each("look at folders", logger)
 
 #: Seconds after which a pass lists no further folder; the next pass begins with the oldest.
 PASS_S = 20.0
@@ -46,7 +46,7 @@ def look_at_folders(*, launcher: Launcher, now: datetime) -> None:
     for state in states.select_related("query__application", "application").order_by("looked_at"):
         if time.monotonic() - began > PASS_S:
             break
-        with _each.by_itself(f"folder of the schedule of {target_of(state).name}"):
+        with _loop.by_itself(f"folder of the schedule of {target_of(state).name}"):
             _look(state, launcher, now)
 
 
@@ -81,26 +81,26 @@ def _totals(
     application: Application, schedule: Schedule, launcher: Launcher, now: datetime
 ) -> Totals:
     """Return the folder's totals; raises `NoStorage` while its storage JVM starts."""
-    place = canonical(schedule.files)
-    refused = data_roots(application.name).problem("schedule.files", place, follow)
+    folder = canonical(schedule.files)
+    refused = data_roots(application.name).problem("schedule.files", folder, follow)
     if refused is not None:
         raise _NotListed(f"{schedule.files} {refused.message} {refused.way_out}")
     try:
-        if local_path(place) is not None:
-            found = LocalFiles().list(place, deep=True, most=MOST_FILES)
+        if local_path(folder) is not None:
+            listing = LocalFiles().list(folder, deep=True, most=MOST_FILES)
         else:
             storage = storage_of(application, launcher=launcher, now=now)
-            found = storage.list(place, deep=True, most=MOST_FILES)
+            listing = storage.list(folder, deep=True, most=MOST_FILES)
     except (LaunchRefused, StorageFailed) as error:
         raise _NotListed(str(error)) from error
-    if found.more:
+    if listing.more:
         raise _NotListed(
             f"{schedule.files} has more than {MOST_FILES:,} files, so new ones are not noticed."
             " Name a smaller folder, or use a cron expression."
         )
     return totals_of(
-        (one.name, one.bytes, one.modified_at.timestamp() if one.modified_at else 0.0)
-        for one in found.entries
+        (file.name, file.bytes, file.modified_at.timestamp() if file.modified_at else 0.0)
+        for file in listing.entries
     )
 
 

@@ -18,7 +18,7 @@ from queries.domain.errors import Conflict, Invalid, Problem
 from queries.models.access.kept_answers import KeptAnswer
 
 #: How long an answer is kept.
-KEPT = timedelta(hours=24)
+RETENTION = timedelta(hours=24)
 #: A request being served for longer has died with its process; the longest wait is a minute.
 _SERVED_WITHIN = timedelta(minutes=10)
 LONGEST_KEY = 255
@@ -49,7 +49,7 @@ def take_key(*, user: str, key: str, digest: str, now: datetime) -> KeptAnswer:
     if not (0 < len(key) <= LONGEST_KEY and key.isascii() and key.isprintable()):
         way_out = f"Use 1 to {LONGEST_KEY} printable characters, such as a UUID."
         raise Invalid([Problem("Idempotency-Key", key[:200], "is not a valid key.", way_out)])
-    KeptAnswer.objects.filter(user=user, key=key, created_at__lte=now - KEPT).delete()
+    KeptAnswer.objects.filter(user=user, key=key, created_at__lte=now - RETENTION).delete()
     try:
         with transaction.atomic():
             return KeptAnswer.objects.create(user=user, key=key, digest=digest, created_at=now)
@@ -74,8 +74,8 @@ def take_key(*, user: str, key: str, digest: str, now: datetime) -> KeptAnswer:
 
 def keep_answer(row: KeptAnswer, *, status: int, headers: Mapping[str, str], body: Any) -> None:
     """Store the response to a request, with its secrets masked."""
-    kept = {"status": status, "headers": dict(headers), "body": mask(body)}
-    KeptAnswer.objects.filter(pk=row.pk).update(**kept)
+    response = {"status": status, "headers": dict(headers), "body": mask(body)}
+    KeptAnswer.objects.filter(pk=row.pk).update(**response)
 
 
 def free_key(row: KeptAnswer) -> None:
@@ -87,7 +87,7 @@ def forget_answers(*, now: datetime) -> int:
     """Delete responses past their retention period; return how many."""
     removed = 0
     while True:
-        old = KeptAnswer.objects.filter(created_at__lte=now - KEPT).order_by("pk")
+        old = KeptAnswer.objects.filter(created_at__lte=now - RETENTION).order_by("pk")
         ids = list(old.values_list("pk", flat=True)[:_REMOVED_AT_ONCE])
         if not ids:
             return removed

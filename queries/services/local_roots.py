@@ -20,12 +20,12 @@ from queries.domain.definitions.data_roots import (
 from queries.domain.definitions.locations import NotALocation, canonical, local_path
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
 from queries.domain.errors import Problem
-from queries.selectors.hosts import below_home, heard_of, host_of
+from queries.selectors.hosts import below_home, host_of, hosts_with_heartbeat
 from queries.selectors.secrets import given_roots
 
 
 def data_roots(
-    application: str, *, checkpoints: bool = False, given: Iterable[str] | None = None
+    application: str, *, checkpoints: bool = False, granted_roots: Iterable[str] | None = None
 ) -> DataRoots:
     """Return the roots for an application's data on its host; with `checkpoints`, those too.
 
@@ -36,7 +36,7 @@ def data_roots(
     roots = [*settings.DATA_ROOTS, *([str(settings.CHECKPOINTS_DIR)] if checkpoints else [])]
     roots = [below_home(root, host) for root in roots]
     own = _own(host)
-    named = given_roots(application) if given is None else given
+    named = given_roots(application) if granted_roots is None else granted_roots
     mine = [root_location(root) for root in named]
     return DataRoots(
         roots=(
@@ -69,9 +69,9 @@ def default_checkpoint(name: str, application: str, *, avoid: set[str], host: st
     host's folder is used until a host takes the query.
     """
     folder = checkpoints_of(application) if application else settings.CHECKPOINTS_DIR
-    there = below_home(str(folder), host)
-    places = (f"{there}/{each}" for each in numbered(name))
-    return next(at for place in places if (at := canonical_checkpoint(place)) not in avoid)
+    base = below_home(str(folder), host)
+    places = (f"{base}/{numbered_name}" for numbered_name in numbered(name))
+    return next(at for location in places if (at := canonical_checkpoint(location)) not in avoid)
 
 
 def numbered(name: str) -> Iterator[str]:
@@ -92,8 +92,8 @@ def conf_problems(application: ApplicationSpec, name: str) -> list[Problem]:
 
 def checkpoint_problems(location: str, name: str) -> list[Problem]:
     """Return a problem if a checkpoint's canonical location is outside the data roots."""
-    found = data_roots(name, checkpoints=True).problem("checkpoint", location, follow)
-    return [found] if found else []
+    problem = data_roots(name, checkpoints=True).problem("checkpoint", location, follow)
+    return [problem] if problem else []
 
 
 def outside_of(named: Iterable[tuple[str, str]], name: str) -> list[Problem]:
@@ -101,14 +101,14 @@ def outside_of(named: Iterable[tuple[str, str]], name: str) -> list[Problem]:
 
     The roots are only looked up if there is a place, because that takes longer than the check.
     """
-    given = list(named)
-    return outside(given, data_roots(name)) if given else []
+    locations = list(named)
+    return outside(locations, data_roots(name)) if locations else []
 
 
 def outside(named: Iterable[tuple[str, str]], roots: DataRoots) -> list[Problem]:
     """Return a problem for each place, by field and text, that is not in any root."""
-    found = (roots.problem(field, text, follow) for field, text in named if text)
-    return [problem for problem in found if problem]
+    problems = (roots.problem(field, text, follow) for field, text in named if text)
+    return [problem for problem in problems if problem]
 
 
 def make_ours() -> None:
@@ -126,8 +126,8 @@ def missing(roots: Iterable[str], host: str = "") -> list[str]:
     The list is empty if the roots belong to another host, or if no worker starts drivers on this
     one.
     """
-    here = settings.HEADGATE_HOST
-    if host not in ("", here) or here not in heard_of():
+    this_host = settings.HEADGATE_HOST
+    if host not in ("", this_host) or this_host not in hosts_with_heartbeat():
         return []
     paths = (local_path(root) for root in roots)
     return sorted({path for path in paths if path and not Path(path).is_dir()})
@@ -138,8 +138,8 @@ def missing_of(spec: SqlQuery | PythonQuery, name: str) -> list[str]:
     used = [at for _, text in places(spec) if text and (at := _location(text))]
     if not any(local_path(at) for at in used):
         return []
-    found = missing(data_roots(name).roots, host_of(name))
-    return [root for root in found if any(lies_in(at, (f"file://{root}",)) for at in used)]
+    missing_roots = missing(data_roots(name).roots, host_of(name))
+    return [root for root in missing_roots if any(lies_in(at, (f"file://{root}",)) for at in used)]
 
 
 def _location(text: str) -> str | None:

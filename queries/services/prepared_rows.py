@@ -22,16 +22,16 @@ class Prepared(Generic[_Row]):
 
     def __init__(self, rows: Iterable[_Row]) -> None:
         self.rows: list[_Row] = list(rows)
-        self._batches: list[_Batch] = []
+        self._batches: list[_InsertBatch] = []
         if not self.rows:
             return
         meta = self.rows[0]._meta
-        made_there = meta.db_returning_fields  # the id, and database-computed columns
-        fields = [field for field in meta.concrete_fields if field not in made_there]
+        computed = meta.db_returning_fields  # the id, and database-computed columns
+        fields = [field for field in meta.concrete_fields if field not in computed]
         most = MOST_PARAMETERS // len(fields)
         size = min(connection.ops.bulk_batch_size(fields, self.rows), most)
         for first in range(0, len(self.rows), size):
-            self._batches.append(_Batch(self.rows[first : first + size], fields))
+            self._batches.append(_InsertBatch(self.rows[first : first + size], fields))
 
     def insert(self) -> None:
         """Insert the rows in the caller's transaction, and set their ids.
@@ -43,7 +43,7 @@ class Prepared(Generic[_Row]):
                 batch.insert(cursor)
 
 
-class _Batch:
+class _InsertBatch:
     """The rows of one statement."""
 
     def __init__(self, rows: Sequence[Model], fields: "Sequence[Field[Any, Any]]") -> None:
@@ -69,11 +69,11 @@ class _Batch:
         )
 
     def insert(self, cursor: Any) -> None:
-        for place, row, field in self._late:
+        for index, row, field in self._late:
             referred = getattr(row, field.name)
             assert referred.pk is not None, f"{field} of {row!r} is to be inserted first"
             setattr(row, field.name, referred)  # also sets the id column
-            self._values[place] = referred.pk
+            self._values[index] = referred.pk
         cursor.execute(self._sql, self._values)
         # In the order of the values, as Django's own bulk inserts assume.
         for row, made in zip(self._rows, cursor.fetchall(), strict=True):

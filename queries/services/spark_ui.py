@@ -27,7 +27,7 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class VisitedUi:
     """The Spark UI that a visit gives access to."""
 
     driver: int
@@ -37,12 +37,14 @@ class Shown:
 
 def free_port() -> int | None:
     """Return a free port of this host for a driver's UI; None if there is none."""
-    here = Driver.objects.filter(host=settings.HEADGATE_HOST, state__in=sorted(OPEN_DRIVER_STATES))
-    taken = set(here.values_list("ui_port", flat=True))
-    return next((port for port in free_ports() if port not in taken), None)
+    local_drivers = Driver.objects.filter(
+        host=settings.HEADGATE_HOST, state__in=sorted(OPEN_DRIVER_STATES)
+    )
+    used_ports = set(local_drivers.values_list("ui_port", flat=True))
+    return next((port for port in free_ports() if port not in used_ports), None)
 
 
-def address(driver: Driver, *, asked_at: str) -> str:
+def address(driver: Driver, *, console_origin: str) -> str:
     """Return the origin that serves a driver's UI to a browser that uses the console at `asked_at`.
 
     `asked_at` is the console's origin, such as "https://headgate.example.org". Raises `NotAllowed`,
@@ -53,8 +55,8 @@ def address(driver: Driver, *, asked_at: str) -> str:
             "This driver has no Spark UI that Headgate can show.",
             way_out="No port was free when the driver started; restart the application.",
         )
-    given = settings.SPARK_UI_URL
-    if driver.host != settings.HEADGATE_HOST and "{host}" not in given:
+    template = settings.SPARK_UI_URL
+    if driver.host != settings.HEADGATE_HOST and "{host}" not in template:
         raise NotAllowed(
             f"The driver runs on host {driver.host}; its Spark UI is reachable only from there.",
             way_out=(
@@ -62,8 +64,8 @@ def address(driver: Driver, *, asked_at: str) -> str:
                 "(docs/operations.md)."
             ),
         )
-    host = asked_at.partition("://")[2]
-    if not given and host.rpartition(":")[0] not in _LOOPBACK and host not in _LOOPBACK:
+    host = console_origin.partition("://")[2]
+    if not template and host.rpartition(":")[0] not in _LOOPBACK and host not in _LOOPBACK:
         raise NotAllowed(
             "The Spark UI is not published: HEADGATE_SPARK_UI_URL is not set.",
             way_out=(
@@ -72,10 +74,10 @@ def address(driver: Driver, *, asked_at: str) -> str:
             ),
         )
     scheme = "https" if settings.TLS_CERT else "http"
-    found = given.replace("{host}", driver.host) or (
+    ui_origin = template.replace("{host}", driver.host) or (
         f"{scheme}://127.0.0.1:{settings.SPARK_UI_PORT}"
     )
-    if found == asked_at:
+    if ui_origin == console_origin:
         raise NotAllowed(
             "HEADGATE_SPARK_UI_URL is the URL of the console itself.",
             way_out=(
@@ -83,7 +85,7 @@ def address(driver: Driver, *, asked_at: str) -> str:
                 "written by others."
             ),
         )
-    return str(found)
+    return str(ui_origin)
 
 
 def ticket(*, user: int, session_key: str, driver: Driver, now: datetime) -> str:
@@ -108,7 +110,7 @@ def open_visit(text: str, *, now: datetime) -> str | None:
     return path if fresh.update(opened_at=now, path=_digest(path)) else None
 
 
-def shown(path: str, *, now: datetime) -> Shown | None:
+def shown(path: str, *, now: datetime) -> VisitedUi | None:
     """Return the UI currently shown below a visit's path; None if there is none (any more)."""
     visit = (
         SparkUiVisit.objects.select_related("user", "driver__application")
@@ -124,7 +126,7 @@ def shown(path: str, *, now: datetime) -> Shown | None:
     driver = visit.driver
     if driver.host != settings.HEADGATE_HOST or driver.state not in OPEN_DRIVER_STATES:
         return None
-    return None if driver.ui_port is None else Shown(driver.pk, driver.epoch, driver.ui_port)
+    return None if driver.ui_port is None else VisitedUi(driver.pk, driver.epoch, driver.ui_port)
 
 
 def forget_visits(*, now: datetime) -> int:

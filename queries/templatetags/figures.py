@@ -78,9 +78,14 @@ def phrase(code: str) -> str:
 
 
 @register.filter
-def act(one: Transition) -> str:
+def act(transition: Transition) -> str:
     """Return an action, worded to follow the user's name."""
-    return wording.act_words(one.reason, subject=one.subject, first=not one.before, after=one.after)
+    return wording.act_words(
+        transition.reason,
+        subject=transition.subject,
+        first=not transition.before,
+        after=transition.after,
+    )
 
 
 register.filter("plural", counted)

@@ -28,7 +28,7 @@ def upload_limits() -> SafeString:
 @register.simple_tag
 def trigger_choices() -> dict[str, str]:
     """Return the labels of the kinds of triggers on a query's form."""
-    return {str(kind): one.choice for kind, one in KINDS.items()}
+    return {str(kind): trigger.choice for kind, trigger in KINDS.items()}
 
 
 @register.simple_tag
@@ -38,7 +38,7 @@ def threshold_choices() -> dict[str, str]:
 
 
 @register.filter
-def said(error: Any) -> SafeString:
+def error_lines(error: Any) -> SafeString:
     """Draw an error; separate lines (code with a caret) keep their columns."""
     text, _, code = str(error).partition("\n")
     shown = coded(text)

@@ -9,8 +9,8 @@ from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
 from queries.domain.counts import counted
-from queries.selectors.unshown import OF_ALL, called, unshown
-from queries.views.supervision.batch_bars import Bar
+from queries.selectors.unshown import OF_ALL, called, render_error
+from queries.views.supervision.batch_bars import BarSlot
 
 register = template.Library()
 
@@ -55,12 +55,12 @@ def _instead(member: Any, error: Exception, drawn: str) -> SafeString:
     name = called(member)
     if link:
         name = format_html('<a href="{}">{}</a>', mark_safe(link[1]), name)
-    said = format_html(
+    message = format_html(
         '{} <span class="tone-text" data-tone="bad">cannot be shown: {}</span>',
         name,
-        unshown(member, error),
+        render_error(member, error),
     )
-    cell = format_html('<td colspan="{}">{}</td>', _COLUMNS, said) if kind == "tr" else said
+    cell = format_html('<td colspan="{}">{}</td>', _COLUMNS, message) if kind == "tr" else message
     return format_html("{}{}</{}>", start, cell, mark_safe(kind))
 
 
@@ -74,7 +74,7 @@ def row(parser: Parser, token: Token) -> RowNode:
 
 
 @register.simple_tag
-def beats(bars: list[Bar]) -> SafeString:
+def beats(bars: list[BarSlot]) -> SafeString:
     """Draw a batch bar: a template's loop over its parts would take ten times as long."""
     drawn = "".join(
         f'<rect class="beat-{bar.kind}" x="{bar.x}" y="{bar.y}" width="4" height="{bar.height}" '

@@ -144,7 +144,7 @@ def coded(sentence: Any) -> SafeString:
     """Return a sentence as HTML in which `commands` and `names` are code."""
     parts = enumerate(_CODE.split(str(sentence)))
     marked = (format_html("<code>{}</code>", part) if at % 2 else part for at, part in parts)
-    return format_html_join("", "{}", ((one,) for one in marked))
+    return format_html_join("", "{}", ((piece,) for piece in marked))
 
 
 @register.simple_tag

@@ -22,7 +22,7 @@ from queries.views.supervision.query_page import head
 def async_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show a query's async operators, with figures and advice."""
     context = head(request, name, "query-async")
-    context["operators"] = [_shown(*each) for each in async_operators(context["query"].pk)]
+    context["operators"] = [_shown(*pair) for pair in async_operators(context["query"].pk)]
     return render(request, "async_calls/async.html", context)
 
 
@@ -30,33 +30,35 @@ def async_tab(request: HttpRequest, name: str) -> HttpResponse:
 def draw_async(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw one query's operators."""
     query = visible.queries().filter(pk=whole(key) or 0, archived_at=None).first()
-    found = async_operators(query.pk) if query else []
-    if found:
-        shown = [_shown(*each) for each in found]
+    operators = async_operators(query.pk) if query else []
+    if operators:
+        shown = [_shown(*pair) for pair in operators]
         context = {"query": query, "operators": shown, "now": now}
         yield f"async-{key}", render_to_string("async_calls/_async.html", context)
 
 
 #: Amber if action is needed, neutral if it only states a limit.
 _TONES = {Bound.REMOTE: "warn", Bound.CPU: "warn", Bound.SOURCE: "ok"}
-_FOUND = {
+_BOUND_WORDS = {
     Bound.LIMIT: "another row was waiting because of the limit",
     Bound.KEYS: "all available rows were waiting for their key",
     Bound.SOURCE: "no more rows were available",
 }
 
 
-def _shown(one: AsyncOperator, advice: OperatorAdvice) -> dict[str, Any]:
+def _shown(operator: AsyncOperator, advice: OperatorAdvice) -> dict[str, Any]:
     """Return the template's context for an operator."""
     return {
-        "one": one,
+        "one": operator,
         "advice": advice,
         "tone": _TONES.get(advice.bound, "calm"),
-        "failing": one.failed >= FAILING,
-        "failed": f"{one.failed:.1%}",
-        "cpu": f"{one.cpu:.0%}",
-        "keys": f"{one.keys:,.0f}",
-        "found": [(words, f"{one.delay_shares[bound]:.0%}") for bound, words in _FOUND.items()],
+        "failing": operator.failed >= FAILING,
+        "failed": f"{operator.failed:.1%}",
+        "cpu": f"{operator.cpu:.0%}",
+        "keys": f"{operator.keys:,.0f}",
+        "found": [
+            (words, f"{operator.delay_shares[bound]:.0%}") for bound, words in _BOUND_WORDS.items()
+        ],
     }
 
 

@@ -14,12 +14,12 @@ from queries.roles import ADMINISTER, VIEW
 from queries.selectors.definitions.connectors import Connector, connectors, not_installed
 from queries.selectors.definitions.sparks import installed_sparks
 from queries.services.downloads.removal import remove_connector, remove_spark
-from queries.views.console.guard import by, needs
-from queries.views.console.shell import told
+from queries.views.console.guard import actor_and_now, needs
+from queries.views.console.shell import redirect_with_message
 
 
 @dataclass(frozen=True, slots=True)
-class Section:
+class SparkSection:
     """The connectors for a version of Spark."""
 
     spark: Spark
@@ -31,20 +31,24 @@ class Section:
 @needs(VIEW)
 def connector_list(request: HttpRequest) -> HttpResponseBase:
     """List the connectors by version of Spark, with jars, checksums and applications."""
-    ready, found = installed_sparks(), connectors()
-    named = {(one.spark, one.name) for one in found}
+    ready, all_connectors = installed_sparks(), connectors()
+    named = {(connector.spark, connector.name) for connector in all_connectors}
     sections = [
-        Section(
+        SparkSection(
             spark=spark,
             command="" if spark in ready else command(spark),
-            connectors=[one for one in found if one.spark == spark],
-            offered=[one for one in not_installed((spark,)) if (one.spark, one.name) not in named],
+            connectors=[connector for connector in all_connectors if connector.spark == spark],
+            offered=[
+                connector
+                for connector in not_installed((spark,))
+                if (connector.spark, connector.name) not in named
+            ],
         )
         for spark in reversed(SPARKS)
     ]
     context: dict[str, Any] = {
         "sections": sections,
-        "any": any(one.ready for one in found),
+        "any": any(connector.ready for connector in all_connectors),
         "host": settings.HEADGATE_HOST,
         "newest": SPARKS[-1],
     }
@@ -54,21 +58,23 @@ def connector_list(request: HttpRequest) -> HttpResponseBase:
 @needs(ADMINISTER, "POST")
 def remove_connector_page(request: HttpRequest, spark: str, name: str) -> HttpResponseBase:
     """Remove a connector that nothing uses."""
-    remove_connector(name, _version(spark), **by(request))
-    return told(request, f"Removed connector {name} for Spark {spark}.", reverse("connectors"))
+    remove_connector(name, _version(spark), **actor_and_now(request))
+    return redirect_with_message(
+        request, f"Removed connector {name} for Spark {spark}.", reverse("connectors")
+    )
 
 
 @needs(ADMINISTER, "POST")
 def remove_spark_page(request: HttpRequest, version: str) -> HttpResponseBase:
     """Remove a version of Spark that nothing uses."""
-    remove_spark(_version(version), **by(request))
-    return told(request, f"Removed Spark {version}.", reverse("system"))
+    remove_spark(_version(version), **actor_and_now(request))
+    return redirect_with_message(request, f"Removed Spark {version}.", reverse("system"))
 
 
 def _version(text: str) -> Spark:
-    if (found := spark_named(text)) is None:
+    if (spark := spark_named(text)) is None:
         raise Missing(f"There is no version {text!r} of Spark.")
-    return found
+    return spark
 
 
 urlpatterns = [

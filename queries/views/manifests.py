@@ -14,7 +14,7 @@ from queries.selectors.manifests.owners import managed_of
 from queries.selectors.supervision import applications
 from queries.services.manifests.ownership import release
 from queries.views.console.errors import answered
-from queries.views.console.guard import by, needs
+from queries.views.console.guard import actor_and_now, needs
 from queries.views.console.shell import next_address
 
 
@@ -43,8 +43,8 @@ def _release(request: HttpRequest, row: Any, address: str, back: str) -> HttpRes
     back = next_address(request, back)
     managed = managed_of(row)
     if request.method == "POST":
-        ask = partial(release, managed, **by(request))
-        return answered(request, ask, f"{row.name} no longer has an owner.", back)
+        perform = partial(release, managed, **actor_and_now(request))
+        return answered(request, perform, f"{row.name} no longer has an owner.", back)
     context = {
         "name": row.name,
         "what": f"Release {row.name} from {managed.owner if managed else 'its owner'}?",

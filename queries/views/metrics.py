@@ -31,7 +31,7 @@ from queries.services.access.by_token import ByToken
 from queries.services.system.health import system_health
 
 logger = logging.getLogger(__name__)
-_each = each("metrics", logger)
+_loop = each("metrics", logger)
 _FAMILIES = {MetricKind.GAUGE: GaugeMetricFamily, MetricKind.COUNTER: CounterMetricFamily}
 
 
@@ -64,10 +64,10 @@ def _samples() -> Iterator[MetricSample]:
     yield from system_samples(system_health(now), now=now)
     with contextlib.suppress(DatabaseError):  # reported by headgate_part_up{part="database"}
         for figures in query_figures(now=now):
-            found: list[MetricSample] = []
-            with _each.by_itself(f"the samples of {figures.name}"):
-                found = list(samples_of(figures, now=now))
-            yield from found
+            samples: list[MetricSample] = []
+            with _loop.by_itself(f"the samples of {figures.name}"):
+                samples = list(samples_of(figures, now=now))
+            yield from samples
 
 
 class _Samples(Collector):
@@ -78,7 +78,7 @@ class _Samples(Collector):
 
     def collect(self) -> Iterator[Family]:
         families: dict[Metric, Family] = {
-            one: _FAMILIES[one.kind](one.name, one.help) for one in METRICS
+            metric: _FAMILIES[metric.kind](metric.name, metric.help) for metric in METRICS
         }
         for sample in self._samples:
             labels = dict(zip(sample.metric.labels, sample.labels, strict=True)) | {**sample.extra}
@@ -93,7 +93,9 @@ def _from_allowed_network(request: HttpRequest) -> bool:
         peer = ipaddress.ip_address(request.META.get("REMOTE_ADDR", ""))
     except ValueError:
         return False
-    return any(peer in ipaddress.ip_network(one, strict=False) for one in settings.METRICS_NETWORKS)
+    return any(
+        peer in ipaddress.ip_network(network, strict=False) for network in settings.METRICS_NETWORKS
+    )
 
 
 class _Bearer(ByToken):
@@ -107,11 +109,11 @@ def _may_view(request: HttpRequest) -> bool:
     user = request.user
     for scheme in (_Bearer(), ByToken()):
         try:
-            found = scheme.authenticate(request)
+            authenticated = scheme.authenticate(request)
         except AuthenticationFailed:
             return False
-        if found is not None:
-            user = found[0]
+        if authenticated is not None:
+            user = authenticated[0]
     return bool(user.is_authenticated and rules.has_perm(VIEW, user))
 
 

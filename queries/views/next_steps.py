@@ -18,7 +18,7 @@ from queries.selectors.newest import newest_revisions
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class OfferedAction:
     """One action: its button, and where it leads."""
 
     words: str
@@ -46,13 +46,13 @@ _OF_SCRIPT = {
 }
 
 
-def offers(request: HttpRequest, failure: Failure, good: Run | None) -> list[Offer]:
+def offers(request: HttpRequest, failure: Failure, good: Run | None) -> list[OfferedAction]:
     """Return what the user can do about a failure, best first."""
     run = failure.run
     if run is None or run.query.archived_at is not None:
         return []
     query = run.query
-    seen = FailedRun(
+    situation = FailedRun(
         category=Category(failure.category),
         phase=Phase(query.phase),
         wanted=query.desired == Desired.RUNNING,
@@ -62,33 +62,33 @@ def offers(request: HttpRequest, failure: Failure, good: Run | None) -> list[Off
         good=good.revision.number if good else None,
         subject=run.subject,
     )
-    found = []
-    for way in offered_actions(seen):
+    offered = []
+    for way in offered_actions(situation):
         name, role, dialog = (_OF_SCRIPT if query.discovered else _WHERE)[way.act]
         if may(request.user, role, query.application):
             address = _address(name, query, way.act, way.number, request.path)
             if name == "query-edit" and way.act is ActionKind.EDIT:
-                address += _place(failure, run)
-            found.append(Offer(way.words, way.leads_to, address, dialog, way.helps))
-    return found
+                address += _position_params(failure, run)
+            offered.append(OfferedAction(way.words, way.leads_to, address, dialog, way.helps))
+    return offered
 
 
-def _place(failure: Failure, run: Run) -> str:
+def _position_params(failure: Failure, run: Run) -> str:
     """Return the URL parameters that open the form at the position of the SQL error."""
-    found = sql_position(failure.root_cause, failure.message)
-    if found is None or "sql" not in run.revision.spec:
+    position = sql_position(failure.root_cause, failure.message)
+    if position is None or "sql" not in run.revision.spec:
         return ""
-    return f"?{urlencode({'of': run.revision.number, 'line': found[0], 'column': found[1]})}"
+    return f"?{urlencode({'of': run.revision.number, 'line': position[0], 'column': position[1]})}"
 
 
 def _address(name: str, query: Query, act: ActionKind, number: int | None, back: str) -> str:
-    asked: dict[str, str] = {"next": back}
+    params: dict[str, str] = {"next": back}
     if act is ActionKind.BACK:
-        asked = {"from": str(number), "review": "1"}
+        params = {"from": str(number), "review": "1"}
     elif act is ActionKind.EDIT:
-        asked = {}
+        params = {}
     elif act is ActionKind.REWIND:
-        asked["batch"] = str(number)
+        params["batch"] = str(number)
     subject = query.application if name.startswith("application-") else query
     address = reverse(name, args=[subject.name])
-    return f"{address}?{urlencode(asked)}" if asked else address
+    return f"{address}?{urlencode(params)}" if params else address

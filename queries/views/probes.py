@@ -26,7 +26,7 @@ from queries.services.probes.preflight import begin_preflight
 from queries.services.probes.probe_steps import MOST_ROWS, ROWS, SHOWN_FOR
 from queries.views.checkpoints.checkpoint import cost_of
 from queries.views.console.errors import refused
-from queries.views.console.guard import by, needs
+from queries.views.console.guard import actor_and_now, needs
 from queries.views.console.numbers import whole
 from queries.views.supervision.operations import CANCEL_LEAVES, RESULTS
 
@@ -35,7 +35,9 @@ from queries.views.supervision.operations import CANCEL_LEAVES, RESULTS
 def try_revision(request: HttpRequest, name: str) -> HttpResponseBase:
     """Try the newest revision on a copy of the checkpoint."""
     try:
-        operation = begin_preflight(query=definitions.query(name), spec=None, **by(request))
+        operation = begin_preflight(
+            query=definitions.query(name), spec=None, **actor_and_now(request)
+        )
     except HeadgateError as error:
         return refused(request, error, reverse("query-definition", args=[name]))
     return redirect("operation", operation.uuid)
@@ -45,22 +47,22 @@ def try_revision(request: HttpRequest, name: str) -> HttpResponseBase:
 def new_xray(request: HttpRequest, name: str) -> HttpResponseBase:
     """Ask which state to read; read it on POST."""
     query = definitions.query(name)
-    given = request.POST if request.method == "POST" else request.GET
-    context: dict[str, Any] = {"query": query, "given": given, "most": MOST_ROWS}
+    form = request.POST if request.method == "POST" else request.GET
+    context: dict[str, Any] = {"query": query, "given": form, "most": MOST_ROWS}
     context["cost"] = cost_of(current(query))
     if request.method == "GET":
         return render(request, "probes/new_xray.html", context)
     try:
         operation = xray.begin_xray(
             query=query,
-            **by(request),
-            operator=_number(given, "operator", 0),
-            rows=_number(given, "rows", ROWS),
-            side=given.get("side", ""),
-            store=given.get("store") or "default",
-            variable=given.get("variable", ""),
-            contains=given.get("contains", "").strip(),
-            snapshot=_number(given, "snapshot", 0) or None,
+            **actor_and_now(request),
+            operator=_number(form, "operator", 0),
+            rows=_number(form, "rows", ROWS),
+            side=form.get("side", ""),
+            store=form.get("store") or "default",
+            variable=form.get("variable", ""),
+            contains=form.get("contains", "").strip(),
+            snapshot=_number(form, "snapshot", 0) or None,
         )
     except HeadgateError as error:
         context["problem"] = str(error)
@@ -74,13 +76,13 @@ def xray_rows(request: HttpRequest, name: str, uuid: UUID) -> HttpResponseBase:
     operation = history.operation(uuid)
     if operation.query is None or operation.query.name != name or operation.verb != Verb.XRAY:
         raise Missing(f"{name} has no X-ray {uuid}.")
-    seen = xray.rows_of(operation, launcher=launcher(), now=timezone.now())
+    state_rows = xray.rows_of(operation, launcher=launcher(), now=timezone.now())
     context = {
         "operation": operation,
         "query": operation.query,
-        "seen": seen,
-        "largest": _rows(seen["largest"], "key") if seen else [],
-        "sample": _rows(seen["sample"], "key", "value") if seen else [],
+        "seen": state_rows,
+        "largest": _rows(state_rows["largest"], "key") if state_rows else [],
+        "sample": _rows(state_rows["sample"], "key", "value") if state_rows else [],
         "until": operation.ended_at + SHOWN_FOR if operation.ended_at else None,
     }
     return render(request, "probes/xray.html", context)
@@ -92,7 +94,7 @@ def new_records(request: HttpRequest, name: str) -> HttpResponseBase:
     query = definitions.query(name)
     batch = whole(request.POST.get("batch"))
     operation = record_search.begin_records(
-        query=query, batch=-1 if batch is None else batch, **by(request)
+        query=query, batch=-1 if batch is None else batch, **actor_and_now(request)
     )
     return redirect("operation", operation.uuid)
 
@@ -103,36 +105,37 @@ def batch_records(request: HttpRequest, name: str, uuid: UUID) -> HttpResponseBa
     operation = history.operation(uuid)
     if operation.query is None or operation.query.name != name or operation.verb != Verb.RECORDS:
         raise Missing(f"{name} has no records {uuid}.")
-    seen = record_search.records_of(operation, launcher=launcher(), now=timezone.now())
+    records = record_search.records_of(operation, launcher=launcher(), now=timezone.now())
     context = {
         "operation": operation,
         "query": operation.query,
         "batch": operation.arguments["batch"],
-        "seen": seen,
-        "sources": [{**one, "records": _rows(one["records"], "text")} for one in seen["sources"]]
-        if seen
+        "seen": records,
+        "sources": [
+            {**source, "records": _rows(source["records"], "text")} for source in records["sources"]
+        ]
+        if records
         else [],
-        "hot": _hot(seen.get("hot")) if seen else None,
+        "hot": _hot(records.get("hot")) if records else None,
         "until": operation.ended_at + SHOWN_FOR if operation.ended_at else None,
     }
     return render(request, "probes/records.html", context)
 
 
-def _hot(found: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _hot(hot: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return the most frequent keys with their shares, and where they were counted."""
-    if not found:
+    if not hot:
         return None
-    total = found["rows"]
-    said = "of the whole batch" if found["part"] >= 1 else f"of a sample of {counted(total, 'row')}"
+    total = hot["rows"]
+    extent = "of the whole batch" if hot["part"] >= 1 else f"of a sample of {counted(total, 'row')}"
     keys = [
-        {**row, "share": f"{row['rows'] / max(total, 1):.0%}"}
-        for row in _rows(found["keys"], "text")
+        {**row, "share": f"{row['rows'] / max(total, 1):.0%}"} for row in _rows(hot["keys"], "text")
     ]
-    return {"problem": found["problem"], "said": said, "keys": keys}
+    return {"problem": hot["problem"], "said": extent, "keys": keys}
 
 
-def _number(given: Mapping[str, str], name: str, default: int) -> int:
-    number = whole(given.get(name))
+def _number(form: Mapping[str, str], name: str, default: int) -> int:
+    number = whole(form.get(name))
     return default if number is None else number
 
 
@@ -145,14 +148,14 @@ def _pairs(text: str) -> list[tuple[str, str]]:
     if not isinstance(value, dict):
         return [("", text)]
     return [
-        (name, held if isinstance(held, str) else json.dumps(held, ensure_ascii=False))
-        for name, held in value.items()
+        (name, member if isinstance(member, str) else json.dumps(member, ensure_ascii=False))
+        for name, member in value.items()
     ]
 
 
-def _rows(found: list[dict[str, Any]], *texts: str) -> list[dict[str, Any]]:
+def _rows(rows: list[dict[str, Any]], *texts: str) -> list[dict[str, Any]]:
     """Return rows with some of their texts as pairs."""
-    return [{**each, **{name: _pairs(each[name]) for name in texts}} for each in found]
+    return [{**row, **{name: _pairs(row[name]) for name in texts}} for row in rows]
 
 
 # --- on the operation's page ----------------------------------------------------------
@@ -160,8 +163,8 @@ def _rows(found: list[dict[str, Any]], *texts: str) -> list[dict[str, Any]]:
 
 def _preflight(operation: Operation, now: datetime) -> dict[str, Any]:
     """Return the context that a preflight's page needs in addition to its steps."""
-    asked = operation.arguments
-    number = asked.get("revision")
+    arguments = operation.arguments
+    number = arguments.get("revision")
     assert operation.query is not None, "a preflight is of a query"
     newest = operation.query.application.revisions.order_by("-number")[0]
     tried_spark = (operation.result.get("preflight") or {}).get("spark")
@@ -181,7 +184,9 @@ def _preflight(operation: Operation, now: datetime) -> dict[str, Any]:
 def _xray(operation: Operation, now: datetime) -> dict[str, Any]:
     shown_until = operation.ended_at + SHOWN_FOR if operation.ended_at else None
     done = operation.outcome == OperationOutcome.DONE
-    most = max((each["rows"] for each in operation.result.get("partitions", ())), default=0)
+    most = max(
+        (partition["rows"] for partition in operation.result.get("partitions", ())), default=0
+    )
     return {
         "rows_are_there": done and shown_until is not None and now < shown_until,
         "shown_until": shown_until,

@@ -12,7 +12,7 @@ from queries.selectors.scripts import Asking, asking
 from queries.selectors.supervision.applications import application_detail
 from queries.services.supervision.application_operations import answer_script
 from queries.views.console.errors import answered
-from queries.views.console.guard import by, needs
+from queries.views.console.guard import actor_and_now, needs
 
 
 @needs(DEFINE, "GET", "POST")
@@ -22,34 +22,36 @@ def question(request: HttpRequest, name: str) -> HttpResponseBase:
     back = reverse("application", args=[name])
     if request.method == "POST":
         sent = {key: request.POST.get(key, "") for key in ("identity", "same_as")}
-        ask = partial(answer_script, application=detail.application, **(sent | by(request)))
+        perform = partial(
+            answer_script, application=detail.application, **(sent | actor_and_now(request))
+        )
         same = f"It is {sent['same_as']}." if sent["same_as"] else "It is another query."
-        return answered(request, ask, f"{same} Script {name} continues.", back)
-    asked = asking(detail.script)
-    if asked is None:
+        return answered(request, perform, f"{same} Script {name} continues.", back)
+    pending = asking(detail.script)
+    if pending is None:
         messages.info(request, f"Script {name} is not waiting for an answer.")
         return redirect(back)
     context = {
         "application": detail.application,
-        "what": f"Which query is {asked.query}?",
+        "what": f"Which query is {pending.query}?",
         "consequences": [
             "The script starts this query, but has not started queries that it started before: "
-            f"{', '.join(asked.missing)}.",
+            f"{', '.join(pending.missing)}.",
             "The query has not been started. The script starts again once you have answered.",
         ],
-        "fields": [("identity", asked.identity)],
-        "choices": ("same_as", _choices(asked)),
+        "fields": [("identity", pending.identity)],
+        "choices": ("same_as", _choices(pending)),
         "action": reverse("application-question", args=[name]),
         "back": back,
     }
     return render(request, "scripts/question.html", context)
 
 
-def _choices(asked: Asking) -> list[tuple[str, str, str]]:
+def _choices(pending: Asking) -> list[tuple[str, str, str]]:
     same = "It continues from that checkpoint and keeps its history."
     other = "It begins with its own checkpoint. The previous queries are kept unchanged."
     return [
-        *((name, f"The same as {name}", same) for name in asked.missing),
+        *((name, f"The same as {name}", same) for name in pending.missing),
         ("", "Another query", other),
     ]
 

@@ -6,7 +6,7 @@ from datetime import datetime
 from pydantic import BaseModel, Field
 from rest_framework import serializers
 
-from queries.api.derived import Body, shows, takes
+from queries.api.derived import Body, form_for, serializer_for
 from queries.domain.states import Phase, StopMode
 from queries.models.drivers import Run
 
@@ -25,12 +25,14 @@ class Car:
     engine: Engine | None
 
 
-@shows(Engine, "power")
+@serializer_for(Engine, "power")
 class EngineBody(Body):
     """What drives it."""
 
 
-@shows(Car, "name phase wheels engine.power since=engine.checked_at engine doors", name=StopMode)
+@serializer_for(
+    Car, "name phase wheels engine.power since=engine.checked_at engine doors", name=StopMode
+)
 class CarBody(Body):
     """A car.
 
@@ -53,7 +55,7 @@ def test_types_come_from_the_row() -> None:
 
 
 def test_a_columns_type_and_null_come_from_the_model() -> None:
-    @shows(Run, "epoch started_at driver.pid driver=driver_id")
+    @serializer_for(Run, "epoch started_at driver.pid driver=driver_id")
     class Short(Body):
         """A run."""
 
@@ -87,7 +89,7 @@ def test_an_input_takes_the_models_defaults_and_limits() -> None:
         name: str
         weight: int = Field(default=1, ge=1, le=9)
 
-    @takes(Model)
+    @form_for(Model)
     class Input(Body):
         """An input."""
 

@@ -15,8 +15,8 @@ import requests
 
 from queries.channels import chat
 from queries.channels.base import SendFailed
-from queries.channels.door import Way, is_public, through
-from queries.channels.kinds import KINDS, place_of, send
+from queries.channels.door import PermittedHosts, is_public, through
+from queries.channels.kinds import KINDS, destination_of, send
 from tests.channels.receivers import Receiver, receiving
 from tests.channels.test_channels import HERE, MESSAGE
 
@@ -162,7 +162,7 @@ def test_a_service_with_hosts_of_its_own_asks_those_and_is_bound_by_its_name(
         url = f"{scheme}://{rest}"
         with pytest.raises(SendFailed, match="did not accept it"):
             send("chat", {"url": url}, MESSAGE, timeout_s=2)
-        assert place_of("chat", {"url": url}) == scheme
+        assert destination_of("chat", {"url": url}) == scheme
     assert looked_up
     assert set(looked_up) <= set(chat.FIXED[scheme])
 
@@ -174,7 +174,7 @@ def test_every_other_service_asks_the_host_that_its_secret_is_bound_to(
         for url in addresses("chat.example.org:8443", tls=tls).values():
             with pytest.raises(SendFailed, match="did not accept it"):
                 send("chat", {"url": url}, MESSAGE, timeout_s=2)
-            assert place_of("chat", {"url": url}).partition(":")[0] == "chat.example.org"
+            assert destination_of("chat", {"url": url}).partition(":")[0] == "chat.example.org"
     assert set(looked_up) == {"chat.example.org"}
 
 
@@ -255,7 +255,7 @@ def test_a_mail_relay_may_be_private_and_must_be_one_host(
 
 
 def test_what_would_lead_around_the_door_is_refused_within_it_and_works_outside() -> None:
-    way = Way(("example.org",))
+    way = PermittedHosts(("example.org",))
     ways_around: list[Callable[[], object]]
     with (
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as datagrams,
@@ -276,7 +276,7 @@ def test_what_would_lead_around_the_door_is_refused_within_it_and_works_outside(
 def test_a_refusal_that_a_sender_swallows_is_raised_all_the_same() -> None:
     with (
         pytest.raises(SendFailed, match="not in the channel's URL"),
-        through(Way(("example.org",))),
+        through(PermittedHosts(("example.org",))),
         suppress(OSError),
     ):
         socket.create_connection(("127.0.0.1", 9), timeout=2)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from queries.channels.kinds import place_of
+from queries.channels.kinds import destination_of
 
 
 @pytest.mark.parametrize(
@@ -33,4 +33,4 @@ from queries.channels.kinds import place_of
     ],
 )
 def test_the_place_of_a_channel(kind: str, settings: dict[str, Any], place: str) -> None:
-    assert place_of(kind, settings) == place
+    assert destination_of(kind, settings) == place

@@ -10,7 +10,7 @@ from typing import Any, get_args
 import pytest
 from django.urls import resolve
 
-from queries.channels.declaration import Kind
+from queries.channels.declaration import DeclaredKind
 from queries.channels.kinds import KINDS as CHANNELS
 from queries.channels.kinds import ChannelKind
 from queries.domain.definitions.declared_connectors import Declared, read
@@ -106,7 +106,9 @@ def test_a_channel_is_in_each_file_of_its_recipe(kind: ChannelKind) -> None:
 def test_every_module_that_declares_a_channel_is_registered() -> None:
     modules = (REPOSITORY / "queries" / "channels").glob("*.py")
     declared = [import_module(f"queries.channels.{file.stem}") for file in modules]
-    kinds = {id(one.KIND) for one in declared if isinstance(getattr(one, "KIND", None), Kind)}
+    kinds = {
+        id(one.KIND) for one in declared if isinstance(getattr(one, "KIND", None), DeclaredKind)
+    }
     assert kinds == {id(kind) for kind in CHANNELS.values()}
 
 

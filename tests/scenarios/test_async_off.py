@@ -16,7 +16,7 @@ from queries.services.procedures import engine
 from queries.services.procedures.engine import LEASE, advance, cancel, due_operations
 from queries.services.supervision import operations
 from queries.services.triggers import async_off
-from queries.services.triggers.async_off import turn_off
+from queries.services.triggers.async_off import request_async_off
 from queries.tasks import PROCEDURES
 from tests.scenarios.async_logs import ASYNC, AsyncQuery
 from tests.scenarios.stage import Stage
@@ -38,7 +38,9 @@ class Way:
         self.row: Operation | None = None
 
     def ask(self) -> Operation:
-        self.row = turn_off(query=self.stage.row("flights"), actor="aude", now=self.stage.now)
+        self.row = request_async_off(
+            query=self.stage.row("flights"), actor="aude", now=self.stage.now
+        )
         return self.work()
 
     def work(self, *, later: float = 0) -> Operation:
@@ -140,7 +142,7 @@ def test_a_worker_killed_at_any_step_loses_nothing(
         return real(turn, place, state, detail, **rest)
 
     flights.up()
-    way.row = turn_off(query=stage.row("flights"), actor="aude", now=stage.now)
+    way.row = request_async_off(query=stage.row("flights"), actor="aude", now=stage.now)
     monkeypatch.setattr(engine, "_mark", mark)
 
     def work() -> None:
@@ -400,26 +402,26 @@ def test_what_needs_no_way_off_or_has_none_is_refused_with_the_reason(
     plain = AsyncQuery(stage, tmp_path, "plain", sink={"format": "noop", "options": {}})
     plain.log(1, 2)
     with pytest.raises(NotAllowed, match="No action is needed"):
-        turn_off(query=plain.query, actor="aude", now=stage.now)
+        request_async_off(query=plain.query, actor="aude", now=stage.now)
     code = AsyncQuery(stage, tmp_path, "code", kind="python", function="a:b", sink=None)
     with pytest.raises(NotAllowed, match="its code writes the output"):
-        turn_off(query=code.query, actor="aude", now=stage.now)
+        request_async_off(query=code.query, actor="aude", now=stage.now)
     files = AsyncQuery(
         stage, tmp_path, "files", sink={"format": "parquet", "options": {"path": "/o"}}
     )
     files.log(1, 3)
     with pytest.raises(Invalid, match="is not supported with a parquet sink"):
-        turn_off(query=files.query, actor="aude", now=stage.now)
+        request_async_off(query=files.query, actor="aude", now=stage.now)
     flights.query.checkpoints.update(location="s3a://bucket/flights")
     with pytest.raises(NotAllowed, match="is being read"):
-        turn_off(query=flights.query, actor="aude", now=stage.now)
+        request_async_off(query=flights.query, actor="aude", now=stage.now)
 
 
 def test_a_second_one_beside_it_is_refused(way: Way, flights: AsyncQuery, stage: Stage) -> None:
     flights.up()
     way.ask()
     with pytest.raises(Conflict, match="in progress"):
-        turn_off(query=stage.row("flights"), actor="ines", now=stage.now)
+        request_async_off(query=stage.row("flights"), actor="ines", now=stage.now)
 
 
 @pytest.mark.parametrize(

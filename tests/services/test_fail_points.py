@@ -18,7 +18,7 @@ from queries.services.checkpoints import clone, reset, rewind
 from queries.services.checkpoints.source_starts import WantedStart
 from queries.services.kafka import go_on_after_loss, lag
 from queries.services.procedures.engine import advance
-from queries.services.triggers.async_off import turn_off
+from queries.services.triggers.async_off import request_async_off
 from queries.tasks import PROCEDURES
 from tests.checkpoints.forms import names, tree
 from tests.conftest_brokers import Brokers, MakeQuery, brokers, commit, make, said
@@ -158,7 +158,7 @@ def test_the_safe_way_off_asks_for_each_start_once_and_keeps_every_commit(
     flights = AsyncQuery(stage, tmp_path)
     way = Way(stage, flights)
     flights.up()
-    way.row = turn_off(query=stage.row("flights"), actor="aude", now=stage.now)
+    way.row = request_async_off(query=stage.row("flights"), actor="aude", now=stage.now)
     before = tree(flights.root)
     told: list[str] = []
 

@@ -235,7 +235,7 @@ def test_an_x_ray_keeps_numbers_for_all_and_rows_for_an_hour(ground: Ground) -> 
     forget_old_results(launcher=ground.launcher, now=later)
     driver = probe_steps.probe_of(operation)
     assert driver is not None
-    assert probe_steps.found_by(driver, launcher=ground.launcher) is None
+    assert probe_steps.read_result(driver, launcher=ground.launcher) is None
     assert ground.hashes() == before
     assert ground.left() == []
 

@@ -5,7 +5,7 @@ from django.http import StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 
 from queries.api.base import ApiView
-from queries.api.derived import Body, shows
+from queries.api.derived import Body, serializer_for
 from queries.api.methods import answers, lists
 from queries.api.paging import whole, whole_number, word
 from queries.domain.access.acts import Act
@@ -18,7 +18,7 @@ from queries.services.access.audit_export import JSON_LINES, export_audit_log
 _MOST = 999_999_999
 
 
-@shows(
+@serializer_for(
     AuditEntry, "number at act=kind subject actor token token_id address details seal mac", act=Act
 )
 class AuditEntryBody(Body):
@@ -47,8 +47,8 @@ class AuditView(ApiView):
     )
     def get(self) -> QuerySet[AuditEntry]:
         """List actions of users and tokens, newest first."""
-        self.asked_word("act", Act) if self.asked("act") else None
-        return entries({name: self.asked(name) for name in FILTERS})
+        self.choice_params("act", Act) if self.query_param("act") else None
+        return entries({name: self.query_param(name) for name in FILTERS})
 
 
 class AuditExportView(ApiView):

@@ -7,7 +7,7 @@ from rest_framework import serializers
 
 from queries.api.admin_objects import endpoints
 from queries.api.base import ApiView
-from queries.api.derived import Body, described, shows
+from queries.api.derived import Body, described, serializer_for
 from queries.api.methods import Sent, answers
 from queries.models.access.group_roles import GroupRole
 from queries.models.access.teams import Team
@@ -21,7 +21,7 @@ from queries.services.console.tokens import TOKENS
 from queries.services.definitions.team import give_application
 
 
-@shows(Team, "name members applications created_at")
+@serializer_for(Team, "name members applications created_at")
 class TeamBody(Body):
     """Users who can act on the same applications.
 
@@ -42,12 +42,12 @@ class TeamBody(Body):
         return list(living.order_by("name").values_list("name", flat=True))
 
 
-@shows(GroupRole, "id group role created_at created_by", role=Role)
+@serializer_for(GroupRole, "id group role created_at created_by", role=Role)
 class GroupRoleBody(Body):
     """A group in the identity provider, and the role of its members."""
 
 
-@shows(
+@serializer_for(
     AccessToken,
     "id=uuid user=user.username name begins_with scope team=team.name applications "
     "created_at=created created_by expires_at=expiry last_used_at",

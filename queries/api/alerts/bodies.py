@@ -4,7 +4,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from queries.api.derived import Body, described, shows, takes
+from queries.api.derived import Body, described, form_for, serializer_for
 from queries.channels.kinds import ChannelKind
 from queries.domain.alerts import forms
 from queries.domain.alerts.kinds import EntryKind, IncidentKind, IncidentState, Severity
@@ -20,7 +20,7 @@ INCIDENT_KINDS = [str(kind) for kind in IncidentKind]
 INCIDENT_STATES = [str(state) for state in IncidentState]
 
 
-@shows(
+@serializer_for(
     Incident,
     "id=uuid kind severity title detail state query=query.name application=application.name host "
     "affected affected_count labels occurrence first_opened_at opened_at seen_at quiet_since "
@@ -71,12 +71,12 @@ class ExplainedIncidentBody(IncidentBody):
         return super().to_representation(instance)
 
 
-@shows(IncidentEntry, "at kind actor text", kind=EntryKind)
+@serializer_for(IncidentEntry, "at kind actor text", kind=EntryKind)
 class IncidentEntryBody(Body):
     """One entry in an incident's history; the actor is empty for Headgate."""
 
 
-@shows(
+@serializer_for(
     Channel,
     "name kind settings enabled created_at created_by last_sent_at failing_since last_error",
 )
@@ -87,7 +87,7 @@ class ChannelBody(Body):
     """
 
 
-@shows(
+@serializer_for(
     AlertRule,
     "name enabled position selector channels quiet_hours escalate_after_minutes escalate_to "
     "remind_every_hours thresholds created_at created_by",
@@ -112,13 +112,13 @@ class RuleBody(Body):
         return rule.quiet_hours or None
 
 
-@shows(Maintenance, "id=pk name selector starts_at ends_at created_at created_by")
+@serializer_for(Maintenance, "id=pk name selector starts_at ends_at created_at created_by")
 class MaintenanceBody(Body):
     """A maintenance window, in which matching problems do not open incidents."""
 
 
 @described
-@takes(forms.ChannelForm)
+@form_for(forms.ChannelForm)
 class ChannelForm(Form):
     """A complete channel; if the name differs from the one in the URL, the channel is renamed.
 

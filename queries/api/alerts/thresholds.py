@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from queries.api.alerts.bodies import Form
 from queries.api.base import ApiView
-from queries.api.derived import Body, described, shows, takes
+from queries.api.derived import Body, described, form_for, serializer_for
 from queries.api.methods import Sent, answers
 from queries.domain.alerts.thresholds import Crossing, Replay, Span
 from queries.domain.definitions.parsing import parsed
@@ -15,7 +15,7 @@ from queries.selectors.alerts.thresholds import Status, preview, threshold_statu
 from queries.selectors.definitions import definitions
 
 
-@shows(
+@serializer_for(
     Status,
     "held.threshold.figure held.threshold.window_minutes held.rule judged.state "
     "current_value=judged.value judged.limit judged.text judged.seen_at",
@@ -39,17 +39,17 @@ class QueryThresholds:
     thresholds: list[Status]
 
 
-@shows(QueryThresholds, "thresholds")
+@serializer_for(QueryThresholds, "thresholds")
 class QueryThresholdsBody(Body):
     """The thresholds that apply to a query: its own, and those of alert rules."""
 
 
-@shows(Span, "since until")
+@serializer_for(Span, "since until")
 class SpanBody(Body):
     """A time without figures."""
 
 
-@shows(Replay, "crossed_at limit known_minutes minutes unknown text")
+@serializer_for(Replay, "crossed_at limit known_minutes minutes unknown text")
 class ThresholdPreviewBody(Body):
     """When a threshold would have fired in the last 7 days, from stored figures.
 
@@ -61,7 +61,7 @@ class ThresholdPreviewBody(Body):
 
 
 @described
-@takes(Threshold)
+@form_for(Threshold)
 class ThresholdForm(Form):
     """A threshold, as in a query's definition.
 

@@ -35,8 +35,8 @@ class IncidentsView(ApiView):
     def get(self) -> QuerySet[Incident]:
         """List incidents, newest first."""
         for name, words in (("state", IncidentState), ("severity", Severity)):
-            self.asked_word(name, words) if self.asked(name) else None
-        asked = {name: self.asked(name) for name in ("state", "severity", "query", "search")}
+            self.choice_params(name, words) if self.query_param(name) else None
+        asked = {name: self.query_param(name) for name in ("state", "severity", "query", "search")}
         return incidents.incidents(**asked)
 
 

@@ -33,8 +33,8 @@ class QueryBatchesView(ApiView):
         read_at = read_at_of(location) or self.now
 
         def fetch(after: Key | None, count: int) -> list[bodies.ReadBatch]:
-            found = batches.page(logs, before=int(after[0]) if after else None, limit=count)
-            return [bodies.ReadBatch(batch, read_at) for batch in found]
+            page_rows = batches.page(logs, before=int(after[0]) if after else None, limit=count)
+            return [bodies.ReadBatch(batch, read_at) for batch in page_rows]
 
         return page(self.request, fetch, lambda row: [row.batch.number], bodies.BatchBody)
 

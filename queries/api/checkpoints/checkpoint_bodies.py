@@ -6,16 +6,16 @@ from typing import ClassVar
 
 from rest_framework import serializers
 
-from queries.api.derived import Body, described, shows
+from queries.api.derived import Body, described, serializer_for
 from queries.api.schema import ObjectField
 from queries.checkpoints.batches import Batch
 from queries.domain.kafka.offset_ranges import OffsetRange
 from queries.models.checkpoints import Snapshot
-from queries.services.checkpoints.preview import Preview
-from queries.services.checkpoints.source_starts import TARGETS, Moved
+from queries.services.checkpoints.preview import CheckpointPreview
+from queries.services.checkpoints.source_starts import TARGETS, MovedSource
 
 
-@shows(OffsetRange, "source topic partition start end records")
+@serializer_for(OffsetRange, "source topic partition start end records")
 class RangeBody(Body):
     """The offsets that were read from one Kafka partition.
 
@@ -33,7 +33,7 @@ class ReadBatch:
     read_at: datetime
 
 
-@shows(
+@serializer_for(
     ReadBatch,
     "batch=batch.number batch.state batch.begun_at batch.committed_at batch.watermark "
     "batch.sources batch.ranges batch.records batch.left_out_before batch.problem "
@@ -52,12 +52,12 @@ class BatchBody(Body):
     """
 
 
-@shows(Snapshot, "id=pk batch location bytes taken_at pinned reason")
+@serializer_for(Snapshot, "id=pk batch location bytes taken_at pinned reason")
 class SnapshotBody(Body):
     """A snapshot of a checkpoint."""
 
 
-@shows(Moved, "source what before after repeated skipped note")
+@serializer_for(MovedSource, "source what before after repeated skipped note")
 class MovedBody(Body):
     """One partition or file source, before and after.
 
@@ -66,7 +66,9 @@ class MovedBody(Body):
     """
 
 
-@shows(Preview, "verb refusal batch newest batches records files moved sink warnings")
+@serializer_for(
+    CheckpointPreview, "verb refusal batch newest batches records files moved sink warnings"
+)
 class PreviewBody(Body):
     """A preview of a rewind, reset, clone or go-on; nothing has been changed.
 

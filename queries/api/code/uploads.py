@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from queries.api import errors
 from queries.api.base import ApiView, Streamed
-from queries.api.derived import Body, shows
+from queries.api.derived import Body, serializer_for
 from queries.api.methods import answers, lists
 from queries.api.paging import word
 from queries.domain.code.digests import sha256_of
@@ -22,7 +22,7 @@ from queries.models.applications import UploadedCode
 from queries.roles import DEFINE, WRITE_PYTHON, may
 from queries.selectors.access.insisting import who_can_help
 from queries.selectors.code import paths_of
-from queries.selectors.first_or_missing import found
+from queries.selectors.first_or_missing import first_or_missing
 from queries.services.code.uploads import take_upload
 
 
@@ -76,7 +76,7 @@ def _paths(row: UploadedCode) -> list[str]:
     return paths_of(row.sha256)
 
 
-@shows(UploadedCode, "digest files bytes uploaded_at uploaded_by host")
+@serializer_for(UploadedCode, "digest files bytes uploaded_at uploaded_by host")
 class UploadBody(Body):
     """Uploaded code.
 
@@ -87,7 +87,7 @@ class UploadBody(Body):
     """
 
 
-@shows(UploadedCode, "digest files bytes uploaded_at uploaded_by host paths", paths=_paths)
+@serializer_for(UploadedCode, "digest files bytes uploaded_at uploaded_by host paths", paths=_paths)
 class UploadWithPathsBody(Body):
     """Uploaded code, with the names of its files.
 
@@ -147,7 +147,7 @@ class UploadsView(ApiView):
 
     def _module(self) -> str:
         """Return the name of the single uploaded file, or "" for an archive."""
-        name, kind = self.asked("name"), self.request.content_type.partition(";")[0].strip()
+        name, kind = self.query_param("name"), self.request.content_type.partition(";")[0].strip()
         if kind.lower() != ModuleParser.media_type:
             if name:
                 way_out = f"Remove it, or send one file as {ModuleParser.media_type}."
@@ -179,4 +179,4 @@ class UploadView(ApiView):
     def get(self, digest: str) -> UploadedCode:
         """Return uploaded code by its digest."""
         rows = UploadedCode.objects.filter(sha256=sha256_of(digest) or "")
-        return found(rows, f"Code {digest[:80]} does not exist.")
+        return first_or_missing(rows, f"Code {digest[:80]} does not exist.")

@@ -9,7 +9,7 @@ from rest_framework import serializers
 
 from listeners.selectors import DriverTelemetry
 from queries.api.definitions.etags import etag
-from queries.api.derived import Body, described, shows
+from queries.api.derived import Body, described, serializer_for
 from queries.api.links import application_links
 from queries.api.operation_bodies import MaskedText
 from queries.api.reasons import DetailCodeField, PhraseField
@@ -39,7 +39,7 @@ class ExecutorBody(Body):
     reason = MaskedText(default="")
 
 
-@shows(
+@serializer_for(
     Driver,
     "id=pk kind epoch state state_reason state_reason_code=state_reason state_since host pid "
     "jvm_pid created_at took_over_at spark_version java_version spark_application_id executors",
@@ -62,7 +62,7 @@ class DriverBody(Body):
         return reverse("spark-ui", args=[driver.application.name]) if driver.ui_port else None
 
 
-@shows(PoolHolding, "pool.name pool.weight pool.min_share pool.mode queries")
+@serializer_for(PoolHolding, "pool.name pool.weight pool.min_share pool.mode queries")
 class PoolBody(Body):
     """A FAIR scheduler pool and its queries."""
 
@@ -79,7 +79,7 @@ class HeartbeatField(ObjectField):
         return asdict(value)
 
 
-@shows(DriverTelemetry, "at heartbeat")
+@serializer_for(DriverTelemetry, "at heartbeat")
 class TelemetryBody(Body):
     """The driver's newest heartbeat: the state of its own telemetry.
 
@@ -89,7 +89,7 @@ class TelemetryBody(Body):
     heartbeat = HeartbeatField()
 
 
-@shows(Asking, "identity query checkpoint missing")
+@serializer_for(Asking, "identity query checkpoint missing")
 class QuestionBody(Body):
     """A script's new query while others are missing: an author decides whether it is one of them.
 
@@ -103,7 +103,7 @@ class QuestionBody(Body):
     missing = serializers.ListField(child=serializers.CharField())
 
 
-@shows(
+@serializer_for(
     Script,
     "desired phase phase_reason phase_reason_code=phase_reason phase_detail phase_since notes "
     "question",
@@ -127,7 +127,7 @@ class ScriptBody(Body):
         return QuestionBody(asked).data if asked else None
 
 
-@shows(
+@serializer_for(
     ApplicationDetail,
     "application.name application.own team=application.team.name revision=newest.number "
     "running_revision=driver.application_revision.number needs_restart driver standby script "

@@ -6,7 +6,7 @@ from rest_framework import serializers
 
 from queries.api.definitions.application_bodies import ApplicationBody
 from queries.api.definitions.query_bodies import QueryBody
-from queries.api.derived import described, takes
+from queries.api.derived import described, form_for
 from queries.api.schema import ApplicationSpecField, ObjectField, QuerySpecField
 from queries.domain.definitions.spec import PoolSpec
 from queries.domain.states import StopMode
@@ -78,7 +78,7 @@ class ApplicationMerge(Form):
     spec = ObjectField()
 
 
-@takes(PoolSpec)
+@form_for(PoolSpec)
 class PoolCreate(Form):
     """A FAIR scheduler pool."""
 

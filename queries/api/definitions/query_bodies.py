@@ -4,7 +4,7 @@ from rest_framework import serializers
 
 from listeners.selectors import Dropped
 from queries.api.definitions.etags import etag
-from queries.api.derived import Body, shows
+from queries.api.derived import Body, serializer_for
 from queries.api.links import query_links
 from queries.api.manifests.bodies import SkippedCheckBody
 from queries.api.reasons import DetailCodeField, PhraseField
@@ -20,12 +20,12 @@ from queries.selectors.query_lines import ForeignBatches, ProgressLine, QueryLin
 from queries.selectors.tables.lag import TableTotals
 
 
-@shows(Health, "verdict reason since")
+@serializer_for(Health, "verdict reason since")
 class HealthBody(Body):
     """A running query's verdict, with its evidence."""
 
 
-@shows(
+@serializer_for(
     Run,
     "id=pk driver=driver_id epoch driver.pid driver.jvm_pid driver.host started_at spark_run_id",
 )
@@ -36,7 +36,7 @@ class CurrentRunBody(Body):
     """
 
 
-@shows(
+@serializer_for(
     ProgressLine,
     "batch_id timestamp num_input_rows input_rows_per_second processed_rows_per_second "
     "batch_duration_ms duration_ms watermark watermark_note",
@@ -48,7 +48,7 @@ class ProgressLineBody(Body):
     """
 
 
-@shows(Dropped, "bus outbox missing_batches repaired")
+@serializer_for(Dropped, "bus outbox missing_batches repaired")
 class DroppedBody(Body):
     """Telemetry that was lost, and the part that was recovered.
 
@@ -57,12 +57,12 @@ class DroppedBody(Body):
     """
 
 
-@shows(CrashLoop, "first_at last_at count")
+@serializer_for(CrashLoop, "first_at last_at count")
 class CrashLoopBody(Body):
     """A crash loop: enough failures in a short time to count as one incident, which is open."""
 
 
-@shows(TableTotals, "versions files bytes")
+@serializer_for(TableTotals, "versions files bytes")
 class TableTotalsBody(Body):
     """How far a query is behind all its tables; a number is null if it is unknown for one.
 
@@ -70,7 +70,7 @@ class TableTotalsBody(Body):
     """
 
 
-@shows(LagLine, "records unit waiting seconds gone seen_at current tables")
+@serializer_for(LagLine, "records unit waiting seconds gone seen_at current tables")
 class LagLineBody(Body):
     """How far a query is behind its Kafka sources and tables, as of the latest check.
 
@@ -85,7 +85,7 @@ class LagLineBody(Body):
     """
 
 
-@shows(ForeignBatches, "first last at")
+@serializer_for(ForeignBatches, "first last at")
 class ForeignBatchesBody(Body):
     """Batches in a query's checkpoint that were made by another process.
 
@@ -93,7 +93,7 @@ class ForeignBatchesBody(Body):
     """
 
 
-@shows(
+@serializer_for(
     QueryLine,
     "query.name application=query.application.name team=query.application.team.name revision "
     "running_revision in_sync query.desired phase query.phase_reason "
@@ -150,14 +150,14 @@ class QueryBody(Body):
         return query_links(line.query)
 
 
-@shows(QueryRevision, "revision=number kind author created_at spec")
+@serializer_for(QueryRevision, "revision=number kind author created_at spec")
 class QueryRevisionBody(Body):
     """One immutable version of a query's definition."""
 
     spec = QuerySpecField()
 
 
-@shows(
+@serializer_for(
     Checkpoint,
     "id=pk location query=query.name application=query.application.name created_at "
     "retired_at built_from=built_from_id last_run last_epoch",

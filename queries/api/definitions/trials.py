@@ -43,12 +43,12 @@ class TrialBody(Body):
 
 def is_dry(view: ApiView) -> bool:
     """Return whether this is a dry run."""
-    return bool(view.asked_flag("dry_run"))
+    return bool(view.boolean_param("dry_run"))
 
 
 def requires_check(view: ApiView) -> bool:
     """Return whether SQL that could not be checked must be refused."""
-    return bool(view.asked_flag("require_checked"))
+    return bool(view.boolean_param("require_checked"))
 
 
 @contextmanager

@@ -5,7 +5,7 @@ from typing import Any
 from django.urls import reverse
 from rest_framework import serializers
 
-from queries.api.derived import Body, described, shows, takes
+from queries.api.derived import Body, described, form_for, serializer_for
 from queries.api.manifests.bodies import ObjectBody, SetForm
 from queries.api.operation_bodies import MaskedText
 from queries.api.reasons import DetailCodeField
@@ -18,8 +18,8 @@ from queries.selectors.deploys.receipts import receipt
 Form = serializers.Serializer[Any]
 
 #: Names for the document's enums, which would otherwise be called by their fields (settings).
-CHANGE_STATES = [str(one) for one in ChangeState]
-DEPLOY_STATES = [str(one) for one in DeployState]
+CHANGE_STATES = [str(choice) for choice in ChangeState]
+DEPLOY_STATES = [str(choice) for choice in DeployState]
 
 
 def deploy_links(deploy: Deploy) -> dict[str, str]:
@@ -31,7 +31,7 @@ def deploy_links(deploy: Deploy) -> dict[str, str]:
 
 
 @described
-@takes(Waves)
+@form_for(Waves)
 class WavesForm(Form):
     """The order of restarts: the canary first, then `size` at a time.
 
@@ -45,7 +45,7 @@ class WavesForm(Form):
     )
 
 
-@takes(Good)
+@form_for(Good)
 class GoodForm(Form):
     """Conditions that each query must meet before the next wave begins."""
 
@@ -62,7 +62,7 @@ class DeployRequest(Form):
     apply = SetForm()
     waves = WavesForm(required=False)
     good = GoodForm(required=False)
-    on_failure = serializers.ChoiceField([str(one) for one in OnFailure], required=False)
+    on_failure = serializers.ChoiceField([str(choice) for choice in OnFailure], required=False)
     preflight = serializers.BooleanField(required=False)
 
 
@@ -143,7 +143,7 @@ class OfferBody(Body):
     revision = serializers.IntegerField(allow_null=True)
 
 
-@shows(
+@serializer_for(
     Deploy,
     "id=uuid state reason reason_code actor owner source created_at ended_at cancelled_by links",
     links=deploy_links,
@@ -173,11 +173,11 @@ class DeployBody(DeployLineBody):
     follows: Operations started at its end: they stop and delete what the set stops and prunes.
     """
 
-    stage = serializers.ChoiceField(["", *(str(one) for one in DeployStage)])
+    stage = serializers.ChoiceField(["", *(str(choice) for choice in DeployStage)])
     canary = serializers.ListField(child=serializers.CharField())
     size = serializers.IntegerField()
     good = GoodForm()
-    on_failure = serializers.ChoiceField([str(one) for one in OnFailure])
+    on_failure = serializers.ChoiceField([str(choice) for choice in OnFailure])
     preflight = serializers.BooleanField()
     diff = ObjectBody(many=True)
     waves = WaveBody(many=True)
@@ -190,5 +190,5 @@ class DeployBody(DeployLineBody):
         whole = receipt(instance)
         instance.waves = whole.waves  # type: ignore[assignment]  # their number is a column
         instance.offers = whole.offers  # type: ignore[attr-defined]
-        found: dict[str, Any] = super().to_representation(instance)
-        return found
+        body: dict[str, Any] = super().to_representation(instance)
+        return body

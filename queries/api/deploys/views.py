@@ -35,8 +35,8 @@ class DeploysView(ApiView):
     )
     def get(self) -> QuerySet[Deploy]:
         """List deploys, newest first."""
-        self.asked_word("state", DeployState)
-        return deploys(**{name: self.asked(name) for name in ("state", "owner", "query")})
+        self.choice_params("state", DeployState)
+        return deploys(**{name: self.query_param(name) for name in ("state", "owner", "query")})
 
     @answers(
         "deploy",

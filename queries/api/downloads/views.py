@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from queries.api.base import ApiView
-from queries.api.derived import Body, shows
+from queries.api.derived import Body, serializer_for
 from queries.api.methods import answers
 from queries.domain.errors import Missing
 from queries.domain.sparks import SPARKS, Spark, spark_named
@@ -15,7 +15,7 @@ from queries.selectors.definitions.sparks import SparkHere, sparks_here
 from queries.services.downloads.removal import remove_connector, remove_spark
 
 
-@shows(Jar, "file artifact version bytes")
+@serializer_for(Jar, "file artifact version bytes")
 class JarBody(Body):
     """One file of a connector.
 
@@ -24,7 +24,7 @@ class JarBody(Body):
     """
 
 
-@shows(
+@serializer_for(
     Connector,
     "name spark ready folder bytes jars applications about=declared.about sources=declared.sources "
     "tables=declared.tables sinks=declared.sinks tested_with=declared.tested_with note differing "
@@ -80,7 +80,7 @@ class ConnectorView(ApiView):
         remove_connector(name, _version(spark), **self.by)
 
 
-@shows(
+@serializer_for(
     SparkHere,
     "version ours ready exact folder bytes applications drivers differing way_out",
 )
@@ -128,8 +128,8 @@ class SparkView(ApiView):
 
 
 def _version(text: str) -> Spark:
-    if (found := spark_named(text)) is None:
+    if (spark := spark_named(text)) is None:
         raise Missing(
             f"There is no version {text!r} of Spark.", way_out=f"Use {', '.join(SPARKS)}."
         )
-    return found
+    return spark

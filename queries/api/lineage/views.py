@@ -7,7 +7,7 @@ from datetime import datetime
 from rest_framework import serializers
 
 from queries.api.base import ApiView
-from queries.api.derived import Body, shows
+from queries.api.derived import Body, serializer_for
 from queries.api.methods import answers
 from queries.api.paging import word
 from queries.domain.definitions.selection import parse_filters
@@ -67,7 +67,7 @@ class QueryLines:
     left_out: int
 
 
-@shows(
+@serializer_for(
     EdgeLine,
     "query writes kind dataset store via known_from as_of",
     known_from=KnownFrom,
@@ -87,12 +87,12 @@ class EdgeBody(Body):
     kind = serializers.ChoiceField(DATASET_KINDS)
 
 
-@shows(UnknownLine, "query says")
+@serializer_for(UnknownLine, "query says")
 class UnknownBody(Body):
     """What is unknown about one query, in sentences."""
 
 
-@shows(GraphLines, "edges unknown left_out")
+@serializer_for(GraphLines, "edges unknown left_out")
 class LineageBody(Body):
     """Which queries read and write which datasets.
 
@@ -100,7 +100,7 @@ class LineageBody(Body):
     """
 
 
-@shows(
+@serializer_for(
     QueryLines,
     "query upstream downstream unsure_upstream unsure_downstream edges unknown left_out",
 )
@@ -135,7 +135,7 @@ class LineageView(ApiView):
     )
     def get(self) -> GraphLines:
         """Return what queries read and write; filters keep the direct neighbours of matches."""
-        sent = {name: self.asked(name) for name in ("search", "application")}
+        sent = {name: self.query_param(name) for name in ("search", "application")}
         labels = self.request.query_params.getlist("label")
         graph, _ = selected(lineage(), parse_filters({**sent, "label": labels}))
         return GraphLines(*_lines(graph))
@@ -172,5 +172,5 @@ def _lines(graph: Graph, first: str = "") -> tuple[list[EdgeLine], list[UnknownL
         )
         for edge in sorted(graph.edges, key=lambda edge: (edge.query != first, edge))
     ]
-    unknown = [UnknownLine(name, list(said)) for name, said in sorted(graph.unknown.items())]
+    unknown = [UnknownLine(name, list(reasons)) for name, reasons in sorted(graph.unknown.items())]
     return list(edges)[:MOST_EDGES], unknown[:MOST_EDGES], max(0, len(edges) - MOST_EDGES)

@@ -80,7 +80,7 @@ class ExportView(ApiView):
     )
     def get(self) -> dict[str, Any]:
         """Return existing objects as manifests, omitting fields that have default values."""
-        asked = {name: self.asked(name) for name in ("application", "query", "owner")}
+        asked = {name: self.query_param(name) for name in ("application", "query", "owner")}
         found = export(**asked)
         subject = asked["query"] or asked["application"] or asked["owner"]
         record_act(Act.EXPORTED, subject=subject, what="manifests", objects=len(found), **self.by)

@@ -4,7 +4,7 @@ from django.db.models import QuerySet
 from rest_framework.response import Response
 
 from queries.api.base import ApiView
-from queries.api.derived import Body, shows
+from queries.api.derived import Body, serializer_for
 from queries.api.methods import Nothing, answers, lists
 from queries.api.paging import Key, page, whole, whole_number, word
 from queries.domain.schedules.states import PlannedState
@@ -18,14 +18,14 @@ from queries.selectors.schedules.recent import (
     Ran,
     ScheduleLine,
     Tally,
-    place_of,
+    list_position,
     schedule_lines,
 )
 from queries.selectors.supervision.applications import application
 from queries.services.schedules import pauses
 
 
-@shows(
+@serializer_for(
     ScheduleStatus,
     "when schedule.cron schedule.time_zone schedule.after schedule.after_end schedule.files "
     "schedule.quiet_s schedule.look_s schedule.overlap schedule.missed schedule.missed_window_s "
@@ -54,7 +54,7 @@ class ScheduleBody(Body):
     """
 
 
-@shows(
+@serializer_for(
     PlannedRun,
     "due_at first_due_at due_times state skipped reason params started_at ended_at late_s "
     "duration_s operation=operation.uuid",
@@ -75,7 +75,7 @@ class PlannedRunBody(Body):
     """
 
 
-@shows(
+@serializer_for(
     Ran,
     "due_at=planned.due_at state=planned.state skipped=planned.skipped reason=planned.why "
     "started_at=planned.started_at late_s=planned.late_s duration_s=planned.duration_s rows",
@@ -88,7 +88,7 @@ class LastPlannedBody(Body):
     """
 
 
-@shows(
+@serializer_for(
     Tally,
     "due done failed stopped running waiting skipped late latest_s ran_s",
 )
@@ -105,7 +105,7 @@ class TallyBody(Body):
     """
 
 
-@shows(
+@serializer_for(
     ScheduleLine,
     "name starts when next_time overdue paused_at=state.paused_at paused_by=state.paused_by "
     "problem=state.problem looked_at=state.looked_at tally last",
@@ -144,12 +144,12 @@ class SchedulesView(ApiView):
             return schedule_lines(
                 now=self.now,
                 hours=hours,
-                application=self.asked("application"),
+                application=self.query_param("application"),
                 after=(str(after[0]), int(after[1])) if after else None,
                 limit=count,
             )
 
-        return page(self.request, fetch, lambda line: list(place_of(line)), ScheduleLineBody)
+        return page(self.request, fetch, lambda line: list(list_position(line)), ScheduleLineBody)
 
 
 class QueryScheduleView(ApiView):

@@ -8,7 +8,7 @@ from rest_framework.response import Response
 
 from queries.api.admin_objects import endpoints
 from queries.api.base import ApiView
-from queries.api.derived import Body, shows
+from queries.api.derived import Body, serializer_for
 from queries.api.methods import answers
 from queries.api.paging import shown
 from queries.api.schema import NotShown
@@ -21,7 +21,7 @@ from queries.services.secrets.bindings import BINDINGS
 from queries.services.secrets.roots import DATA_ROOTS
 
 
-@shows(
+@serializer_for(
     SecretBinding,
     "id=pk secret holder_kind holder hosts given_at given_by",
     holder_kind=bindings.HolderKind,
@@ -36,7 +36,7 @@ class BindingBody(Body):
     hosts = serializers.ListField(child=serializers.CharField())
 
 
-@shows(Naming, "about field=use.field refused")
+@serializer_for(Naming, "about field=use.field refused")
 class NamingBody(Body):
     """A use of a secret.
 
@@ -45,7 +45,7 @@ class NamingBody(Body):
     """
 
 
-@shows(Secret, "name there bindings namings")
+@serializer_for(Secret, "name there bindings namings")
 class SecretBody(Body):
     """A secret by its name, never its value.
 
@@ -61,12 +61,12 @@ class SecretsBody(Body):
     not_shown = NotShown(many=True, required=False)
 
 
-@shows(Outside, "about field text")
+@serializer_for(Outside, "about field text")
 class OutsideBody(Body):
     """A location in a definition that is outside the roots."""
 
 
-@shows(Proposal, "application root places")
+@serializer_for(Proposal, "application root places")
 class ProposalBody(Body):
     """A root that would allow an application's locations.
 
@@ -80,7 +80,7 @@ class ProposalsBody(Body):
     results = ProposalBody(many=True)
 
 
-@shows(GivenRoot, "id=pk application root given_at given_by")
+@serializer_for(GivenRoot, "id=pk application root given_at given_by")
 class RootBody(Body):
     """A folder or URL prefix in which one application is allowed to store data."""
 

@@ -39,7 +39,7 @@ class ApplicationsView(ApiView):
 
         def fetch(after: Key | None, count: int) -> list[applications.ApplicationDetail]:
             rows = applications.applications()
-            if team := self.asked("team"):
+            if team := self.query_param("team"):
                 rows = rows.filter(team__name=team)
             if after is not None:
                 rows = rows.filter(name__gt=str(after[0]))
@@ -93,8 +93,8 @@ class ApplicationView(DefinitionView):
         """Create the application with this URL."""
         if sent.get("name", name) != name:
             raise invalid("name", sent["name"], f"is not {name}.", "Remove it.")
-        there = Application.objects.filter(name=name, archived_at=None).exists()
-        definitions.refuse_there(name, there=there)
+        exists = Application.objects.filter(name=name, archived_at=None).exists()
+        definitions.refuse_there(name, there=exists)
         return _create(self, {"team": "", **sent, "name": name})
 
     def _store(self, row: Application) -> Any:
@@ -188,7 +188,9 @@ class PoolsView(ApiView):
     def get(self, name: str) -> Response:
         """List the pools, sorted by name, each with its queries."""
         row = applications.application(name)
-        holdings = {held.pool.pk: held for held in applications.application_details([row])[0].pools}
+        holdings = {
+            holding.pool.pk: holding for holding in applications.application_details([row])[0].pools
+        }
 
         def body(pool: Any) -> PoolBody:
             return PoolBody(holdings[pool.pk])
@@ -199,10 +201,10 @@ class PoolsView(ApiView):
     def post(self, sent: Sent, name: str) -> Response:
         """Create a pool; it takes effect when the application's next driver starts."""
         row = applications.application(name)
-        there = row.pools.filter(name=sent["name"]).first()
-        if there is not None and pool_form(there) == sent:
-            return Response(PoolBody(applications.pool_holding(row, there.name)).data)
-        if there is not None:
+        existing = row.pools.filter(name=sent["name"]).first()
+        if existing is not None and pool_form(existing) == sent:
+            return Response(PoolBody(applications.pool_holding(row, existing.name)).data)
+        if existing is not None:
             raise Conflict(
                 f"Application {row.name} already has a pool named {sent['name']}.",
                 way_out="PUT to its own URL to change it.",
@@ -225,8 +227,8 @@ class PoolView(ApiView):
     def put(self, sent: Sent, name: str, pool: str) -> applications.PoolHolding:
         """Change a pool; it takes effect when the application's next driver starts."""
         row = applications.application(name)
-        held = applications.pool_holding(row, pool).pool
-        if sent.setdefault("name", held.name) != held.name:
+        stored_pool = applications.pool_holding(row, pool).pool
+        if sent.setdefault("name", stored_pool.name) != stored_pool.name:
             way_out = "Delete this one and create another."
             raise invalid("name", sent["name"], "cannot be changed.", way_out)
         catalog.save_pool(application=row, spec=sent, **self.by)
@@ -235,8 +237,8 @@ class PoolView(ApiView):
     @answers("delete_pool", None, role=DEFINE)
     def delete(self, name: str, pool: str) -> None:
         """Delete a pool that no query uses."""
-        held = applications.pool_holding(applications.application(name), pool).pool
-        catalog.delete_pool(pool=held, **self.by)
+        stored_pool = applications.pool_holding(applications.application(name), pool).pool
+        catalog.delete_pool(pool=stored_pool, **self.by)
 
 
 def _create(view: ApiView, sent: Sent) -> Response:

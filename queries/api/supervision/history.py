@@ -103,8 +103,10 @@ class FailureGroupsView(ApiView):
     )
     def get(self) -> QuerySet[FailureGroup]:
         """List failure groups, most recently seen first."""
-        self.asked_word("status", GroupStatus) if self.asked("status") else None
-        filters = {name: self.asked(name) for name in ("status", "query", "application", "search")}
+        self.choice_params("status", GroupStatus) if self.query_param("status") else None
+        filters = {
+            name: self.query_param(name) for name in ("status", "query", "application", "search")
+        }
         return failures.failure_groups(**filters)
 
 
@@ -157,8 +159,8 @@ class CheckpointsView(ApiView):
     def get(self) -> QuerySet[Checkpoint]:
         """List checkpoints, newest first, each with its holder and newest run."""
         rows = checkpoints.checkpoints()
-        if name := self.asked("query"):
+        if name := self.query_param("query"):
             rows = rows.filter(query__name=name)
-        if (held := self.asked_flag("held")) is not None:
-            rows = rows.filter(retired_at__isnull=held)
+        if (in_use := self.boolean_param("held")) is not None:
+            rows = rows.filter(retired_at__isnull=in_use)
         return rows

@@ -5,7 +5,7 @@ from typing import Any
 from rest_framework import serializers
 
 from headgate_ground.masking import mask
-from queries.api.derived import Body, described, shows
+from queries.api.derived import Body, described, serializer_for
 from queries.api.links import failure_links, group_links, run_links
 from queries.api.operation_bodies import MaskedText
 from queries.api.reasons import PhraseField
@@ -14,7 +14,7 @@ from queries.domain.states import Candidacy, GroupStatus, Policy
 from queries.models.drivers import Run
 from queries.models.failures import Failure, FailureGroup
 from queries.models.history import Transition
-from queries.selectors.failures.what_changed import Change, FailureDetail
+from queries.selectors.failures.what_changed import ConfigurationDifference, FailureDetail
 from queries.selectors.supervision.runs import RunDetail
 from queries.services.failures.driver_logs import mask_failure
 
@@ -38,7 +38,7 @@ class ReplayedBody(Body):
     after = serializers.IntegerField(allow_null=True, default=None)
 
 
-@shows(
+@serializer_for(
     Run,
     "id=pk query=query.name application=driver.application.name epoch "
     "revision=revision.number cause cause_code=cause actor outcome created_at started_at "
@@ -118,7 +118,7 @@ class MaskedCause(serializers.CharField):
         return instance.shown(instance.root_cause)
 
 
-@shows(
+@serializer_for(
     Failure,
     "id=pk at query=run.query.name application=driver.application.name run=run_id "
     "driver=driver_id group=group_id category policy error_class error_type root_cause "
@@ -133,12 +133,12 @@ class FailureBody(Body):
     offsets = MaskedObject()
 
 
-@shows(Change, "what before after spec_before spec_after")
+@serializer_for(ConfigurationDifference, "what before after spec_before spec_after")
 class ChangeBody(Body):
     """One difference between the last good run and the failed run."""
 
 
-@shows(Transition, "at actor subject before after reason reason_code=reason")
+@serializer_for(Transition, "at actor subject before after reason reason_code=reason")
 class ActBody(Body):
     """An action by a user or by CI."""
 
@@ -197,7 +197,7 @@ class FailureDetailBody(FailureBody):
         }
 
 
-@shows(
+@serializer_for(
     FailureGroup,
     "id=pk title query=query.name application=application.name status count first_seen "
     "last_seen resolved_at resolved_by regressed_at links",

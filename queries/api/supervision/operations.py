@@ -50,11 +50,11 @@ class OperationsView(ApiView):
     def get(self) -> QuerySet[Operation]:
         """List operations, newest first."""
         rows = history.operations()
-        if name := self.asked("query"):
+        if name := self.query_param("query"):
             rows = rows.filter(query__name=name)
-        if name := self.asked("application"):
+        if name := self.query_param("application"):
             rows = rows.filter(application__name=name)
-        if (still := self.asked_flag("open")) is not None:
+        if (still := self.boolean_param("open")) is not None:
             rows = rows.filter(outcome="") if still else rows.exclude(outcome="")
         return rows
 
@@ -76,7 +76,7 @@ class OperationView(ApiView):
         row = history.operation(uuid)
         response = Response(OperationDetailBody(row).data)
         going_on = not row.outcome
-        if self.asked_flag("completed") and row.query is not None and row.verb in _STARTS:
+        if self.boolean_param("completed") and row.query is not None and row.verb in _STARTS:
             going_on = response.data["completion"] is None
         response.wait_s = wait if going_on else 0  # type: ignore[attr-defined]
         return response

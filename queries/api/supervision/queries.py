@@ -61,11 +61,11 @@ class QueriesView(ApiView):
     def get(self) -> Response:
         """List queries, sorted by name."""
         selection = parse_filters(
-            {name: self.asked(name) for name in ("application", "pool", "team", "search")}
+            {name: self.query_param(name) for name in ("application", "pool", "team", "search")}
             | {
-                "phase": self.asked_word("phase", Phase),
-                "health": self.asked_word("health", Verdict),
-                "desired": self.asked_word("desired", Desired)[-1:],
+                "phase": self.choice_params("phase", Phase),
+                "health": self.choice_params("health", Verdict),
+                "desired": self.choice_params("desired", Desired)[-1:],
                 "label": self.request.query_params.getlist("label"),
             }
         )
@@ -110,8 +110,8 @@ class QueryView(changes.DefinitionView):
         if changes.is_new(self.request):
             return self._create(sent, name)
         row = definitions.query(name)
-        held = row.checkpoints.filter(retired_at=None).values_list("location", flat=True)
-        fixed = {"name": row.name, "application": row.application.name, "checkpoint": held[0]}
+        locations = row.checkpoints.filter(retired_at=None).values_list("location", flat=True)
+        fixed = {"name": row.name, "application": row.application.name, "checkpoint": locations[0]}
         saved = changes.replace(self.request, row, sent, fixed, self._store(row))
         return trials.would_save(saved) if trials.is_dry(self) else _answer(name, self)
 
@@ -126,8 +126,8 @@ class QueryView(changes.DefinitionView):
         """Create the query with this URL."""
         if sent.get("name", name) != name:
             raise invalid("name", sent["name"], f"is not {name}.", "Remove it.")
-        there = Query.objects.filter(name=name, archived_at=None).exists()
-        changes.refuse_there(name, there=there)
+        exists = Query.objects.filter(name=name, archived_at=None).exists()
+        changes.refuse_there(name, there=exists)
         new = {"application": "", "checkpoint": "", "team": "", **sent, "name": name}
         return _create(self, new)
 
@@ -239,7 +239,7 @@ class QueryProgressView(ApiView):
                 limit=count,
             )
 
-        return page(self.request, fetch, lambda found: [found["id"]], ProgressRowBody)
+        return page(self.request, fetch, lambda batch_row: [batch_row["id"]], ProgressRowBody)
 
 
 class QueryFailuresView(ApiView):

@@ -14,7 +14,7 @@ from queries.services.system.health import system_health
 
 
 @dataclass(frozen=True, slots=True)
-class _Told:
+class _SystemReport:
     """The parts of the system, and its bulk work."""
 
     health: SystemHealth
@@ -66,6 +66,6 @@ class SystemView(ApiView):
     """The system's own health."""
 
     @answers("get_system", SystemBody)
-    def get(self) -> _Told:
+    def get(self) -> _SystemReport:
         """Return the state of every part, and the backlog of bulk work."""
-        return _Told(system_health(self.now), backlogs())
+        return _SystemReport(system_health(self.now), backlogs())

@@ -6,7 +6,7 @@ from typing import Any
 from rest_framework import serializers
 
 from queries.api.base import ApiView
-from queries.api.derived import Body, described, shows
+from queries.api.derived import Body, described, serializer_for
 from queries.api.methods import answers
 from queries.api.schema import QuerySpecField
 from queries.domain.errors import NotAllowed
@@ -38,7 +38,7 @@ class CostBody(Body):
     most_rows = serializers.IntegerField()
 
 
-@shows(Expected, "interval_ms period_ms latency_ms low_ms high_ms busy throughput")
+@serializer_for(Expected, "interval_ms period_ms latency_ms low_ms high_ms busy throughput")
 class ExpectedBody(Body):
     """The model's figures for one interval.
 
@@ -51,7 +51,7 @@ class ExpectedBody(Body):
     """
 
 
-@shows(Suggestion, "key title brings costs doubts spec")
+@serializer_for(Suggestion, "key title brings costs doubts spec")
 class SuggestionBody(Body):
     """A suggested change. Reading it changes nothing.
 
@@ -63,7 +63,7 @@ class SuggestionBody(Body):
     spec = QuerySpecField()
 
 
-@shows(TriggerFit, "key name means=costs standing reasons chosen")
+@serializer_for(TriggerFit, "key name means=costs standing reasons chosen")
 class LimitBody(Body):
     """Whether one kind of trigger supports the query.
 
@@ -71,7 +71,7 @@ class LimitBody(Body):
     """
 
 
-@shows(CauseShare, "cause ms says=text")
+@serializer_for(CauseShare, "cause ms says=text")
 class SlowCauseBody(Body):
     """One cause of a slow batch.
 
@@ -81,7 +81,7 @@ class SlowCauseBody(Body):
     cause = serializers.ChoiceField([one.value for one in BatchCause])
 
 
-@shows(Explained, "batch run at took_ms rows says=diagnosis.says causes")
+@serializer_for(Explained, "batch run at took_ms rows says=diagnosis.says causes")
 class SlowBatchBody(Body):
     """A slow batch of the last day, and why it was slow.
 
@@ -126,7 +126,7 @@ class AdvisedTrigger:
         }
 
 
-@shows(
+@serializer_for(
     AdvisedTrigger,
     "found.revision measured_revision=found.measured found.measured_at says.batches says.untold "
     "cost rows_per_second=says.rate checkpoint_tax=says.tax says.log_cost says.now says.curve "
@@ -160,10 +160,10 @@ class QueryAdviceView(ApiView):
     def get(self, name: str) -> AdvisedTrigger:
         """Return trigger advice from a query's measured batches, with suggestions."""
         line = query_line(name, now=self.now)
-        found = query_advice(line)
-        if found is None:
+        advice = query_advice(line)
+        if advice is None:
             raise NotAllowed(
                 f"The definition of {name} can no longer be read.", way_out="PUT a new definition."
             )
         slow = slow_batches(line.query.pk, now=self.now)
-        return AdvisedTrigger(found, trigger_note(line), slow)
+        return AdvisedTrigger(advice, trigger_note(line), slow)

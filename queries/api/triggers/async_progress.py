@@ -5,16 +5,16 @@ from typing import Any
 from rest_framework import serializers
 
 from queries.api.base import ApiView
-from queries.api.derived import Body, shows
+from queries.api.derived import Body, serializer_for
 from queries.api.methods import accepts, answers
 from queries.models.history import Operation
 from queries.roles import DEFINE
 from queries.selectors.definitions import definitions
 from queries.selectors.triggers.replay_exposure import Exposure, exposure
-from queries.services.triggers.async_off import turn_off
+from queries.services.triggers.async_off import request_async_off
 
 
-@shows(
+@serializer_for(
     Exposure,
     "interval_ms by_default kept kept_at missing newest running batches rows rows_in_flight "
     "rows_from seconds unreadable seen_at",
@@ -53,8 +53,8 @@ class QueryExposureView(ApiView):
     @answers("get_query_exposure", QueryExposureBody)
     def get(self, name: str) -> dict[str, Any]:
         """Return what a query with async progress tracking would replay after a crash now."""
-        found = exposure(definitions.query(name), now=self.now)
-        return {"async_progress": found is not None, "exposure": found}
+        replay = exposure(definitions.query(name), now=self.now)
+        return {"async_progress": replay is not None, "exposure": replay}
 
 
 class QueryAsyncOffView(ApiView):
@@ -63,4 +63,4 @@ class QueryAsyncOffView(ApiView):
     @accepts("switch_async_progress_off", role=DEFINE)
     def post(self, name: str) -> Operation:
         """Turn async progress tracking off in steps; also recovers a query that failed on a gap."""
-        return turn_off(query=definitions.query(name), **self.author)
+        return request_async_off(query=definitions.query(name), **self.author)

@@ -4,7 +4,7 @@ from rest_framework import serializers
 
 from listeners.models import Event
 from queries.api.base import ApiView
-from queries.api.derived import Body, shows
+from queries.api.derived import Body, serializer_for
 from queries.api.methods import Nothing, answers
 from queries.roles import OPERATE
 from queries.selectors.definitions import definitions
@@ -12,7 +12,7 @@ from queries.selectors.triggers.thread_dumps import Dumps, thread_dumps
 from queries.services.triggers.thread_dumps import request_dump
 
 
-@shows(Event, "run at quiet_s threads heap")
+@serializer_for(Event, "run at quiet_s threads heap")
 class ThreadDumpBody(Body):
     """What the JVM of a query's driver was doing at one moment.
 
@@ -28,7 +28,7 @@ class ThreadDumpBody(Body):
     heap = serializers.CharField(source="body.heap")
 
 
-@shows(Dumps, "newest asked_at overdue")
+@serializer_for(Dumps, "newest asked_at overdue")
 class ThreadDumpsBody(Body):
     """The newest thread dump of the last day, and whether another one has been requested.
 

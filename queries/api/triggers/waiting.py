@@ -6,7 +6,7 @@ from datetime import timedelta
 from rest_framework import serializers
 
 from queries.api.base import ApiView
-from queries.api.derived import Body, shows
+from queries.api.derived import Body, serializer_for
 from queries.api.methods import answers
 from queries.api.paging import whole, whole_number
 from queries.domain.triggers.waiting import Starved, TaskShare
@@ -17,7 +17,7 @@ _LONGEST_H = 7 * 24
 _HOURS = whole("hours", 1, low=1, high=_LONGEST_H, about="Length of the range, until now.")
 
 
-@shows(TaskShare, "query pool covered_s=since task_s share waited_s waited_for")
+@serializer_for(TaskShare, "query pool covered_s=since task_s share waited_s waited_for")
 class TaskShareBody(Body):
     """A query's use of its application's cores.
 
@@ -32,7 +32,7 @@ class TaskShareBody(Body):
     waited_for = serializers.DictField(child=serializers.FloatField())
 
 
-@shows(Starved, "query by says change")
+@serializer_for(Starved, "query by says change")
 class StarvedBody(Body):
     """A query that waited for others for 10 % of the time or more.
 
@@ -50,7 +50,7 @@ class Waits:
     starved: list[Starved]
 
 
-@shows(Waits, "hours queries starved")
+@serializer_for(Waits, "hours queries starved")
 class WaitsBody(Body):
     """Task time and waits for an application's queries in recent hours."""
 

@@ -36,7 +36,7 @@ from queries.models.checkpoints import Loss
 from queries.models.failures import Failure
 from queries.models.history import Operation, Transition
 from queries.selectors.failures.advice import advice_of
-from queries.selectors.first_or_missing import found
+from queries.selectors.first_or_missing import first_or_missing
 
 #: Events this long before an incident opened are part of its history.
 BEFORE = timedelta(minutes=5)
@@ -69,7 +69,7 @@ def incidents(
 
 def incident(uuid: UUID) -> Incident:
     """Return an incident; raise `Missing` if there is none."""
-    return found(incidents().filter(uuid=uuid), f"Incident {uuid} does not exist.")
+    return first_or_missing(incidents().filter(uuid=uuid), f"Incident {uuid} does not exist.")
 
 
 def incident_counts() -> dict[str, int]:

@@ -12,7 +12,7 @@ from queries.domain.alerts.kinds import IncidentKind
 from queries.domain.alerts.matching import STOPPED_WITHIN, Selector
 from queries.domain.alerts.routing import QuietHours, RoutingRule, in_force
 from queries.models.alerts import AlertRule, Channel, Incident
-from queries.selectors.first_or_missing import found
+from queries.selectors.first_or_missing import first_or_missing
 
 _each = each("alert rules", logging.getLogger(__name__))
 
@@ -25,11 +25,11 @@ def rules_in_force() -> list[RoutingRule]:
     enabled = list(Channel.objects.filter(enabled=True).values_list("pk", flat=True))
     usable = frozenset(enabled)
     rows = _enabled().prefetch_related("channels", "escalate_to")
-    found: list[RoutingRule] = []
+    rules: list[RoutingRule] = []
     for row in rows:
         with _each.by_itself(f"rule {row.name}"):
-            found.append(_rule(row, usable))
-    return list(in_force(found, enabled))
+            rules.append(_rule(row, usable))
+    return list(in_force(rules, enabled))
 
 
 def stopped_within() -> timedelta:
@@ -73,7 +73,9 @@ def _rule(row: AlertRule, usable: frozenset[int]) -> RoutingRule:
 
 def rule_named(name: str) -> AlertRule:
     """Return the rule with this name; raise `Missing` if there is none."""
-    return found(AlertRule.objects.filter(name=name), f"Rule {name[:80]} does not exist.")
+    return first_or_missing(
+        AlertRule.objects.filter(name=name), f"Rule {name[:80]} does not exist."
+    )
 
 
 def quiet_hours(form: dict[str, Any]) -> QuietHours | None:

@@ -12,7 +12,7 @@ from queries.models.access.teams import Grant
 from queries.models.tokens import AccessToken
 from queries.roles import ADMINISTER, Role, grant_of, highest_role
 from queries.selectors.access.group_roles import those_of_single_sign_on
-from queries.selectors.first_or_missing import found
+from queries.selectors.first_or_missing import first_or_missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def people() -> list[Person]:
 
 def person(user_id: int) -> User:
     """Return an account; raise `Missing` if there is none."""
-    return found(User.objects.filter(pk=user_id), f"User {user_id} does not exist.")
+    return first_or_missing(User.objects.filter(pk=user_id), f"User {user_id} does not exist.")
 
 
 def tokens_seen_by(user: User | AnonymousUser) -> QuerySet[AccessToken]:

@@ -39,8 +39,8 @@ def silent_drivers(*, now: datetime) -> list[SilentDriver]:
     drivers = visible.drivers().filter(kind=DriverKind.SERVICE, state=DriverState.LIVE)
     rows = {row.pk: row for row in drivers.only("pk", "created_at", "application_id")}
     beats = Heartbeat.objects.filter(driver__in=list(rows)).values_list("driver", "received_at")
-    heard = dict(beats)
-    since = {pk: heard.get(pk, row.created_at) for pk, row in rows.items()}
+    last_ingested = dict(beats)
+    since = {pk: last_ingested.get(pk, row.created_at) for pk, row in rows.items()}
     silent = {pk: at for pk, at in since.items() if now - at > SILENT_AFTER}
     runs: dict[int, list[tuple[int, int]]] = {pk: [] for pk in silent}
     for driver, run, query in (

@@ -22,7 +22,7 @@ MOST = 6
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchMatches:
     """Rows by kind, best match first."""
 
     queries: list[Query]
@@ -33,11 +33,11 @@ class Found:
     operations: list[Operation]
 
 
-def find(text: str) -> Found:
+def find(text: str) -> SearchMatches:
     """Return the matches for a text; none for an empty one."""
     if not text:
-        return Found([], [], [], [], [], [])
-    return Found(
+        return SearchMatches([], [], [], [], [], [])
+    return SearchMatches(
         queries=list(named(visible.queries().select_related("application"), text)[:MOST]),
         applications=list(named(visible.applications().filter(own=False), text)[:MOST]),
         groups=list(_groups(text)[:MOST]),

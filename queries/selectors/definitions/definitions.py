@@ -11,7 +11,7 @@ from queries.domain.errors import Missing
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool
 from queries.models.definitions import Query, QueryRevision
 from queries.selectors import visible
-from queries.selectors.first_or_missing import found
+from queries.selectors.first_or_missing import first_or_missing
 from queries.selectors.supervision import applications
 
 R = TypeVar("R", QueryRevision, ApplicationRevision)
@@ -98,7 +98,7 @@ def pool_names() -> list[tuple[str, str]]:
 def query(name: str) -> Query:
     """Return an existing query; raise `Missing` if no query has that name."""
     rows = visible.queries().select_related("application", "target_revision")
-    return found(
+    return first_or_missing(
         rows.filter(name=name, archived_at__isnull=True),
         f'Query "{name}" does not exist.',
         way_out="Check its name in the list of queries.",

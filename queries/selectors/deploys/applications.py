@@ -32,14 +32,14 @@ from queries.models.deploys.receipts import DeployChange
 from queries.models.drivers import Driver, Run
 from queries.selectors.deploys.evidence import (
     DONE,
-    Evidence,
+    DeployEvidence,
     driver_since,
     failures_of,
-    is_seen,
+    is_reconciled,
     is_starting,
-    kept_failures,
+    observed_failure,
     ready_at,
-    seen_failure,
+    stored_failures,
 )
 
 
@@ -55,7 +55,7 @@ class _Life:
     batches: int = 0
 
 
-def of_application(change: DeployChange, revision: int, *, now: datetime) -> Evidence:
+def of_application(change: DeployChange, revision: int, *, now: datetime) -> DeployEvidence:
     """Return the evidence about an application on a revision, since its driver was replaced."""
     assert change.restarted_at is not None, "only what was restarted is judged"
     assert change.application_id is not None, "what was written is there"
@@ -67,23 +67,23 @@ def of_application(change: DeployChange, revision: int, *, now: datetime) -> Evi
     failures = failures_of(change, Q(run__driver=driver) if script and driver else Q(pk=None))
     pinned = row.target_revision
     ready = ready_at(driver) if driver else None
-    seen = ObservedChange(
+    observed = ObservedChange(
         name=row.name,
         restarted_at=change.restarted_at,
         is_wanted=life.is_wanted,
         on_revision=pinned is not None and pinned.number == revision,
         phase=life.phase,
         waits_for=life.waits_for,
-        is_looked_at=is_seen(row),
+        is_looked_at=is_reconciled(row),
         proven_at=life.proven_at,
         batches=life.batches,
-        failures=tuple(seen_failure(one, change.restarted_at) for one in failures),
+        failures=tuple(observed_failure(failure, change.restarted_at) for failure in failures),
         basis=life.basis,
         is_starting=_is_starting(script, driver),
         started_at=ready,
         start_max=timedelta(seconds=settings.START_MAX_S),
     )
-    kept = {
+    stored = {
         "judged_by": _judged_by(life.basis, driver, runs).as_json(),
         "restarted_at": change.restarted_at.isoformat(),
         "driver": driver.epoch if driver else None,
@@ -93,9 +93,9 @@ def of_application(change: DeployChange, revision: int, *, now: datetime) -> Evi
             {"query": run.query.name, "run": run.pk, "proven_at": _iso(run.proven_at)}
             for run in runs
         ],
-        "failures": kept_failures(failures),
+        "failures": stored_failures(failures),
     }
-    return Evidence(seen, kept, None)
+    return DeployEvidence(observed, stored, None)
 
 
 def _is_starting(script: Script | None, driver: Driver | None) -> bool:
@@ -122,11 +122,11 @@ def _newest_runs(driver: Driver | None) -> list[Run]:
 
 def _of_script(script: Script, driver: Driver | None, runs: Iterable[Run]) -> _Life:
     wanted, phase = script.desired == Desired.RUNNING, Phase(script.phase)
-    said = waited(script.phase, script.phase_reason, script.phase_detail)
+    explanation = waited(script.phase, script.phase_reason, script.phase_detail)
     if driver is None or phase is not Phase.RUNNING:
-        about = Because(Detail.AWAITS_DRIVER, {"about": said.as_json()})
-        held = phase in HELD_PHASES
-        return _Life(Basis.SCRIPT, wanted, phase, said if held else about)
+        about = Because(Detail.AWAITS_DRIVER, {"about": explanation.as_json()})
+        is_blocked = phase in HELD_PHASES
+        return _Life(Basis.SCRIPT, wanted, phase, explanation if is_blocked else about)
     going = [run for run in runs if run.outcome not in DONE]
     unproven = [run.query.name for run in going if run.outcome or run.proven_at is None]
     if not runs:
@@ -136,7 +136,7 @@ def _of_script(script: Script, driver: Driver | None, runs: Iterable[Run]) -> _L
         return _Life(Basis.SCRIPT, wanted, phase, about)
     proven = max(_good_at(run) for run in runs)
     batches = _fewest_batches(going)
-    return _Life(Basis.SCRIPT, wanted, phase, said, proven, batches)
+    return _Life(Basis.SCRIPT, wanted, phase, explanation, proven, batches)
 
 
 def _of_driver(row: Application, driver: Driver | None, runs: Iterable[Run]) -> _Life:
@@ -145,14 +145,14 @@ def _of_driver(row: Application, driver: Driver | None, runs: Iterable[Run]) -> 
     is_good = [run for run in runs if run.proven_at or run.outcome == RunOutcome.COMPLETED]
     proven = min((_good_at(run) for run in is_good), default=None)
     phase, waits_for = Phase.STARTING, Because(Detail.AWAITS_ANY_QUERY)
-    held = [one for one in wanted if one.phase in HELD_PHASES]
-    current = [one for one in held if one.seen_generation >= one.generation]
+    blocked = [query for query in wanted if query.phase in HELD_PHASES]
+    current = [query for query in blocked if query.seen_generation >= query.generation]
     if not wanted:
         phase = Phase.COMPLETED if is_good else Phase.STOPPED
     elif row.hold == Hold.FAILED:
         phase, waits_for = Phase.FAILED, row.hold_reason
     elif not is_good and len(current) == len(wanted):
-        first = held[0]
+        first = blocked[0]
         phase = Phase.FAILED
         waits_for = waited(first.phase, first.phase_reason, first.phase_detail)
     elif driver is not None and driver.state == DriverState.LIVE:
@@ -166,9 +166,9 @@ def _of_driver(row: Application, driver: Driver | None, runs: Iterable[Run]) -> 
 
 def _good_at(run: Run) -> datetime:
     """Return when a run was confirmed good."""
-    found = run.proven_at or run.ended_at
-    assert found is not None, "what is not proven has ended"
-    return found
+    confirmed_at = run.proven_at or run.ended_at
+    assert confirmed_at is not None, "what is not proven has ended"
+    return confirmed_at
 
 
 def _fewest_batches(runs: Iterable[Run]) -> int:
@@ -178,7 +178,7 @@ def _fewest_batches(runs: Iterable[Run]) -> int:
     """
     ids = [run.pk for run in runs]
     rows = Progress.objects.filter(run__in=ids).values("run").annotate(count=Count("pk"))
-    counts = {one["run"]: one["count"] for one in rows.order_by()}
+    counts = {row["run"]: row["count"] for row in rows.order_by()}
     return min((counts.get(pk, 0) for pk in ids), default=1000)
 
 

@@ -30,15 +30,15 @@ DONE = (RunOutcome.COMPLETED, RunOutcome.STOPPED)
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class DeployEvidence:
     """The facts to assess, and the part of them that the receipt stores."""
 
-    seen: ObservedChange
-    kept: dict[str, Any]
+    observed: ObservedChange
+    stored: dict[str, Any]
     first_batch: int | None
 
 
-def of_query(change: DeployChange, revision: int, *, now: datetime) -> Evidence:
+def of_query(change: DeployChange, revision: int, *, now: datetime) -> DeployEvidence:
     """Return the evidence about a query on the revision that it was restarted on."""
     assert change.restarted_at is not None, "only what was restarted is judged"
     query = query_of(change)
@@ -52,17 +52,17 @@ def of_query(change: DeployChange, revision: int, *, now: datetime) -> Evidence:
     counted = batches.aggregate(count=Count("pk"), first=Min("batch"))
     failures = _failures(change, runs)
     lag, rate = _lag(query, since=proven, now=now)
-    seen = ObservedChange(
+    observed = ObservedChange(
         name=query.name,
         restarted_at=change.restarted_at,
         is_wanted=query.desired == Desired.RUNNING,
         on_revision=pinned is not None and pinned.number == revision,
         phase=Phase(query.phase),
         waits_for=waited(query.phase, query.phase_reason, query.phase_detail),
-        is_looked_at=query.seen_generation >= query.generation and is_seen(query.application),
+        is_looked_at=query.seen_generation >= query.generation and is_reconciled(query.application),
         proven_at=proven,
         batches=counted["count"],
-        failures=tuple(seen_failure(one, change.restarted_at) for one in failures),
+        failures=tuple(observed_failure(failure, change.restarted_at) for failure in failures),
         lag_before=change.evidence.get("lag_before"),
         lag=lag,
         arrival_rate=rate,
@@ -72,20 +72,20 @@ def of_query(change: DeployChange, revision: int, *, now: datetime) -> Evidence:
     )
     judged_by = Detail.JUDGED_RUNS
     if query.discovered:
-        seen = _of_script(seen, change, runs)
-        judged_by = Detail.NOT_JUDGED if seen.unstarted_since else judged_by
+        observed = _of_script(observed, change, runs)
+        judged_by = Detail.NOT_JUDGED if observed.unstarted_since else judged_by
     elif not change.is_written and not change.ran:
-        seen, judged_by = replace(seen, basis=Basis.FAILURES), Detail.JUDGED_FAILURES
-    kept = {
+        observed, judged_by = replace(observed, basis=Basis.FAILURES), Detail.JUDGED_FAILURES
+    stored = {
         "judged_by": Because(judged_by).as_json(),
         "restarted_at": change.restarted_at.isoformat(),
         "run": current.pk if current else None,
         "proven_at": proven.isoformat() if proven else None,
         "batches": counted["count"],
         "lag": lag,
-        "failures": kept_failures(failures),
+        "failures": stored_failures(failures),
     }
-    return Evidence(seen, kept, counted["first"])
+    return DeployEvidence(observed, stored, counted["first"])
 
 
 def is_starting(phase: str, reason: str) -> bool:
@@ -94,18 +94,22 @@ def is_starting(phase: str, reason: str) -> bool:
     return waits_for_start(Phase(phase), Reason(reason), busy=busy)
 
 
-def _of_script(seen: ObservedChange, change: DeployChange, runs: QuerySet[Run]) -> ObservedChange:
+def _of_script(
+    observed: ObservedChange, change: DeployChange, runs: QuerySet[Run]
+) -> ObservedChange:
     """Return the evidence about a query that its script starts or no longer starts."""
     newest = runs.order_by("-epoch").first()
     if newest is not None:
         ended = newest.outcome in DONE
-        about = Because(Detail.AWAITS_COMMIT, {"about": seen.waits_for.as_json()})
-        phase = Phase.COMPLETED if ended else seen.phase
-        return replace(seen, basis=Basis.FOUND, is_wanted=not ended, phase=phase, waits_for=about)
+        about = Because(Detail.AWAITS_COMMIT, {"about": observed.waits_for.as_json()})
+        phase = Phase.COMPLETED if ended else observed.phase
+        return replace(
+            observed, basis=Basis.FOUND, is_wanted=not ended, phase=phase, waits_for=about
+        )
     driver = driver_since(change)
     since = quiet_since(driver) if driver else None
     return replace(
-        seen,
+        observed,
         basis=Basis.FOUND,
         is_wanted=True,
         waits_for=Because(Detail.SCRIPT_STARTS),
@@ -158,7 +162,7 @@ def quiet_since(driver: Driver) -> datetime | None:
     return max(ready, last) if ready and last else ready
 
 
-def is_seen(application: Application) -> bool:
+def is_reconciled(application: Application) -> bool:
     """Return whether reconcile has seen the application's newest restart."""
     return application.seen_generation >= application.generation
 
@@ -195,7 +199,7 @@ def failures_of(change: DeployChange, which: Q) -> list[Failure]:
     return list(rows.order_by("at", "pk")[:_MOST_FAILURES])
 
 
-def seen_failure(failure: Failure, since: datetime) -> SeenFailure:
+def observed_failure(failure: Failure, since: datetime) -> SeenFailure:
     """Return a failure in the form for the assessment, with whether it is new since `since`."""
     group = failure.group
     came_back = group.regressed_at is not None and group.regressed_at >= since
@@ -203,15 +207,15 @@ def seen_failure(failure: Failure, since: datetime) -> SeenFailure:
     return SeenFailure(about, is_new=came_back or group.first_seen >= since)
 
 
-def kept_failures(failures: Iterable[Failure]) -> list[dict[str, Any]]:
+def stored_failures(failures: Iterable[Failure]) -> list[dict[str, Any]]:
     """Return failures in the form stored in a receipt."""
     return [
         {
-            "failure": one.pk,
-            "title": one.group.title,
-            "error_class": one.error_class,
-            "message": one.shown(one.root_cause or one.message)[:_LONGEST],
-            "batch": one.batch,
+            "failure": failure.pk,
+            "title": failure.group.title,
+            "error_class": failure.error_class,
+            "message": failure.shown(failure.root_cause or failure.message)[:_LONGEST],
+            "batch": failure.batch,
         }
-        for one in failures
+        for failure in failures
     ]

@@ -17,7 +17,7 @@ from queries.domain.deploys.states import (
     OnFailure,
 )
 from queries.models.deploys.receipts import Deploy, DeployChange
-from queries.selectors.first_or_missing import found
+from queries.selectors.first_or_missing import first_or_missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,16 +33,16 @@ class Wave:
     @property
     def queries(self) -> list[DeployChange]:
         """Return the wave's queries, by name."""
-        return [one for one in self.changes if one.kind == ChangeKind.QUERY]
+        return [change for change in self.changes if change.kind == ChangeKind.QUERY]
 
     @property
     def applications(self) -> list[DeployChange]:
         """Return the wave's applications, by name."""
-        return [one for one in self.changes if one.kind == ChangeKind.APPLICATION]
+        return [change for change in self.changes if change.kind == ChangeKind.APPLICATION]
 
 
 @dataclass(frozen=True, slots=True)
-class Offer:
+class DeployOffer:
     """An action that a user can take after a failed deploy."""
 
     act: str  # "rewind" or "rollback"
@@ -58,7 +58,7 @@ class Receipt:
 
     deploy: Deploy
     waves: list[Wave]
-    offers: list[Offer]
+    offers: list[DeployOffer]
 
 
 def deploys(**asked: str) -> QuerySet[Deploy]:
@@ -76,7 +76,7 @@ def deploys(**asked: str) -> QuerySet[Deploy]:
 
 def deploy_of(uuid: UUID) -> Deploy:
     """Return a deploy; raise `Missing` if there is none."""
-    return found(
+    return first_or_missing(
         Deploy.objects.filter(uuid=uuid),
         "This deploy does not exist.",
         way_out="Check its id in the list of deploys.",
@@ -87,15 +87,16 @@ def receipt(deploy: Deploy) -> Receipt:
     """Return a deploy's receipt."""
     rows = deploy.changes.select_related("query", "application", "snapshot")
     changes = list(rows.order_by("wave", "kind", "name"))
-    numbers = sorted({one.wave for one in changes})
+    numbers = sorted({change.wave for change in changes})
     waves = [
-        _wave(deploy, number, [one for one in changes if one.wave == number]) for number in numbers
+        _wave(deploy, number, [change for change in changes if change.wave == number])
+        for number in numbers
     ]
     return Receipt(deploy, waves, _offers(deploy, changes))
 
 
 def _wave(deploy: Deploy, number: int, changes: Sequence[DeployChange]) -> Wave:
-    states = [ChangeState(one.state) for one in changes]
+    states = [ChangeState(change.state) for change in changes]
     bad = [state for state in OUT if state in states]
     going = [state for state in states if state not in SETTLED]
     span = deploy.spans[number - 1] if number <= len(deploy.spans) else (None, None)
@@ -103,19 +104,23 @@ def _wave(deploy: Deploy, number: int, changes: Sequence[DeployChange]) -> Wave:
     return Wave(number, (bad or going or states)[0], tuple(changes), began, ended)
 
 
-def _offers(deploy: Deploy, changes: Sequence[DeployChange]) -> list[Offer]:
+def _offers(deploy: Deploy, changes: Sequence[DeployChange]) -> list[DeployOffer]:
     """Return the actions that a user can take; none unless the deploy has failed."""
     if deploy.state not in (DeployState.FAILED, DeployState.CANCELLED):
         return []
     offers = []
-    for one in changes:
-        if one.kind != ChangeKind.QUERY or one.query is None or one.query.archived_at is not None:
+    for change in changes:
+        if (
+            change.kind != ChangeKind.QUERY
+            or change.query is None
+            or change.query.archived_at is not None
+        ):
             continue
-        if one.state == ChangeState.KEPT and one.snapshot is not None:
-            about: dict[str, Any] = {"snapshot": one.snapshot.pk, "batch": one.snapshot.batch}
-            offers.append(Offer("rewind", one.name, **about))
-        elif deploy.on_failure == OnFailure.STOP and _can_go_back(one):
-            offers.append(Offer("rollback", one.name, revision=one.from_revision))
+        if change.state == ChangeState.KEPT and change.snapshot is not None:
+            about: dict[str, Any] = {"snapshot": change.snapshot.pk, "batch": change.snapshot.batch}
+            offers.append(DeployOffer("rewind", change.name, **about))
+        elif deploy.on_failure == OnFailure.STOP and _can_go_back(change):
+            offers.append(DeployOffer("rollback", change.name, revision=change.from_revision))
     return offers
 
 

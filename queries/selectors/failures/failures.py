@@ -6,7 +6,7 @@ from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.failures import Failure, FailureGroup
 from queries.selectors import visible
-from queries.selectors.first_or_missing import found
+from queries.selectors.first_or_missing import first_or_missing
 
 
 def failures() -> QuerySet[Failure]:
@@ -70,4 +70,4 @@ def failure_groups(
 def failure_group(group_id: int) -> FailureGroup:
     """Return a group; raise `Missing` if there is none."""
     rows = failure_groups().filter(pk=group_id)
-    return found(rows, f"Failure group {group_id} does not exist.")
+    return first_or_missing(rows, f"Failure group {group_id} does not exist.")

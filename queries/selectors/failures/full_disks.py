@@ -24,11 +24,11 @@ def full_disk_failures(failures: Iterable[Failure]) -> set[int]:
     ids = {failure.pk for failure in failures}
     if not ids:
         return set()
-    found = Q()
+    condition = Q()
     for sign in FULL_DISK:
-        found |= Q(root_cause__icontains=sign) | Q(message__icontains=sign)
-        found |= Q(run=None, log_tail__icontains=sign)
-    return set(Failure.objects.filter(found, pk__in=ids).values_list("pk", flat=True))
+        condition |= Q(root_cause__icontains=sign) | Q(message__icontains=sign)
+        condition |= Q(run=None, log_tail__icontains=sign)
+    return set(Failure.objects.filter(condition, pk__in=ids).values_list("pk", flat=True))
 
 
 def disk_text(failure: Failure, query: Query) -> tuple[str, str]:
@@ -38,24 +38,26 @@ def disk_text(failure: Failure, query: Query) -> tuple[str, str]:
     Without a path in the failure, it is the fullest of those that the query writes to.
     """
     texts = (failure.root_cause, failure.message, failure.log_tail)
-    named = next((one[1] or one[2] for text in texts if (one := _PATH.search(text))), "")
+    named = next((match[1] or match[2] for text in texts if (match := _PATH.search(text))), "")
     written = [named] if named else list(dict.fromkeys(_written(query)))
-    said = f"{FULL_DISK[0]} at {failure.at:%H:%M:%S} UTC"
+    sentence = f"{FULL_DISK[0]} at {failure.at:%H:%M:%S} UTC"
     where = ", ".join(written) or "it is unknown where"
     if query.application.host not in ("", settings.HEADGATE_HOST):
-        return "", f"{said}: {where}."
+        return "", f"{sentence}: {where}."
     disk = fullest(written)
-    return (disk.mount, f"{said}. Now, {disk.sentence}") if disk else ("", f"{said}: {where}.")
+    return (
+        (disk.mount, f"{sentence}. Now, {disk.sentence}") if disk else ("", f"{sentence}: {where}.")
+    )
 
 
 def _written(query: Query) -> Iterator[str]:
     """Yield the local folders that a query writes to: its sink, its checkpoint, its driver's."""
     spec = query.target_revision.spec if query.target_revision else {}
     options = (spec.get("sink") or {}).get("options") or {}
-    held = Checkpoint.objects.filter(query=query, retired_at=None).values_list(
+    checkpoints = Checkpoint.objects.filter(query=query, retired_at=None).values_list(
         "location", flat=True
     )
-    for text in (options.get("path"), *held):
+    for text in (options.get("path"), *checkpoints):
         try:
             path = local_path(canonical(str(text or "")))
         except NotALocation:

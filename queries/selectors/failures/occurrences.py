@@ -71,7 +71,11 @@ def crash_loops(*, now: datetime, query_ids: Iterable[int] | None = None) -> dic
     )
     times: dict[int, list[datetime]] = {pk: [] for pk in homes}
     for query, application, at in rows:
-        for pk in [query] if query else [one for one, home in homes.items() if home == application]:
+        for pk in (
+            [query]
+            if query
+            else [query_id for query_id, home in homes.items() if home == application]
+        ):
             times[pk].append(at)
-    found = {pk: crash_loop(of, now=now) for pk, of in times.items()}
-    return {pk: loop for pk, loop in found.items() if loop is not None}
+    loops = {pk: crash_loop(of, now=now) for pk, of in times.items()}
+    return {pk: loop for pk, loop in loops.items() if loop is not None}

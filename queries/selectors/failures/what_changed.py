@@ -19,10 +19,10 @@ from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.history import Transition
 from queries.selectors import visible
-from queries.selectors.checkpoint_logs import why_not_known
+from queries.selectors.checkpoint_logs import unknown_in_flight_reason
 from queries.selectors.failures.driver_deaths import deaths_in_a_row
 from queries.selectors.failures.failures import failures
-from queries.selectors.first_or_missing import found
+from queries.selectors.first_or_missing import first_or_missing
 
 Revision = QueryRevision | ApplicationRevision
 
@@ -31,7 +31,7 @@ _MOST_ACTS = 50
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ConfigurationDifference:
     """One difference between the last good run and the failed one."""
 
     what: str  # "revision", "application revision", "Spark version", "Java version", "code"…
@@ -69,7 +69,7 @@ class FailureDetail:
     good: Run | None  # None: this query has never had a good run
     good_is_itself: bool  # the failed run, or driver, had committed, and no earlier one had
     never_good: bool  # nothing to compare with: neither it nor an earlier one has committed
-    changes: list[Change]
+    changes: list[ConfigurationDifference]
     acts: list[Transition]  # users' actions from the good run's start to the failure, oldest first
     previous: Failure | None  # of the same group
     next: Failure | None
@@ -79,7 +79,7 @@ class FailureDetail:
 def failure_with_changes(failure_id: int) -> FailureDetail:
     """Return a failure with the changes since the last good run; raise `Missing` without one."""
     rows = failures().select_related("driver__application_revision").filter(pk=failure_id)
-    failure = found(rows, f"Failure {failure_id} does not exist.")
+    failure = first_or_missing(rows, f"Failure {failure_id} does not exist.")
     run = failure.run
     good = _last_good_run(run) if run else None
     itself = False
@@ -126,7 +126,7 @@ def death_of(failure: Failure) -> Death | None:
                 run,
                 Candidacy(run.at_death),
                 run.batch_at_death,
-                why_not_known(run) if run.at_death == Candidacy.UNKNOWN else "",
+                unknown_in_flight_reason(run) if run.at_death == Candidacy.UNKNOWN else "",
             )
             for run in runs
             if run.at_death
@@ -158,21 +158,25 @@ def _committed_in(driver: Driver) -> bool:
     return visible.runs().filter(driver=driver, first_commit_at__isnull=False).exists()
 
 
-def _run_changes(good: Run, failed: Run) -> list[Change]:
+def _run_changes(good: Run, failed: Run) -> list[ConfigurationDifference]:
     changes = _revision_changes("revision", good.revision, failed.revision)
     if good.checkpoint_id != failed.checkpoint_id:
-        changes.append(Change("checkpoint", good.checkpoint.location, failed.checkpoint.location))
+        changes.append(
+            ConfigurationDifference(
+                "checkpoint", good.checkpoint.location, failed.checkpoint.location
+            )
+        )
     return changes
 
 
-def _revision_changes(what: str, good: Revision, failed: Revision) -> list[Change]:
+def _revision_changes(what: str, good: Revision, failed: Revision) -> list[ConfigurationDifference]:
     if good.pk == failed.pk:
         return []
     numbers = (f"r{good.number}", f"r{failed.number}")
-    return [Change(what, *numbers, mask(good.spec), mask(failed.spec))]
+    return [ConfigurationDifference(what, *numbers, mask(good.spec), mask(failed.spec))]
 
 
-def _driver_changes(good: Driver, failed: Driver) -> list[Change]:
+def _driver_changes(good: Driver, failed: Driver) -> list[ConfigurationDifference]:
     if good.pk == failed.pk:
         return []
     before, after = good.application_revision, failed.application_revision
@@ -188,8 +192,10 @@ def _driver_changes(good: Driver, failed: Driver) -> list[Change]:
         ("pools", _pools(good), _pools(failed)),
     )
     changes = _revision_changes("application revision", before, after)
-    changes += [Change(what, was, now) for what, was, now in code if was != now]
-    changes += [Change(what, was, now) for what, was, now in reported if now and was != now]
+    changes += [ConfigurationDifference(what, was, now) for what, was, now in code if was != now]
+    changes += [
+        ConfigurationDifference(what, was, now) for what, was, now in reported if now and was != now
+    ]
     return changes
 
 

@@ -58,7 +58,9 @@ class TopicLag:
     @property
     def deleted_at(self) -> datetime | None:
         """Return when the first unread record of any of its partitions may be deleted."""
-        return min((one.clock.at for one in self.partitions if one.clock), default=None)
+        return min(
+            (partition.clock.at for partition in self.partitions if partition.clock), default=None
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +143,8 @@ def lag_lines(
     `runs` are the queries' newest runs; if None, they are looked up.
     """
     rows: dict[int, list[SourceLag]] = defaultdict(list)
-    found = SourceLag.objects.filter(query__in=list(query_ids)).exclude(partition=NO_DATA)
-    for row in found:
+    lags = SourceLag.objects.filter(query__in=list(query_ids)).exclude(partition=NO_DATA)
+    for row in lags:
         rows[row.query_id].append(row)
     if runs is None:
         runs = newest_runs(list(rows)) if rows else {}
@@ -155,7 +157,7 @@ def lag_lines(
         ages = [seconds_behind(row, now=now) for row in own if row.partition == TABLE]
         seconds = [age for age in (whole.seconds if topics else None, *ages) if age is not None]
         tables = table_totals(own)
-        seen_at = min(row.seen_at for row in own)
+        oldest_at = min(row.seen_at for row in own)
         fresh = all(now - row.seen_at <= _fresh_for(row) for row in own)
         ended_at = runs[query].ended_at if query in runs else None
         lines[query] = LagLine(
@@ -163,9 +165,9 @@ def lag_lines(
             None if None in ages else max(seconds, default=None),
             whole.gone if topics else 0,
             whole.arrival_rate,
-            seen_at=seen_at,
+            seen_at=oldest_at,
             answered_at=max(row.seen_at for row in own),
-            current=fresh and (ended_at is None or ended_at <= seen_at),
+            current=fresh and (ended_at is None or ended_at <= oldest_at),
             unit=whole.unit if topics else OffsetUnit.VERSIONS,
             waiting=whole.waiting,
             partitions=len(topics),
@@ -185,8 +187,8 @@ def missing_sources(query_ids: Iterable[int]) -> dict[int, Dated]:
     A topic does not exist, a partition has no leader, or the brokers do not respond.
     """
     rows = SourceLag.objects.filter(query__in=list(query_ids), partition=NO_DATA)
-    found = rows.exclude(error="").order_by().values_list("query", "error", "seen_at")
-    return {query: Dated(error, at) for query, error, at in found}
+    errors = rows.exclude(error="").order_by().values_list("query", "error", "seen_at")
+    return {query: Dated(error, at) for query, error, at in errors}
 
 
 def records_in(lag: QueryLag, gap: OffsetGap) -> int | None:

@@ -12,7 +12,7 @@ from queries.domain.kafka.losses import OffsetGap, without
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss
 from queries.models.definitions import Query
-from queries.selectors.first_or_missing import found as first_of
+from queries.selectors.first_or_missing import first_or_missing as first_of
 from queries.selectors.kafka.topic_ids import read_ids
 
 
@@ -48,11 +48,11 @@ def recorded_after(at: datetime, query: Query) -> list[OffsetGap]:
     Corrected entries are left out: their offsets were not lost.
     """
     rows = losses(query).filter(noticed_at__gte=at, corrects=None, corrections=None)
-    known = rows.exclude(partition=None).exclude(from_offset=None).exclude(to_offset=None)
-    first = known.order_by("noticed_at").values("noticed_at")[:1]
+    with_offsets = rows.exclude(partition=None).exclude(from_offset=None).exclude(to_offset=None)
+    first = with_offsets.order_by("noticed_at").values("noticed_at")[:1]
     return sorted(
         OffsetGap(row.source, row.partition or 0, row.from_offset or 0, row.to_offset or 0)
-        for row in known.filter(noticed_at=first)
+        for row in with_offsets.filter(noticed_at=first)
     )
 
 
@@ -68,12 +68,12 @@ def summed(rows: QuerySet[Loss]) -> dict[int, list[LossTotal]]:
     """
     rows_of = rows.order_by().values("query", "kind", "corrects__kind")
     counted = rows_of.annotate(lines=Count("pk"), offsets=Sum("offsets"), records=Sum("records"))
-    found = {(row["query"], row["corrects__kind"] or "", row["kind"]): row for row in counted}
+    sums = {(row["query"], row["corrects__kind"] or "", row["kind"]): row for row in counted}
     totals: dict[int, list[LossTotal]] = defaultdict(list)
-    for query in {key[0] for key in found}:
+    for query in {key[0] for key in sums}:
         for kind in LossKind:
-            lost = found.get((query, "", kind))
-            back = found.get((query, kind, LossKind.CORRECTED))
+            lost = sums.get((query, "", kind))
+            back = sums.get((query, kind, LossKind.CORRECTED))
             if lost is None:
                 continue
             total = LossTotal(
@@ -95,7 +95,7 @@ def _without(lost: Mapping[str, Any], back: Mapping[str, Any] | None, name: str)
     return max(0, int(lost[name]) - int(back[name] or 0 if back else 0))
 
 
-def known_ranges(
+def ledger_ranges(
     query_id: int,
     *,
     within: Mapping[str, tuple[int, int]],
@@ -109,7 +109,7 @@ def known_ranges(
     to another topic with the same name. Corrected ranges are omitted unless `corrected` is true.
     """
     ids = read_ids(query_id) if topic_id is None else {}
-    found: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
+    offset_ranges: dict[tuple[str, int], list[tuple[int, int]]] = defaultdict(list)
     for topic, (first, until) in within.items():
         rows = _ranges(query_id).filter(source=topic, from_offset__lt=until, to_offset__gt=first)
         if topic_id is not None:
@@ -119,8 +119,8 @@ def known_ranges(
         for row in rows.order_by("from_offset"):
             whole = gap_of(row)
             for gap in [whole] if corrected and whole else left(row):
-                found[topic, gap.partition].append((gap.first, gap.until))
-    return dict(found)
+                offset_ranges[topic, gap.partition].append((gap.first, gap.until))
+    return dict(offset_ranges)
 
 
 def gap_of(row: Loss) -> OffsetGap | None:
@@ -135,8 +135,8 @@ def left(row: Loss) -> list[OffsetGap]:
     whole = gap_of(row)
     if whole is None:
         return []
-    back = [gap_of(one) for one in row.corrections.all()]
-    return without(whole, [(one.first, one.until) for one in back if one is not None])
+    back = [gap_of(correction) for correction in row.corrections.all()]
+    return without(whole, [(gap.first, gap.until) for gap in back if gap is not None])
 
 
 def with_ranges(query_ids: Iterable[int]) -> set[int]:
@@ -148,8 +148,8 @@ def with_ranges(query_ids: Iterable[int]) -> set[int]:
 def has_ranges(query_id: int) -> bool:
     """Return whether the ledger has any offsets of the topics that a query reads now."""
     ids = read_ids(query_id)
-    held = _ranges(query_id).values_list("source", "topic_id").distinct()
-    return any(topic_id in ("", ids.get(source) or topic_id) for source, topic_id in held)
+    sources = _ranges(query_id).values_list("source", "topic_id").distinct()
+    return any(topic_id in ("", ids.get(source) or topic_id) for source, topic_id in sources)
 
 
 def _ranges(query_id: int) -> QuerySet[Loss]:

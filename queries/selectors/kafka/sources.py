@@ -22,7 +22,7 @@ from queries.domain.kafka.lag import further, kafka_offsets, merged
 from queries.domain.states import Phase, RunOutcome
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Run
-from queries.selectors.checkpoint_logs import known_logs
+from queries.selectors.checkpoint_logs import available_logs
 from queries.selectors.hosts import logs_at
 from queries.selectors.newest import current_checkpoints, newest_revisions, newest_runs
 
@@ -73,7 +73,7 @@ def readings(
     query_ids: Iterable[int] | None = None,
     *,
     where: Q | None = None,
-    each: ByItself = nullcontext,
+    isolate: ByItself = nullcontext,
     passed_over: set[int] | None = None,
 ) -> list[Reading]:
     """Return the existing queries that read Kafka: all of them, or those with these ids.
@@ -92,19 +92,19 @@ def readings(
     specs |= {pk: run.revision.spec for pk, run in open_runs.items()}
     sources: dict[int, tuple[KafkaSource, ...]] = {}
     for pk, spec in specs.items():
-        with each(f"the sources of {queries[pk].name}"):
+        with isolate(f"the sources of {queries[pk].name}"):
             sources[pk] = kafka_sources(spec)
-    reading = [pk for pk, found in sources.items() if found]
+    reading = [pk for pk, read in sources.items() if read]
     latest = heard.latest(reading)
     checkpoints = current_checkpoints(reading)
-    found = []
+    kafka_readings = []
     for pk in reading:
-        with each(f"the offsets of {queries[pk].name}"):
+        with isolate(f"the offsets of {queries[pk].name}"):
             committed = further(
                 committed_at(checkpoints[pk].location) if pk in checkpoints else {},
-                _told(latest.get(pk), open_runs.get(pk)),
+                _reported_offsets(latest.get(pk), open_runs.get(pk)),
             )
-            found.append(
+            kafka_readings.append(
                 Reading(
                     query=queries[pk],
                     run=open_runs.get(pk),
@@ -116,8 +116,8 @@ def readings(
             )
     if passed_over is not None:
         passed_over |= specs.keys() - sources.keys()
-        passed_over |= set(reading) - {one.query.pk for one in found}
-    return found
+        passed_over |= set(reading) - {kafka_reading.query.pk for kafka_reading in kafka_readings}
+    return kafka_readings
 
 
 def _brokers_of(run: Run | None) -> frozenset[tuple[tuple[str, str], ...]]:
@@ -139,8 +139,8 @@ class ReportedOffsets:
     latest: Offsets
 
 
-def told_by_progress(
-    but: Iterable[int], *, where: Q | None = None, each: ByItself = nullcontext
+def offsets_in_progress(
+    but: Iterable[int], *, where: Q | None = None, isolate: ByItself = nullcontext
 ) -> list[ReportedOffsets]:
     """Return running queries whose code reads Kafka, with the offsets in their progress.
 
@@ -152,49 +152,53 @@ def told_by_progress(
     lines = heard.latest(list(queries))
     latest: dict[int, Offsets] = {}  # of the few that report offsets of Kafka
     for pk, line in lines.items():
-        with each(f"the reported offsets of {queries[pk].name}"):
+        with isolate(f"the reported offsets of {queries[pk].name}"):
             sources = (line.progress or {}).get("sources") or ()
-            if told := merged(kafka_offsets(source.get("latestOffset")) for source in sources):
-                latest[pk] = told
-    found = []
+            if latest_offsets := merged(
+                kafka_offsets(source.get("latestOffset")) for source in sources
+            ):
+                latest[pk] = latest_offsets
+    reported = []
     for pk, run in newest_runs(list(latest)).items():
         if run.outcome != RunOutcome.OPEN:
             continue
-        with each(f"the reported offsets of {queries[pk].name}"):
-            if committed := _told(lines[pk], run):
-                found.append(ReportedOffsets(queries[pk], committed, latest[pk]))
-    return found
+        with isolate(f"the reported offsets of {queries[pk].name}"):
+            if committed := _reported_offsets(lines[pk], run):
+                reported.append(ReportedOffsets(queries[pk], committed, latest[pk]))
+    return reported
 
 
 def kafka_sources(spec: Mapping[str, object]) -> tuple[KafkaSource, ...]:
     """Return the Kafka sources of a definition's JSON form."""
-    found = []
+    parsed = []
     sources = spec.get("sources")
     for source in sources if isinstance(sources, list) else ():
         if source.get("format") != "kafka":
             continue
         options: dict[str, str] = source.get("options") or {}
-        told = next((v for k, v in options.items() if k.lower() == "failondataloss"), "true")
+        fail_on_loss = next(
+            (v for k, v in options.items() if k.lower() == "failondataloss"), "true"
+        )
         try:
-            asked, error = wanted(options), ""
+            selection, error = wanted(options), ""
         except Unusable as unusable:
-            asked, error = Wanted(), str(unusable)
-        found.append(
+            selection, error = Wanted(), str(unusable)
+        parsed.append(
             KafkaSource(
                 name=source.get("name", ""),
-                wanted=asked,
+                wanted=selection,
                 brokers=broker_set(options),
-                fails_on_loss=told.strip().lower() != "false",
+                fails_on_loss=fail_on_loss.strip().lower() != "false",
                 error=error,
             )
         )
-    return tuple(found)
+    return tuple(parsed)
 
 
 def committed_at(location: str) -> Offsets:
     """Return the next offsets to read after a checkpoint's newest commit; {} if there is none."""
     try:
-        logs = known_logs(location)
+        logs = available_logs(location)
         batch = logs.last_commit()
         offsets = logs.offsets(batch) if batch is not None else None
     except (NotLocal, UnreadableLog, OSError):
@@ -213,19 +217,19 @@ def history_at(location: str) -> list[tuple[int, Offsets]]:
     batches.
     """
     try:
-        logs = known_logs(location)
+        logs = available_logs(location)
         newest = logs.last_commit()
-        batches = [] if newest is None else [one for one in logs.begun() if one <= newest]
+        batches = [] if newest is None else [number for number in logs.begun() if number <= newest]
     except (NotLocal, UnreadableLog, OSError):
         return []
-    found = []
+    history = []
     for batch in batches:
         offsets = logs.readable_offsets(batch)
         if offsets is not None:
-            found.append(
+            history.append(
                 (batch, merged(kafka_offsets(value) for value in offsets.sources.values()))
             )
-    return found
+    return history
 
 
 def first_offsets_at(location: str) -> Offsets:
@@ -241,7 +245,7 @@ def first_offsets_at(location: str) -> Offsets:
     return merged(kafka_offsets(first_offsets(text)) for text in texts)
 
 
-def _told(latest: LatestLine | None, run: Run | None) -> Offsets:
+def _reported_offsets(latest: LatestLine | None, run: Run | None) -> Offsets:
     """Return the offsets from the open run's newest progress, which follows the commit."""
     if latest is None or run is None or latest.run != run.pk or latest.progress is None:
         return {}

@@ -15,13 +15,13 @@ def remembered_ids(query_id: int) -> Ids:
 
 def read_ids(query_id: int) -> dict[str, str]:
     """Return the known ids of the topics that a query reads now, by name."""
-    found: dict[str, str] = {}
+    ids_by_name: dict[str, str] = {}
     for topics in remembered_ids(query_id).values():
-        for topic, held in topics.items():
-            reads = held.id if held.passed is None else held.now
+        for topic, remembered in topics.items():
+            reads = remembered.id if remembered.passed is None else remembered.now
             if reads != GONE:
-                found[topic] = reads
-    return found
+                ids_by_name[topic] = reads
+    return ids_by_name
 
 
 def replaced_topics(query: Query) -> list[str]:

@@ -12,7 +12,7 @@ from queries.models.alerts import Incident
 from queries.models.definitions import Query
 from queries.selectors.lineage.graph import lineage
 
-_each = each("downstream queries", logging.getLogger(__name__))
+_loop = each("downstream queries", logging.getLogger(__name__))
 
 #: Names in one sentence; messages must stay short.
 NAMED = 5
@@ -28,10 +28,10 @@ class Below:
     @property
     def text(self) -> str:
         """Return it in one line, such as "late, daily (2 queries)"; "" for nothing."""
-        known = in_words(self.names)
+        names = in_words(self.names)
         if not self.unsure:
-            return known
-        return f"{known or 'none known'}; {incomplete(self.unsure)}"
+            return names
+        return f"{names or 'none known'}; {incomplete(self.unsure)}"
 
 
 class Downstream:
@@ -46,10 +46,13 @@ class Downstream:
 
         Empty if the lineage cannot be read, which is logged: an incident is shown and sent without.
         """
-        with _each.by_itself(f"incident {incident.pk}"):
+        with _loop.by_itself(f"incident {incident.pk}"):
             if names := _names(incident):
-                found = self._graph.downstream(names), self._graph.unsure_downstream(names)
-                return Below(*map(tuple, found))
+                certain_and_unsure = (
+                    self._graph.downstream(names),
+                    self._graph.unsure_downstream(names),
+                )
+                return Below(*map(tuple, certain_and_unsure))
         return Below()
 
 
@@ -75,5 +78,5 @@ def in_words(names: Sequence[str]) -> str:
 
 def incomplete(unsure: Sequence[str]) -> str:
     """Return why a list of queries may lack some; "" if it is complete."""
-    said = "the list may be incomplete, because not all reads and writes are known of"
-    return f"{said} {in_words(unsure)}" if unsure else ""
+    sentence = "the list may be incomplete, because not all reads and writes are known of"
+    return f"{sentence} {in_words(unsure)}" if unsure else ""

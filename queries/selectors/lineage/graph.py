@@ -20,7 +20,7 @@ from queries.models.drivers import Run
 from queries.selectors import visible
 from queries.selectors.supervision.query_filters import matching
 
-_each = each("lineage", logging.getLogger(__name__))
+_loop = each("lineage", logging.getLogger(__name__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +48,22 @@ def lineage(planned: Planned | None = None) -> Graph:
     }
     specs, reports, confs = _specs(), _reports(), _confs()
     # What was read of a text holds for the same text elsewhere.
-    known = {text: reads for spec, reads in specs.values() if reads and (text := _text(spec))}
+    reads_by_text = {
+        text: reads for spec, reads in specs.values() if reads and (text := _text(spec))
+    }
     confs |= {name: dict(conf) for name, conf in planned.confs.items()}
-    found: dict[str, Uses] = {}
+    uses: dict[str, Uses] = {}
     for pk, (name, application) in names.items():
         if pk in specs and name not in planned.queries:
             spec, reads = specs[pk]
-            conf, reads = confs.get(application, {}), reads or known.get(_text(spec))
-            found[name] = _uses(name, spec, conf, reports.get(pk), reads)
+            conf, reads = confs.get(application, {}), reads or reads_by_text.get(_text(spec))
+            uses[name] = _uses(name, spec, conf, reports.get(pk), reads)
     pks = {name: pk for pk, (name, _) in names.items()}
     for name, (spec, application, reads) in planned.queries.items():
         report = reports.get(pks.get(name, 0))
-        reads = reads or known.get(_text(spec))
-        found[name] = _uses(name, spec, confs.get(application, {}), report, reads)
-    return graph_of(found, matches)
+        reads = reads or reads_by_text.get(_text(spec))
+        uses[name] = _uses(name, spec, confs.get(application, {}), report, reads)
+    return graph_of(uses, matches)
 
 
 def selected(graph: Graph, selection: Selection) -> tuple[Graph, frozenset[str]]:
@@ -84,18 +86,18 @@ def _uses(
     reads: Any,
 ) -> Uses:
     try:
-        found = uses_of(spec, conf, report, reads)
+        uses = uses_of(spec, conf, report, reads)
     except Exception as error:
-        _each.meet(f"the lineage of {name}", error)
-        said = ("Its definition or Spark's report cannot be read.",)
-        return Uses(unread=said, unwritten=said)
+        _loop.meet(f"the lineage of {name}", error)
+        reason = ("Its definition or Spark's report cannot be read.",)
+        return Uses(unread=reason, unwritten=reason)
     unread = (
         f"Reads: Headgate cannot read the pattern {use.dataset.name!r}; "
         "only topics that Spark reports are known."
-        for use in found.reads
+        for use in uses.reads
         if use.pattern and use.dataset.kind is DatasetKind.TOPIC and not parses(use.dataset.name)
     )
-    return replace(found, unread=(*found.unread, *unread))
+    return replace(uses, unread=(*uses.unread, *unread))
 
 
 def _text(spec: Any) -> str:
@@ -115,12 +117,12 @@ def _specs() -> dict[int, tuple[Mapping[str, Any], Any]]:
         | Q(pk__in=Run.objects.filter(outcome=RunOutcome.OPEN).values("revision")),
         query__archived_at=None,
     )
-    found = {}
+    specs = {}
     columns = ("pk", "query", "spec", "reads")
     for pk, query, spec, reads in rows.order_by("number").values_list(*columns):
         if running.get(query, pk) == pk:
-            found[query] = (spec, reads)
-    return found
+            specs[query] = (spec, reads)
+    return specs
 
 
 def _confs() -> dict[str, dict[str, str]]:
@@ -130,14 +132,14 @@ def _confs() -> dict[str, dict[str, str]]:
     rows = ApplicationRevision.objects.filter(
         pk=Subquery(newest.values("pk")[:1]), application__archived_at=None
     )
-    found = rows.order_by().values_list("application__name", "spec__conf")
-    return {name: conf for name, conf in found if isinstance(conf, dict)}
+    conf_rows = rows.order_by().values_list("application__name", "spec__conf")
+    return {name: conf for name, conf in conf_rows if isinstance(conf, dict)}
 
 
 def _reports() -> dict[int, BatchReport]:
     """Return what Spark reported last of each query that runs code or reads a pattern of topics."""
-    told = QueryRevision.objects.exclude(kind="sql") | QueryRevision.objects.filter(
+    revisions = QueryRevision.objects.exclude(kind="sql") | QueryRevision.objects.filter(
         names_kafka=True
     )
-    found = heard.described(told.order_by().values("query"))
-    return {query: BatchReport(sources, sink, at) for query, at, sources, sink in found}
+    descriptions = heard.described(revisions.order_by().values("query"))
+    return {query: BatchReport(sources, sink, at) for query, at, sources, sink in descriptions}

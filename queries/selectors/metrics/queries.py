@@ -22,7 +22,7 @@ from queries.selectors.kafka.lag import lag_lines
 from queries.selectors.newest import newest_drivers
 from queries.selectors.supervision.query_filters import matching
 
-_each = each("metrics", logging.getLogger(__name__))
+_loop = each("metrics", logging.getLogger(__name__))
 
 #: Queries read at a time, which bounds the rows in memory.
 AT_ONCE = 500
@@ -55,7 +55,7 @@ def _figures(queries: list[Query], now: datetime) -> Iterator[QueryFigures]:
         tables = lag.tables if lag else None
         drops = dropped[query.pk] if query.pk in drivers else None
         labels: dict[str, str] = {}
-        with _each.by_itself(f"the labels of {query.name}"):
+        with _loop.by_itself(f"the labels of {query.name}"):
             labels = {**query.application.labels, **query.labels}
         yield QueryFigures(
             name=query.name,
@@ -91,9 +91,9 @@ def _counts(rows: Any, figure: Any) -> dict[int, int]:
 
 
 def _lost(ids: list[int]) -> dict[int, dict[str, int]]:
-    found: dict[int, dict[str, int]] = {}
+    lost: dict[int, dict[str, int]] = {}
     records = Sum(Coalesce("records", "offsets", 0))
     rows = Loss.objects.filter(query__in=ids).order_by().values_list("query", "kind")
     for query, kind, number in rows.annotate(number=records):
-        found.setdefault(query, {})[kind] = number
-    return found
+        lost.setdefault(query, {})[kind] = number
+    return lost

@@ -46,10 +46,10 @@ def _ingest_lag_s(client: redis.Redis, states: Sequence[streams.State]) -> float
     now_ms = time.time() * 1000  # ids use Redis' clock; a driver may set any
     lags = []
     for state in states:
-        if taken := _at_ms(state.delivered or b"0"):
+        if delivered_ms := _at_ms(state.delivered or b"0"):
             stream: Any = client.xinfo_stream(state.name)
             newest = min(_at_ms(stream["last-generated-id"]), now_ms)
-            lags.append(max(0.0, newest - taken) / 1000)
+            lags.append(max(0.0, newest - delivered_ms) / 1000)
     return max(lags, default=None)
 
 

@@ -45,18 +45,22 @@ def system_samples(health: "SystemHealth", *, now: datetime) -> Iterator[MetricS
 
 
 def _of_redis() -> Iterator[MetricSample]:
-    seen = queues.look()
-    if seen is None:
+    backlog = queues.look()
+    if backlog is None:
         return
-    for queue, tasks in seen.tasks.items():
+    for queue, tasks in backlog.tasks.items():
         yield MetricSample(catalogue.QUEUE_TASKS, tasks, (queue,))
-    yield MetricSample(catalogue.STREAM_EVENTS, seen.events)
-    if seen.ingest_lag_s is not None:
-        yield MetricSample(catalogue.INGEST_LAG, seen.ingest_lag_s)
-    sweeps = [run.ended for one in seen.reports if (run := one.runs.get("sweep")) and run.ended]
+    yield MetricSample(catalogue.STREAM_EVENTS, backlog.events)
+    if backlog.ingest_lag_s is not None:
+        yield MetricSample(catalogue.INGEST_LAG, backlog.ingest_lag_s)
+    sweeps = [
+        run.ended
+        for worker_report in backlog.reports
+        if (run := worker_report.runs.get("sweep")) and run.ended
+    ]
     if sweeps:
         yield MetricSample(catalogue.LAST_SWEEP, max(sweeps).timestamp())
-    for report in seen.reports:
+    for report in backlog.reports:
         for name, run in report.runs.items():
             if run.ended is not None:
                 yield MetricSample(catalogue.TICK_ENDED, run.ended.timestamp(), (report.host, name))

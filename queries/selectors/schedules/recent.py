@@ -29,7 +29,7 @@ from queries.selectors.supervision.drift import newest_application_revisions
 HOURS, MOST_HOURS = 24, 168
 
 #: A schedule's place in the list: its name, then its number.
-Place = tuple[str, int]
+ListPosition = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ def schedule_lines(
     now: datetime,
     hours: int = HOURS,
     application: str = "",
-    after: Place | None = None,
+    after: ListPosition | None = None,
     limit: int,
     newest: int = 1,
 ) -> list[ScheduleLine]:
@@ -126,15 +126,17 @@ def schedule_lines(
     if after is not None:
         name, number = after
         states = states.filter(Q(title__gt=name) | Q(title=name, pk__gt=number))
-    found = list(states.order_by("title", "pk")[:limit])
-    queries = [state.query_id for state in found if state.query_id is not None]
-    scripts = [state.application_id for state in found if state.application_id is not None]
+    schedule_states = list(states.order_by("title", "pk")[:limit])
+    queries = [state.query_id for state in schedule_states if state.query_id is not None]
+    scripts = [
+        state.application_id for state in schedule_states if state.application_id is not None
+    ]
     rows = PlannedRun.objects.filter(Q(query__in=queries) | Q(application__in=scripts))
     rows = rows.filter(due_at__gt=now - timedelta(hours=hours), due_at__lte=now)
     tallies, ran = _tallies(rows), _newest(rows, newest)
     of_queries, of_scripts = newest_revisions(queries), newest_application_revisions(scripts)
     lines = []
-    for state in found:
+    for state in schedule_states:
         owner = state.query or state.application
         assert owner is not None, "a constraint of the table"
         key = (state.query_id, state.application_id)
@@ -145,7 +147,7 @@ def schedule_lines(
     return lines
 
 
-def place_of(line: ScheduleLine) -> Place:
+def list_position(line: ScheduleLine) -> ListPosition:
     """Return a schedule's place in the list."""
     return line.name, line.state.pk
 
@@ -178,55 +180,63 @@ def _tallies(rows: QuerySet[PlannedRun]) -> dict[_Key, Tally]:
         late=Count("pk", filter=Q(started_at__gt=F("due_at") + LATE_AFTER)),
         took=Sum(F("ended_at") - F("started_at")),
     )
-    found: dict[_Key, Tally] = defaultdict(Tally)
-    for one in groups:
-        tally = found[one["query"], one["application"]]
-        tally.due += one["times"]
-        if one["state"] == PlannedState.SKIPPED:
-            tally.skipped[one["skipped"]] = one["times"]
+    tallies: dict[_Key, Tally] = defaultdict(Tally)
+    for group in groups:
+        tally = tallies[group["query"], group["application"]]
+        tally.due += group["times"]
+        if group["state"] == PlannedState.SKIPPED:
+            tally.skipped[group["skipped"]] = group["times"]
         else:
-            setattr(tally, _COUNTED[PlannedState(one["state"])], one["times"])
-        tally.late += one["late"]
-        if one["latest"] is not None:
-            tally.latest_s = max(tally.latest_s or 0.0, one["latest"].total_seconds())
-        if one["took"] is not None:
-            tally.ran_s += one["took"].total_seconds()
-    return found
+            setattr(tally, _COUNTED[PlannedState(group["state"])], group["times"])
+        tally.late += group["late"]
+        if group["latest"] is not None:
+            tally.latest_s = max(tally.latest_s or 0.0, group["latest"].total_seconds())
+        if group["took"] is not None:
+            tally.ran_s += group["took"].total_seconds()
+    return tallies
 
 
 def _newest(rows: QuerySet[PlannedRun], most: int) -> dict[_Key, list[Ran]]:
-    place = Window(
+    rank = Window(
         RowNumber(),
         partition_by=[F("query"), F("application")],
         order_by=[F("due_at").desc(), F("pk").desc()],
     )
-    chosen = rows.annotate(place=place).filter(place__lte=most).select_related("operation")
+    chosen = rows.annotate(place=rank).filter(place__lte=most).select_related("operation")
     planned = list(chosen.order_by("-due_at", "-pk"))
     read = _rows_read(planned)
-    found: dict[_Key, list[Ran]] = defaultdict(list)
-    for one in planned:
-        found[one.query_id, one.application_id].append(Ran(one, read.get(one.pk)))
-    return found
+    newest: dict[_Key, list[Ran]] = defaultdict(list)
+    for planned_run in planned:
+        newest[planned_run.query_id, planned_run.application_id].append(
+            Ran(planned_run, read.get(planned_run.pk))
+        )
+    return newest
 
 
 def _rows_read(planned: Iterable[PlannedRun]) -> dict[int, int]:
     """Return the rows that the runs of planned runs read, by planned run."""
     spans: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
-    for one in planned:
-        if one.query_id is not None and one.operation is not None and one.generation is not None:
-            spans[one.query_id].append((one.operation.generation, one.generation, one.pk))
+    for planned_run in planned:
+        if (
+            planned_run.query_id is not None
+            and planned_run.operation is not None
+            and planned_run.generation is not None
+        ):
+            spans[planned_run.query_id].append(
+                (planned_run.operation.generation, planned_run.generation, planned_run.pk)
+            )
     if not spans:
         return {}
-    asked = Q()
-    for query, held in spans.items():
-        asked |= Q(query=query, generation__gte=min(low for low, _, _ in held))
-    runs = visible.runs().filter(asked)
+    condition = Q()
+    for query, generations in spans.items():
+        condition |= Q(query=query, generation__gte=min(low for low, _, _ in generations))
+    runs = visible.runs().filter(condition)
     owners: dict[int, int] = {}
     for run, query, generation in runs.values_list("pk", "query", "generation"):
         for low, high, pk in spans[query]:
             if low <= generation <= high:
                 owners[run] = pk
-    found: dict[int, int] = defaultdict(int)
+    rows_read: dict[int, int] = defaultdict(int)
     for run, (read, _) in heard.run_rows(sorted(owners)).items():
-        found[owners[run]] += read or 0
-    return found
+        rows_read[owners[run]] += read or 0
+    return rows_read

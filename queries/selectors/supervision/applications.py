@@ -12,7 +12,7 @@ from queries.models.applications import Application, ApplicationRevision, Schedu
 from queries.models.definitions import Query
 from queries.models.drivers import Driver
 from queries.selectors import visible
-from queries.selectors.first_or_missing import found
+from queries.selectors.first_or_missing import first_or_missing
 from queries.selectors.newest import newest_revisions
 from queries.selectors.supervision.drift import drift, newest_application_revisions, pools_of
 
@@ -49,7 +49,7 @@ def applications() -> QuerySet[Application]:
 
 def application(name: str) -> Application:
     """Return an existing application; raise `Missing` if none has that name."""
-    return found(
+    return first_or_missing(
         applications().filter(name=name),
         f'Application "{name}" does not exist.',
         way_out="Check its name in the list of applications.",
@@ -71,12 +71,14 @@ def application_details(rows: list[Application]) -> list[ApplicationDetail]:
     }
     standbys = {row.application_id: row for row in _open_standbys().filter(application__in=ids)}
     telemetry = heard.telemetry([driver.pk for driver in drivers.values()])
-    held: dict[int, list[Query]] = {pk: [] for pk in ids}
+    queries_by_application: dict[int, list[Query]] = {pk: [] for pk in ids}
     for query in (
         visible.queries().filter(application__in=ids, archived_at__isnull=True).order_by("name")
     ):
-        held[query.application_id].append(query)
-    revisions = newest_revisions([query.pk for queries in held.values() for query in queries])
+        queries_by_application[query.application_id].append(query)
+    revisions = newest_revisions(
+        [query.pk for queries in queries_by_application.values() for query in queries]
+    )
     named = {
         pk: revision.spec.get("pool", "") if isinstance(revision.spec, dict) else ""
         for pk, revision in revisions.items()
@@ -88,12 +90,15 @@ def application_details(rows: list[Application]) -> list[ApplicationDetail]:
             application=row,
             newest=newest.get(row.pk),
             driver=driver,
-            queries=held[row.pk],
+            queries=queries_by_application[row.pk],
             pools=[
-                PoolHolding(pool, [q for q in held[row.pk] if named.get(q.pk) == pool.name])
+                PoolHolding(
+                    pool,
+                    [q for q in queries_by_application[row.pk] if named.get(q.pk) == pool.name],
+                )
                 for pool in pools.get(row.pk, [])
             ],
-            default_pool=[q for q in held[row.pk] if not named.get(q.pk)],
+            default_pool=[q for q in queries_by_application[row.pk] if not named.get(q.pk)],
             needs_restart=drift(driver, newest=newest.get(row.pk), pools=pools.get(row.pk, [])),
             telemetry=telemetry.get(driver.pk) if driver else None,
             standby=standbys.get(row.pk),
@@ -114,7 +119,7 @@ def drivers_of(row: Application) -> QuerySet[Driver]:
 
 def driver_of(row: Application, epoch: int) -> Driver:
     """Return one driver of an application; raise `Missing` if none has that epoch."""
-    return found(
+    return first_or_missing(
         drivers_of(row).filter(epoch=epoch),
         f"Application {row.name} has no driver of epoch {epoch}.",
         way_out="List its drivers.",

@@ -29,7 +29,7 @@ class MarkKind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Mark:
+class ChartMark:
     """An event on a chart."""
 
     at: datetime
@@ -47,36 +47,36 @@ class Outage:
     text: str
 
 
-def marks(query: Query, *, since: datetime, until: datetime) -> list[Mark]:
+def marks(query: Query, *, since: datetime, until: datetime) -> list[ChartMark]:
     """Return the events in [since, until), in order."""
     return sorted(_marks(query, since, until), key=lambda mark: mark.at)
 
 
-def _marks(query: Query, since: datetime, until: datetime) -> Iterator[Mark]:
+def _marks(query: Query, since: datetime, until: datetime) -> Iterator[ChartMark]:
     of = {"query": query}
     runs = visible.runs().filter(**of, created_at__gte=since, created_at__lt=until)
     for run in runs.order_by("-epoch")[:MOST]:
         by = f" by {run.actor}" if run.actor else ""
         text = f"Run {run.pk}: {phrase(run.cause)}{by}"
-        yield Mark(run.created_at, MarkKind.RUN, text, str(run.pk))
+        yield ChartMark(run.created_at, MarkKind.RUN, text, str(run.pk))
     died = visible.runs().filter(**of, outcome=RunOutcome.DRIVER_ENDED)
     for run in died.filter(ended_at__gte=since, ended_at__lt=until).order_by("-epoch")[:MOST]:
         assert run.ended_at is not None, "only such are asked for"
-        yield Mark(run.ended_at, MarkKind.DEATH, f"Run {run.pk}: its driver died", str(run.pk))
+        yield ChartMark(run.ended_at, MarkKind.DEATH, f"Run {run.pk}: its driver died", str(run.pk))
     failed = visible.failures().filter(run__query=query, at__gte=since, at__lt=until)
     for failure in failed.select_related("group").order_by("-at")[:MOST]:
-        yield Mark(failure.at, MarkKind.FAILURE, failure.group.title, str(failure.pk))
+        yield ChartMark(failure.at, MarkKind.FAILURE, failure.group.title, str(failure.pk))
     revisions = query.revisions.filter(created_at__gte=since, created_at__lt=until)
     for revision in revisions.order_by("-number")[:MOST]:
         text = f"Revision {revision.number} by {revision.author}"
-        yield Mark(revision.created_at, MarkKind.REVISION, text, str(revision.number))
-    asked = Operation.objects.filter(**of, created_at__gte=since, created_at__lt=until)
-    for row in asked.exclude(verb__in=sorted(PLAIN_VERBS)).order_by("-created_at")[:MOST]:
+        yield ChartMark(revision.created_at, MarkKind.REVISION, text, str(revision.number))
+    operations = Operation.objects.filter(**of, created_at__gte=since, created_at__lt=until)
+    for row in operations.exclude(verb__in=sorted(PLAIN_VERBS)).order_by("-created_at")[:MOST]:
         text = f"{row.verb.capitalize()} by {row.actor}"
-        yield Mark(row.created_at, MarkKind.OPERATION, text, str(row.uuid))
+        yield ChartMark(row.created_at, MarkKind.OPERATION, text, str(row.uuid))
     opened = Incident.objects.filter(**of, opened_at__gte=since, opened_at__lt=until)
     for incident in opened.order_by("-opened_at")[:MOST]:
-        yield Mark(incident.opened_at, MarkKind.INCIDENT, incident.title, str(incident.uuid))
+        yield ChartMark(incident.opened_at, MarkKind.INCIDENT, incident.title, str(incident.uuid))
 
 
 def outages(query: Query, *, since: datetime, until: datetime) -> list[Outage]:
@@ -85,15 +85,15 @@ def outages(query: Query, *, since: datetime, until: datetime) -> list[Outage]:
     before = moves.filter(at__lt=since).order_by("-at", "-pk").first()
     within = list(moves.filter(at__gte=since).order_by("at", "pk")[: 20 * MOST])
     steps = [*([before] if before else []), *within, None]
-    found: list[Outage] = []
+    periods: list[Outage] = []
     for move, following in pairwise(steps):
         if move is None or move.after not in TROUBLED_PHASES:
             continue
         text = why(move.reason, move.detail).text
         ended = following.at if following else None
         begun = max(move.at, since)
-        if found and found[-1].until == begun:  # consecutive phases are one outage
-            found[-1] = Outage(found[-1].since, ended, found[-1].text)
+        if periods and periods[-1].until == begun:  # consecutive phases are one outage
+            periods[-1] = Outage(periods[-1].since, ended, periods[-1].text)
         else:
-            found.append(Outage(begun, ended, text))
-    return found
+            periods.append(Outage(begun, ended, text))
+    return periods

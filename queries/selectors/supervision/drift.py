@@ -27,7 +27,7 @@ CODE = "code"
 RELEASE = "Headgate's release"
 UNREADABLE = "a stored definition that cannot be read"
 
-_each = each("drift", logging.getLogger(__name__))
+_loop = each("drift", logging.getLogger(__name__))
 
 
 def newest_application_revisions(application_ids: Iterable[int]) -> dict[int, ApplicationRevision]:
@@ -42,11 +42,11 @@ def newest_application_revisions(application_ids: Iterable[int]) -> dict[int, Ap
 
 def pools_of(application_ids: Iterable[int]) -> dict[int, list[SchedulerPool]]:
     """Return each application's pools by name, in one database query."""
-    found: dict[int, list[SchedulerPool]] = {}
+    pools: dict[int, list[SchedulerPool]] = {}
     rows = SchedulerPool.objects.filter(application__in=list(application_ids))
     for pool in rows.order_by("application", "name"):
-        found.setdefault(pool.application_id, []).append(pool)
-    return found
+        pools.setdefault(pool.application_id, []).append(pool)
+    return pools
 
 
 def drift(
@@ -61,7 +61,7 @@ def drift(
     """
     if driver is None or newest is None:
         return ()
-    with _each.by_itself(f"what driver number {driver.pk} was launched with"):
+    with _loop.by_itself(f"what driver number {driver.pk} was launched with"):
         return _drift(driver, newest=newest, pools=pools)
     return (UNREADABLE,)
 
@@ -69,19 +69,19 @@ def drift(
 def _drift(
     driver: Driver, *, newest: ApplicationRevision, pools: Sequence[SchedulerPool]
 ) -> tuple[str, ...]:
-    found = []
+    differences = []
     # The launched revision is read only if it is a different one.
     if driver.application_revision_id != newest.pk and strongest(
         application_changes(driver.application_revision.spec, newest.spec)
     ):
-        found.append(REVISION)
+        differences.append(REVISION)
     if _as_set(driver.pools) != _as_set(pool_form(pool) for pool in pools):
-        found.append(POOLS)
+        differences.append(POOLS)
     if _code_differs(driver):
-        found.append(CODE)
+        differences.append(CODE)
     if driver.release not in ("", release()):
-        found.append(RELEASE)
-    return tuple(found)
+        differences.append(RELEASE)
+    return tuple(differences)
 
 
 def _code_differs(driver: Driver) -> bool:

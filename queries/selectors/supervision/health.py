@@ -39,7 +39,7 @@ from queries.selectors.hosts import logs_at
 from queries.selectors.kafka.lag import LagLine, lag_lines, missing_sources
 
 logger = logging.getLogger(__name__)
-_each = Each("health", logger)
+_loop = Each("health", logger)
 
 #: Batches read for a verdict and drawn on pages: enough for an honest p99, and few enough for a
 #: list.
@@ -57,10 +57,10 @@ def healths(
     latest, bars = heard.latest(ids), heard.heartbeat_bars(ids, count=BATCHES)
     telemetry = heard.telemetry({runs[pk].driver_id for pk in ids})
     lags, errors = lag_lines(ids, now=now), missing_sources(ids)
-    found: dict[int, Health | None] = {}
+    assessed: dict[int, Health | None] = {}
     for query in queries:
-        with _each.by_itself(f"query {query.name}"):
-            found[query.pk] = health_of(
+        with _loop.by_itself(f"query {query.name}"):
+            assessed[query.pk] = health_of(
                 query,
                 runs[query.pk],
                 spec=runs[query.pk].revision.spec,
@@ -72,7 +72,7 @@ def healths(
                 source_error=errors.get(query.pk),
                 now=now,
             )
-    return {pk: health for pk, health in found.items() if health is not None}
+    return {pk: health for pk, health in assessed.items() if health is not None}
 
 
 def trigger_of(spec: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,13 +102,17 @@ def health_of(
     if run is None or not (starting or query.phase == Phase.RUNNING):
         return None
     since = run.proven_at or run.first_commit_at or run.started_at or run.created_at
-    told = latest if latest is not None and latest.run == run.pk else None
+    run_line = latest if latest is not None and latest.run == run.pk else None
     trigger = trigger_of(spec)
     kind = TriggerKind(trigger["kind"])
-    word = max(since, told.at) if told else since
+    word = max(since, run_line.at) if run_line else since
     silent = now - word > timedelta(seconds=STALL_FLOOR_S)
     beat = telemetry.heartbeat if telemetry else None
-    pulse = next((one for one in beat.queries if one.run == run.pk), None) if beat else None
+    pulse = (
+        next((candidate for candidate in beat.queries if candidate.run == run.pk), None)
+        if beat
+        else None
+    )
     backlog = lag if lag is not None and now - lag.seen_at <= LAG_FRESH else None
     return (judge_start if starting else judge)(
         HealthSignals(
@@ -121,8 +125,8 @@ def health_of(
                 for bar in bars
                 if bar.run == run.pk
             ],
-            idle_at=told.idle_at if told else None,
-            last_event_at=told.at if told else None,
+            idle_at=run_line.idle_at if run_line else None,
+            last_event_at=run_line.at if run_line else None,
             heartbeat_at=telemetry.received_at if telemetry else None,
             jvm_alive=beat.jvm_alive if beat else None,
             query_alive=pulse.alive if pulse else None,
@@ -138,25 +142,25 @@ def health_of(
             unreachable_since=query.source_unreachable_since,
             source_error=source_error if query.source_reachable else None,
             committed=run.first_commit_at is not None,
-            waiting_state=_waiting_state(told, run, spec),
+            waiting_state=_waiting_state(run_line, run, spec),
             idle_cluster_since=idle_since(run.driver.executors_wanted),
         )
     )
 
 
 def _waiting_state(
-    told: LatestLine | None, run: Run, spec: Mapping[str, Any]
+    run_line: LatestLine | None, run: Run, spec: Mapping[str, Any]
 ) -> WaitingRows | None:
     """Return the state's size after the run's newest batch; None if it was not reported."""
-    if told is None or told.progress_run != run.pk:
+    if run_line is None or run_line.progress_run != run.pk:
         return None
-    marks = [one["watermark"] for one in spec.get("sources", ()) if one.get("watermark")]
+    marks = [source["watermark"] for source in spec.get("sources", ()) if source.get("watermark")]
     delay = None
     if len(marks) == 1 and (by := interval_ms(str(marks[0]["delay"]))) is not None:
         delay = Delay(str(marks[0]["column"]), timedelta(milliseconds=by))
     # The mode used by a script or a function is unknown here; append is Spark's default.
     mode = (spec.get("sink") or {}).get("output_mode", "append")
-    return waiting(told.progress, appends=mode == "append", delay=delay)
+    return waiting(run_line.progress, appends=mode == "append", delay=delay)
 
 
 def newest_commit(location: str, run: Run) -> datetime | None:
@@ -169,4 +173,4 @@ def newest_commit(location: str, run: Run) -> datetime | None:
     with suppress(NotLocal, OSError):
         commits = logs_at(location, host=run.driver.host).root / "commits"
         times.append(at_s(commits.stat().st_mtime))
-    return max((each for each in times if each is not None), default=None)
+    return max((at for at in times if at is not None), default=None)

@@ -18,7 +18,7 @@ from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.history import Operation, Transition
 from queries.selectors import visible
-from queries.selectors.first_or_missing import found
+from queries.selectors.first_or_missing import first_or_missing
 
 
 def operations() -> QuerySet[Operation]:
@@ -29,7 +29,7 @@ def operations() -> QuerySet[Operation]:
 
 def operation(uuid: Any) -> Operation:
     """Return an operation; raise `Missing` if there is none."""
-    return found(operations().filter(uuid=uuid), f"Operation {uuid} does not exist.")
+    return first_or_missing(operations().filter(uuid=uuid), f"Operation {uuid} does not exist.")
 
 
 def completion(operation: Operation) -> Completion | None:
@@ -52,7 +52,7 @@ def completion(operation: Operation) -> Completion | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class OperationLine:
     """The outcome of one of the many objects of an operation."""
 
     name: str
@@ -64,26 +64,29 @@ class Line:
     failure: int | None
 
 
-def lines_of(operation: Operation) -> list[Line]:
+def lines_of(operation: Operation) -> list[OperationLine]:
     """Return the outcome of each object: failures first, then those in progress."""
-    held: list[dict[str, Any]] = operation.result.get("queries", [])
-    ids = {of: [one["id"] for one in held if bool(one.get("of")) is of] for of in (False, True)}
+    outcomes: list[dict[str, Any]] = operation.result.get("queries", [])
+    ids = {
+        of: [outcome["id"] for outcome in outcomes if bool(outcome.get("of")) is of]
+        for of in (False, True)
+    }
     queries = visible.queries().in_bulk(ids[False])
     applications = visible.applications().in_bulk(ids[True])
     lines = [
-        Line(
-            name=one["name"],
-            row=(applications if one.get("of") else queries).get(one["id"]),
-            outcome=one["outcome"] or "",
-            detail=one["detail"] or "",
-            way_out=one.get("way_out") or "",
-            operation=one["operation"] or "",
-            failure=one.get("failure"),
+        OperationLine(
+            name=outcome["name"],
+            row=(applications if outcome.get("of") else queries).get(outcome["id"]),
+            outcome=outcome["outcome"] or "",
+            detail=outcome["detail"] or "",
+            way_out=outcome.get("way_out") or "",
+            operation=outcome["operation"] or "",
+            failure=outcome.get("failure"),
         )
-        for one in held
+        for outcome in outcomes
     ]
     places = {OperationOutcome.OPEN: 1, OperationOutcome.DONE: 2}
-    return sorted(lines, key=lambda one: places.get(one.outcome, 0))  # type: ignore[call-overload]
+    return sorted(lines, key=lambda outcome: places.get(outcome.outcome, 0))  # type: ignore[call-overload]
 
 
 def transitions(

@@ -126,14 +126,14 @@ def read_rows(application_id: int) -> Rows | None:
             driver.application_revision = newest
     runs: dict[int, Run] = {}
     checkpoints: dict[int, Checkpoint] = {}
-    kept: list[Query] = []
+    supervised: list[Query] = []
     for query in sorted(_queries().filter(application=application_id), key=lambda row: row.pk):
         query.application = application
         run: Run | None = getattr(query, "open_run", None)
         # An archived query that still has a run (impossible, but cheap to handle) is not forgotten.
         if query.archived_at is not None and run is None:
             continue
-        kept.append(query)
+        supervised.append(query)
         checkpoint: Checkpoint | None = getattr(query, "current", None)
         if checkpoint is not None:
             checkpoints[query.pk] = checkpoint
@@ -144,7 +144,7 @@ def read_rows(application_id: int) -> Rows | None:
         application=application,
         revision=newest,
         driver=driver,
-        queries=tuple(kept),
+        queries=tuple(supervised),
         runs=runs,
         checkpoints=checkpoints,
         script=getattr(application, "script", None),
@@ -153,10 +153,10 @@ def read_rows(application_id: int) -> Rows | None:
 
 
 @cache  # build the SQL once: that costs as much as running it
-def _applications(here: str) -> QuerySet[Application]:
+def _applications(this_host: str) -> QuerySet[Application]:
     """Return applications, each with its open driver and whether its host is stopping."""
     is_open = Q(drivers__kind=DriverKind.SERVICE, drivers__state__in=sorted(OPEN_DRIVER_STATES))
-    placed = Coalesce(NullIf(Coalesce("open_driver__host", "host"), Value("")), Value(here))
+    placed = Coalesce(NullIf(Coalesce("open_driver__host", "host"), Value("")), Value(this_host))
     stopping = Host.objects.exclude(stopping_since=None).filter(name=OuterRef("placed"))
     rows = Application.objects.annotate(open_driver=FilteredRelation("drivers", condition=is_open))
     rows = rows.alias(placed=placed).annotate(paused=Exists(stopping)).order_by()
@@ -200,7 +200,7 @@ def observation(
     """
     application = rows.application
     spec = ApplicationSpec.model_validate(rows.revision.spec)
-    by_run = {run: _said(status, spec) for run, status in statuses(sighting).items()}
+    by_run = {run: _run_report(status, spec) for run, status in statuses(sighting).items()}
     stalled = _stalled(rows, now) if spec.policy.restart_on_stall else frozenset()
     ended = sighting is not None and sighting.liveness in PASSED
     # A script decides about its queries: one query's failure is not a reason to end the others.
@@ -214,7 +214,7 @@ def observation(
         policy=spec.policy,
         failure_scope=scope,
         queries=tuple(_query(rows, query, by_run, stalled, ended) for query in rows.queries),
-        driver=driver_seen(rows.driver, sighting),
+        driver=observed_driver(rows.driver, sighting),
         slots=slots(spec, now=now) if rows.driver is None else _UNREAD,
         pressure=host_pressure.read_pressure(),
         limits=supervision_limits(),
@@ -249,13 +249,13 @@ def slots(spec: ApplicationSpec, *, now: datetime) -> Slots:
     Standby drivers do not count: they are ended when a driver needs their memory
     (`services/supervision/standbys.py`).
     """
-    rows = open_drivers_here().exclude(kind=DriverKind.STANDBY).annotate(memory=_MEMORY)
-    held = HOLDS_SLOT
+    rows = open_drivers_on_this_host().exclude(kind=DriverKind.STANDBY).annotate(memory=_MEMORY)
+    slot_time = HOLDS_SLOT
     if (
         host_pressure.read_pressure().is_high
     ):  # then a start waits for the processors, however long it takes
-        held = timedelta(seconds=settings.START_MAX_S)
-    holds = Q(state=DriverState.STARTING, created_at__gt=now - held)
+        slot_time = timedelta(seconds=settings.START_MAX_S)
+    holds = Q(state=DriverState.STARTING, created_at__gt=now - slot_time)
     counted = rows.values_list("kind", "memory").annotate(
         Count("pk"), starting=Count("pk", filter=holds & ~Q(kind=DriverKind.STORAGE))
     )
@@ -281,13 +281,13 @@ def busy_beside_a_start(*, now: datetime) -> str:
     if not pressure.is_high:
         return ""
     since = now - timedelta(seconds=settings.START_MAX_S)
-    starting = open_drivers_here().filter(
+    starting = open_drivers_on_this_host().filter(
         kind=DriverKind.SERVICE, state=DriverState.STARTING, created_at__gt=since
     )
     return f"a driver is starting on this busy host ({pressure.figure})" if starting else ""
 
 
-def open_drivers_here() -> QuerySet[Driver]:
+def open_drivers_on_this_host() -> QuerySet[Driver]:
     """Return this host's open drivers of every kind, with their applications' definitions."""
     rows = Driver.objects.filter(host=settings.HEADGATE_HOST, state__in=sorted(OPEN_DRIVER_STATES))
     return rows.select_related("application_revision").order_by()
@@ -310,10 +310,10 @@ def memory_budget_mb() -> int:
 
 def memory_mb(text: str) -> int:
     """Return a Spark memory size in MB: "1g", "512m", "2048" (MB)."""
-    found = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", text.strip().lower())
-    if found is None:
+    match = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", text.strip().lower())
+    if match is None:
         return 0
-    return int(int(found[1]) * _UNITS_MB[found[2] or "m"])
+    return int(int(match[1]) * _UNITS_MB[match[2] or "m"])
 
 
 def _host_budget_mb() -> int:
@@ -327,7 +327,7 @@ def statuses(sighting: Sighting | None) -> dict[int, RunStatus]:
     return {status.run: status for status in sighting.status.runs}
 
 
-def _said(status: RunStatus, spec: ApplicationSpec) -> RunStatus:
+def _run_report(status: RunStatus, spec: ApplicationSpec) -> RunStatus:
     """Return a run's report; if it reports a missing module that now exists, mark that.
 
     Only the control plane sees the code on disk, because the driver runs a copy made at its start.
@@ -343,10 +343,14 @@ def _said(status: RunStatus, spec: ApplicationSpec) -> RunStatus:
 
 def _stalled(rows: Rows, now: datetime) -> frozenset[int]:
     """Return the queries whose health is STALLED."""
-    found = healths([query for query in rows.queries if query.pk in rows.runs], rows.runs, now=now)
+    health_by_query = healths(
+        [query for query in rows.queries if query.pk in rows.runs], rows.runs, now=now
+    )
     if rows.driver is not None and idle_since(rows.driver.executors_wanted):
         return frozenset()  # a new driver would not get an executor either
-    return frozenset(pk for pk, health in found.items() if health.verdict is Verdict.STALLED)
+    return frozenset(
+        pk for pk, health in health_by_query.items() if health.verdict is Verdict.STALLED
+    )
 
 
 def _query(
@@ -374,7 +378,9 @@ def _query(
         next_attempt_at=query.next_attempt_at,
         hold=Hold(query.hold),
         run=_run(run, _line(run, by_run), ended) if run else None,
-        hangs=next((each.hangs for each in by_run.values() if _hangs(each, query)), Hangs.NOTHING),
+        hangs=next(
+            (report.hangs for report in by_run.values() if _hangs(report, query)), Hangs.NOTHING
+        ),
         source_unreachable_since=query.source_unreachable_since,
         stalled=query.pk in stalled,
         recent_failures=_recent(query),
@@ -430,9 +436,9 @@ def _run(run: Run, status: RunStatus | None, driver_ended: bool) -> RunSeen:
     committed = run.first_commit_at or (status and time_of(status.first_commit_at))
     idle = status and time_of(status.first_idle_at)
     trigger = str(run.revision.spec.get("trigger", {}).get("kind", ""))
-    known, batch = True, None
+    is_certain, batch = True, None
     if driver_ended:
-        known, batch = left_out(lambda: (True, in_flight_at_death(run, status)), (False, None))
+        is_certain, batch = left_out(lambda: (True, in_flight_at_death(run, status)), (False, None))
     return RunSeen(
         id=run.pk,
         driver=run.driver_id,
@@ -446,7 +452,7 @@ def _run(run: Run, status: RunStatus | None, driver_ended: bool) -> RunSeen:
         stop_asked_at=run.stop_asked_at,
         status=status,
         in_flight=batch,
-        in_flight_known=known,
+        in_flight_known=is_certain,
     )
 
 
@@ -486,7 +492,7 @@ def _earlier(
     )
 
 
-def driver_seen(driver: Driver | None, sighting: Sighting | None) -> DriverSeen | None:
+def observed_driver(driver: Driver | None, sighting: Sighting | None) -> DriverSeen | None:
     """Return a driver's row and sighting as one value; None without either."""
     if driver is None or sighting is None:
         return None

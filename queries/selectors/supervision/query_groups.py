@@ -55,18 +55,18 @@ def ranked(rows: QuerySet[Query], *, now: datetime) -> QuerySet[Query]:
 def counts(rows: QuerySet[Query]) -> dict[str, int]:
     """Return the number of ranked rows in each of `GROUPS`, in one aggregate query."""
     # Prefixed names: one equal to an annotation's would refer to that.
-    wanted = {f"in_{name}": Count("pk", filter=asked) for name, asked in GROUPS.items()}
-    found: dict[str, Any] = rows.order_by().aggregate(**wanted)
-    return {name: found[f"in_{name}"] for name in GROUPS}
+    wanted = {f"in_{name}": Count("pk", filter=condition) for name, condition in GROUPS.items()}
+    counted: dict[str, Any] = rows.order_by().aggregate(**wanted)
+    return {name: counted[f"in_{name}"] for name in GROUPS}
 
 
 def kinds() -> dict[str, int]:
     """Return the number of existing queries by verdict, or else by phase, in one query."""
     rows = visible.queries().filter(archived_at=None).order_by().values_list("phase", "verdict")
-    found: Counter[str] = Counter()
+    by_kind: Counter[str] = Counter()
     for phase, verdict, count in rows.annotate(Count("pk")):
-        found[verdict if verdict and phase in JUDGED_PHASES else phase] += count
-    return dict(found)
+        by_kind[verdict if verdict and phase in JUDGED_PHASES else phase] += count
+    return dict(by_kind)
 
 
 def input_rate() -> float:

@@ -17,7 +17,7 @@ from queries.models.failures import Failure
 from queries.models.history import Operation, Transition
 from queries.selectors import visible
 from queries.selectors.failures.failures import failures_of_run
-from queries.selectors.first_or_missing import found
+from queries.selectors.first_or_missing import first_or_missing
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ def first_attempt(operation: Operation) -> Run | None:
 def run_with_neighbours(*, run_id: int) -> RunDetail:
     """Return a run by its number; raise `Missing` if there is none."""
     rows = runs().select_related("driver__application_revision").filter(pk=run_id)
-    run = found(rows, f"Run {run_id} does not exist.")
+    run = first_or_missing(rows, f"Run {run_id} does not exist.")
     others = visible.runs().filter(query=run.query_id)
     return RunDetail(
         run=run,
@@ -114,10 +114,10 @@ def outcomes_by_day(query: Query, *, now: datetime) -> dict[date, Counter[str]]:
     first = datetime.combine(since, time(), UTC)
     rows = visible.runs().filter(query=query, created_at__gte=first)
     counts = rows.annotate(day=TruncDate("created_at", tzinfo=UTC)).values("day", "outcome")
-    found: dict[date, Counter[str]] = {}
-    for one in counts.annotate(runs=Count("pk")).order_by():
-        found.setdefault(one["day"], Counter())[one["outcome"]] += one["runs"]
-    return found
+    by_day: dict[date, Counter[str]] = {}
+    for row in counts.annotate(runs=Count("pk")).order_by():
+        by_day.setdefault(row["day"], Counter())[row["outcome"]] += row["runs"]
+    return by_day
 
 
 def edge_batches(run_id: int) -> tuple[EdgeBatch, EdgeBatch] | None:
@@ -136,7 +136,7 @@ def _edge(row: Progress) -> EdgeBatch:
         duration_ms=row.batch_duration_ms,
         repaired=row.repaired,
         sources=[
-            (str(one.get("description", "")), one.get("startOffset"), one.get("endOffset"))
-            for one in sources
+            (str(source.get("description", "")), source.get("startOffset"), source.get("endOffset"))
+            for source in sources
         ],
     )

@@ -20,20 +20,20 @@ _REVOKED_FOR = timedelta(days=30)
 
 def drivers(ids: Collection[int]) -> dict[int, Sender]:
     """Return drivers by id; drivers that have no row are omitted."""
-    found: dict[int, Sender] = {}
+    senders: dict[int, Sender] = {}
     for some in _slices(ids):
         rows = Driver.objects.filter(pk__in=some).values_list("pk", "epoch")
-        found |= {pk: Sender(epoch, event_key(pk, epoch)) for pk, epoch in rows}
-    return found
+        senders |= {pk: Sender(epoch, event_key(pk, epoch)) for pk, epoch in rows}
+    return senders
 
 
 def runs(ids: Collection[int]) -> dict[int, tuple[int, int]]:
     """Return the driver and query of each run, by run id; runs that have no row are omitted."""
-    found: dict[int, tuple[int, int]] = {}
+    owners: dict[int, tuple[int, int]] = {}
     for some in _slices(ids):
         rows = Run.objects.filter(pk__in=some).values_list("pk", "driver_id", "query_id")
-        found |= {pk: (driver, query) for pk, driver, query in rows}
-    return found
+        owners |= {pk: (driver, query) for pk, driver, query in rows}
+    return owners
 
 
 def living() -> dict[int, int]:

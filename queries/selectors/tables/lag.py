@@ -65,5 +65,5 @@ def table_totals(rows: Iterable[SourceLag]) -> TableTotals | None:
 
 
 def _total(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if len(known) == len(values) else None
+    counted = [value for value in values if value is not None]
+    return sum(counted) if len(counted) == len(values) else None

@@ -26,7 +26,7 @@ from queries.models.applications import Application
 from queries.models.checkpoints import TABLE, SourceLag
 from queries.models.definitions import Query, QueryRevision
 from queries.models.drivers import Run
-from queries.selectors.checkpoint_logs import known_logs
+from queries.selectors.checkpoint_logs import available_logs
 from queries.selectors.newest import current_checkpoints, newest_revisions, newest_runs
 
 #: Isolates one element of several, named for the log (`listeners.loops.each.Each.by_itself`).
@@ -53,7 +53,7 @@ def table_readings(
     query_ids: Iterable[int] | None = None,
     *,
     where: Q | None = None,
-    each: ByItself = nullcontext,
+    isolate: ByItself = nullcontext,
     passed_over: set[int] | None = None,
 ) -> list[TableReading]:
     """Return the existing queries whose definitions read tables: all, or those with these ids.
@@ -66,12 +66,13 @@ def table_readings(
         rows = rows.filter(pk__in=list(query_ids))
     naming = QueryRevision.objects.filter(names_table=True).order_by().values("query")
     coded = _running_code(rows)
-    known = SourceLag.objects.filter(partition=TABLE, table_format=DELTA).order_by()
-    seen: dict[int, list[str]] = defaultdict(list)  # of code that has stopped since, too
-    for pk, name in known.values_list("query", "source"):
-        seen[pk].append(name)
+    delta_lags = SourceLag.objects.filter(partition=TABLE, table_format=DELTA).order_by()
+    delta_names: dict[int, list[str]] = defaultdict(list)  # of code that has stopped since, too
+    for pk, name in delta_lags.values_list("query", "source"):
+        delta_names[pk].append(name)
     queries = {
-        query.pk: query for query in rows.filter(Q(pk__in=naming) | Q(pk__in=[*coded, *seen]))
+        query.pk: query
+        for query in rows.filter(Q(pk__in=naming) | Q(pk__in=[*coded, *delta_names]))
     }
     if not queries:
         return []
@@ -80,36 +81,38 @@ def table_readings(
     specs = {pk: row.spec for pk, row in newest_revisions(list(queries)).items()}
     specs |= {pk: run.revision.spec for pk, run in open_runs.items()}
     latest, checkpoints = heard.latest(list(specs)), current_checkpoints(list(specs))
-    found = []
+    readings = []
     for pk, spec in specs.items():
         read = False
-        with each(f"the tables of {queries[pk].name}"):
+        with isolate(f"the tables of {queries[pk].name}"):
             conf = conf_of(queries[pk].application)
-            named = [one for one in source_tables(spec, conf) if one]
+            named = [table for table in source_tables(spec, conf) if table]
             if spec.get("kind") == "python":  # code, whose tables only its progress names
                 line = latest.get(pk)
                 named = _described(line)
                 if line is None or not (line.progress or {}).get("sources"):
-                    named = [table_at(DELTA, name) for name in seen.get(pk, ())]
+                    named = [table_at(DELTA, name) for name in delta_names.get(pk, ())]
             tables = tuple(_apart(named).values())
             read = True
             if tables:
                 location = checkpoints[pk].location if pk in checkpoints else ""
                 run = open_runs.get(pk)
                 offsets, unknown = _offsets(location, latest.get(pk), run)
-                found.append(TableReading(queries[pk], run, tables, tuple(offsets), unknown))
+                readings.append(TableReading(queries[pk], run, tables, tuple(offsets), unknown))
         if not read and passed_over is not None:
             passed_over.add(pk)
-    return found
+    return readings
 
 
 def _apart(places: Iterable[TablePlace]) -> dict[str, TablePlace]:
     """Return tables by name; of one that is read with different options, these are unknown."""
-    found: dict[str, TablePlace] = {}
-    for one in places:
-        if found.setdefault(one.name, one) != one:
-            found[one.name] = replace(one, changes=Changes.UNKNOWN, start=DeltaStart(unknown=True))
-    return found
+    by_name: dict[str, TablePlace] = {}
+    for table in places:
+        if by_name.setdefault(table.name, table) != table:
+            by_name[table.name] = replace(
+                table, changes=Changes.UNKNOWN, start=DeltaStart(unknown=True)
+            )
+    return by_name
 
 
 def _running_code(rows: QuerySet[Query]) -> set[int]:
@@ -121,8 +124,8 @@ def _running_code(rows: QuerySet[Query]) -> set[int]:
 
 def _described(line: LatestLine | None) -> list[TablePlace]:
     sources = (line.progress or {}).get("sources") or () if line is not None else ()
-    found = (described_table(source.get("description")) for source in sources)
-    return [one for one in found if one is not None]
+    tables = (described_table(source.get("description")) for source in sources)
+    return [table for table in tables if table is not None]
 
 
 def conf_of(application: Application) -> Mapping[str, str]:
@@ -138,15 +141,15 @@ def _offsets(location: str, latest: LatestLine | None, run: Run | None) -> tuple
     """
     batch, offsets, unknown = -1, None, ""
     try:
-        logs = known_logs(location) if location else None
+        logs = available_logs(location) if location else None
         if logs is not None and (newest := logs.last_commit()) is not None:
             batch, offsets = newest, logs.readable_offsets(newest)
             unknown = "" if offsets else f"The offsets of batch {newest:,} cannot be read."
     except (NotLocal, UnreadableLog, OSError) as error:
         unknown = unknown_because(error)
-    told = (latest.progress or {}) if latest is not None else {}
+    progress = (latest.progress or {}) if latest is not None else {}
     if run is not None and latest is not None and latest.run == run.pk:
-        number = told.get("batchId")
-        if told.get("runId") == run.spark_run_id and isinstance(number, int) and number > batch:
-            return [source.get("endOffset") for source in told.get("sources") or ()], ""
+        number = progress.get("batchId")
+        if progress.get("runId") == run.spark_run_id and isinstance(number, int) and number > batch:
+            return [source.get("endOffset") for source in progress.get("sources") or ()], ""
     return list(offsets.sources.values()) if offsets is not None else [], unknown

@@ -87,12 +87,12 @@ def preflight_doubts(query: Query, raw: Mapping[str, Any]) -> list[str]:
 def measured_batches(query_id: int, run: Run) -> list[BatchSeen]:
     """Return the newest executed batches of a run's revision, oldest first."""
     rows = heard.progress_page(query_id, limit=ROWS)
-    known = visible.runs().filter(pk__in={row["run"] for row in rows}, revision=run.revision_id)
-    wanted = set(known.values_list("pk", flat=True))
-    told = [row for row in reversed(rows) if row["run"] in wanted]
-    told = [row for row in told if "derived" not in row["progress"]]
-    firsts = _firsts(told)
-    return [_batch(row, first=(row["run"], row["batch"]) in firsts) for row in told]
+    runs = visible.runs().filter(pk__in={row["run"] for row in rows}, revision=run.revision_id)
+    wanted = set(runs.values_list("pk", flat=True))
+    reported = [row for row in reversed(rows) if row["run"] in wanted]
+    reported = [row for row in reported if "derived" not in row["progress"]]
+    firsts = _firsts(reported)
+    return [_batch(row, first=(row["run"], row["batch"]) in firsts) for row in reported]
 
 
 def trigger_note(line: QueryLine) -> str:
@@ -107,7 +107,7 @@ def trigger_note(line: QueryLine) -> str:
     spec = line.run.revision.spec if line.run else line.newest.spec
     sources = kafka_sources(spec)
     topics = partitions_by_topic([line.query.pk]).get(line.query.pk, {})
-    for topic, count in _told(line).items():
+    for topic, count in _reported_partitions(line).items():
         topics[topic] = max(count, topics.get(topic, 0))
     read = {
         topic: count
@@ -129,7 +129,7 @@ def _application(line: QueryLine) -> ApplicationSpec:
     return ApplicationSpec.model_validate(line.driver.application_revision.spec)
 
 
-def _told(line: QueryLine) -> dict[str, int]:
+def _reported_partitions(line: QueryLine) -> dict[str, int]:
     """Return the partitions by topic that the newest progress reports."""
     newest = heard.latest([line.query.pk]).get(line.query.pk)
     if newest is None or newest.progress is None:
@@ -143,10 +143,10 @@ def _told(line: QueryLine) -> dict[str, int]:
 
 def _firsts(rows: Iterable[dict[str, Any]]) -> set[tuple[int, int]]:
     """Return (run, batch) of the first batch of each run among the rows."""
-    found: dict[int, int] = {}
+    first_batches: dict[int, int] = {}
     for row in rows:
-        found[row["run"]] = min(row["batch"], found.get(row["run"], row["batch"]))
-    return set(found.items())
+        first_batches[row["run"]] = min(row["batch"], first_batches.get(row["run"], row["batch"]))
+    return set(first_batches.items())
 
 
 def _batch(row: dict[str, Any], *, first: bool) -> BatchSeen:
@@ -166,5 +166,5 @@ def async_operators(
 ) -> list[tuple[async_calls.AsyncOperator, async_calls.OperatorAdvice]]:
     """Return a query's async operators with their limiting factor, by name; [] if it has none."""
     rows = heard.progress_page(query_id, limit=ASYNC_ROWS)
-    found = async_calls.operators([row["progress"] for row in rows])
-    return [(one, async_calls.advise(one)) for one in found]
+    operators = async_calls.operators([row["progress"] for row in rows])
+    return [(operator, async_calls.advise(operator)) for operator in operators]

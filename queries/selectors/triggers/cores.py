@@ -18,27 +18,27 @@ from queries.selectors.newest import newest_revisions
 Spec = SqlQuery | PythonQuery
 
 
-def known_partitions(query_id: int, spec: Mapping[str, Any]) -> dict[str, int]:
+def partition_counts(query_id: int, spec: Mapping[str, Any]) -> dict[str, int]:
     """Return the partitions of a query's Kafka sources as of the last pass over the brokers.
 
     The keys are the sources' names; sources that were never looked up are omitted.
     """
     topics = partitions_by_topic([query_id]).get(query_id, {})
-    found = {}
+    counts_by_source = {}
     for source in kafka_sources(spec):
         counts = [count for topic, count in topics.items() if source.wanted.matches(topic)]
         if counts:
-            found[source.name] = sum(counts)
-    return found
+            counts_by_source[source.name] = sum(counts)
+    return counts_by_source
 
 
 def partitions_by_topic(query_ids: Iterable[int]) -> dict[int, dict[str, int]]:
     """Return {query: {topic: partitions}} as of the last pass over the brokers."""
-    found: dict[int, dict[str, int]] = defaultdict(Counter)
+    by_query: dict[int, dict[str, int]] = defaultdict(Counter)
     rows = SourceLag.objects.filter(query__in=list(query_ids), partition__gte=0)
     for query, topic in rows.filter(latest__isnull=False).values_list("query_id", "source"):
-        found[query][topic] += 1
-    return found
+        by_query[query][topic] += 1
+    return by_query
 
 
 def cores_beside(application: Application, *, but: int | None) -> dict[str, int]:
@@ -48,17 +48,17 @@ def cores_beside(application: Application, *, but: int | None) -> dict[str, int]
     """
     living = Query.objects.filter(application=application, archived_at=None).exclude(pk=but or 0)
     queries = dict(living.values_list("pk", "name"))
-    spec, found = None, {}
+    spec, cores_by_query = None, {}
     for pk, revision in newest_revisions(list(queries)).items():
         if revision.spec.get("trigger", {}).get("kind") not in HOLDING_TRIGGERS:
             continue
         parsed = parsed_or_none(revision.spec)
         if parsed is not None:
             spec = spec or newest_application_spec(application)
-            looked_up = known_partitions(pk, revision.spec)
+            looked_up = partition_counts(pk, revision.spec)
             ground = ground_of(parsed, spec, host_cores=None, partitions=looked_up, beside={})
-            found[queries[pk]] = permanent_cores(parsed, ground)
-    return {name: cores for name, cores in found.items() if cores}
+            cores_by_query[queries[pk]] = permanent_cores(parsed, ground)
+    return {name: cores for name, cores in cores_by_query.items() if cores}
 
 
 def ground_for(query: Query, spec: Spec, raw: Mapping[str, Any]) -> Ground:
@@ -67,7 +67,7 @@ def ground_for(query: Query, spec: Spec, raw: Mapping[str, Any]) -> Ground:
         spec,
         newest_application_spec(query.application),
         host_cores=os.cpu_count(),
-        partitions=known_partitions(query.pk, raw),
+        partitions=partition_counts(query.pk, raw),
         beside=cores_beside(query.application, but=query.pk),
     )
 

@@ -18,7 +18,7 @@ from queries.domain.states import RunOutcome
 from queries.domain.triggers.async_progress import Tracking, rows_in_flight, tracking
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Run
-from queries.selectors.checkpoint_logs import known_logs
+from queries.selectors.checkpoint_logs import available_logs
 
 #: Progress rows read to add up what follows the last logged batch.
 ROWS_READ = 5000
@@ -47,7 +47,7 @@ class Exposure:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class UnloggedBatches:
     """The batches whose offsets Spark would not find once async progress tracking is off."""
 
     missing: int
@@ -68,28 +68,28 @@ def exposure(query: Query, *, now: datetime) -> Exposure | None:
     revision = live.revision if live else query.revisions.order_by("-number").first()
     if revision is None or checkpoint is None:
         return None
-    asked = tracking_of(revision, live)
-    if asked is None and run is not None and live is None and gap_of(checkpoint.location):
-        asked = tracking_of(run.revision, run)
-    if asked is None:
+    tracked = tracking_of(revision, live)
+    if tracked is None and run is not None and live is None and gap_of(checkpoint.location):
+        tracked = tracking_of(run.revision, run)
+    if tracked is None:
         return None
     try:
-        logs = known_logs(checkpoint.location)
+        logs = available_logs(checkpoint.location)
         begun, committed = logs.begun(), logs.committed()
     except (NotLocal, OSError) as error:
-        return _blind(asked, unknown_because(error))
-    kept = resumed_after(begun, committed)
-    rows = _behind(query, run, kept)
-    counted, counted_from = _rows(logs, kept, rows)
-    kept_at = _kept_at(logs, kept)
-    newest = rows[-1].batch if rows else (kept if run else None)
+        return _blind(tracked, unknown_because(error))
+    resume_batch = resumed_after(begun, committed)
+    rows = _behind(query, run, resume_batch)
+    counted, counted_from = _rows(logs, resume_batch, rows)
+    committed_at = _committed_at(logs, resume_batch)
+    newest = rows[-1].batch if rows else (resume_batch if run else None)
     running = _running(live, begun, newest)
     in_flight = _in_flight(logs, live, running, begun) if live and running is not None else 0
     return Exposure(
-        interval_ms=asked.interval_ms,
-        by_default=asked.by_default,
-        kept=kept,
-        kept_at=kept_at,
+        interval_ms=tracked.interval_ms,
+        by_default=tracked.by_default,
+        kept=resume_batch,
+        kept_at=committed_at,
         missing=missing_batch(begun),
         newest=newest,
         running=running,
@@ -97,24 +97,26 @@ def exposure(query: Query, *, now: datetime) -> Exposure | None:
         rows=counted + (in_flight or 0) if counted is not None else None,
         rows_from=counted_from,
         rows_in_flight=in_flight,
-        seconds=_seconds(rows, kept_at, now, live is not None),
+        seconds=_seconds(rows, committed_at, now, live is not None),
         seen_at=logs.seen_at,
     )
 
 
-def gap_of(location: str) -> Gap | None:
+def gap_of(location: str) -> UnloggedBatches | None:
     """Return the gap at the end of a checkpoint's offset log; None if there is none.
 
     Also None if the log is unknown: only its driver can then determine the gap.
     """
     try:
-        begun = known_logs(location).begun()
+        begun = available_logs(location).begun()
     except (NotLocal, OSError):
         return None
     missing = missing_batch(begun)
     if missing is None:
         return None
-    return Gap(missing=missing, newest=begun[-1], before=begun[-2] if len(begun) > 1 else None)
+    return UnloggedBatches(
+        missing=missing, newest=begun[-1], before=begun[-2] if len(begun) > 1 else None
+    )
 
 
 def tracking_of(revision: QueryRevision, run: Run | None) -> Tracking | None:
@@ -124,16 +126,16 @@ def tracking_of(revision: QueryRevision, run: Run | None) -> Tracking | None:
     state, which disables Spark's default. Without a run, the application's newest revision provides
     the configuration.
     """
-    asked = tracking(revision.spec)
-    if asked is None or not asked.by_default:
-        return asked
+    tracked = tracking(revision.spec)
+    if tracked is None or not tracked.by_default:
+        return tracked
     application = (
         run.driver.application_revision if run else revision.query.application.target_revision
     )
     if application is not None:
         spec = application.spec
-        asked = tracking(revision.spec, spec.get("conf"), spark_of(spec))
-    return None if asked is None or _keeps_state(revision.query_id) else asked
+        tracked = tracking(revision.spec, spec.get("conf"), spark_of(spec))
+    return None if tracked is None or _keeps_state(revision.query_id) else tracked
 
 
 def _keeps_state(query: int) -> bool:
@@ -141,27 +143,27 @@ def _keeps_state(query: int) -> bool:
     return newest is not None and bool(newest.body.get("stateOperators"))
 
 
-def _blind(asked: Tracking, why: str) -> Exposure:
+def _blind(tracked: Tracking, why: str) -> Exposure:
     nothing = (None, None, None, None, None, 0, None, "", None)
-    return Exposure(asked.interval_ms, asked.by_default, *nothing, unreadable=why)
+    return Exposure(tracked.interval_ms, tracked.by_default, *nothing, unreadable=why)
 
 
-def _behind(query: Query, run: Run | None, kept: int | None) -> list[Progress]:
+def _behind(query: Query, run: Run | None, resume_batch: int | None) -> list[Progress]:
     """Return the reported batches of the newest run that follow the last logged one."""
     if run is None:
         return []
     rows = Progress.objects.filter(run=run.pk)
-    if kept is not None:
-        rows = rows.filter(batch__gt=kept)
+    if resume_batch is not None:
+        rows = rows.filter(batch__gt=resume_batch)
     return list(rows.defer("body").order_by("-batch")[:ROWS_READ])[::-1]
 
 
-def _rows(logs: Logs, kept: int | None, rows: list[Progress]) -> tuple[int | None, str]:
+def _rows(logs: Logs, resume_batch: int | None, rows: list[Progress]) -> tuple[int | None, str]:
     """Return how many rows a replay would read, and how they were counted."""
     if not rows:
         return 0, ""
     try:
-        offsets = logs.offsets(kept) if kept is not None else None
+        offsets = logs.offsets(resume_batch) if resume_batch is not None else None
     except UnreadableLog:
         offsets = None
     return rows_behind(offsets.sources.values() if offsets is not None else (), rows)
@@ -179,10 +181,10 @@ def rows_behind(begin: Iterable[Any], rows: list[Progress]) -> tuple[int, str]:
     return sum(row.num_input_rows for row in rows), "progress"
 
 
-def _kept_at(logs: Logs, kept: int | None) -> datetime | None:
-    if kept is None:
+def _committed_at(logs: Logs, resume_batch: int | None) -> datetime | None:
+    if resume_batch is None:
         return None
-    return logs.written_at("commits", kept) or logs.written_at("offsets", kept)
+    return logs.written_at("commits", resume_batch) or logs.written_at("offsets", resume_batch)
 
 
 def _running(live: Run | None, begun: list[int], newest: int | None) -> int | None:
@@ -217,23 +219,23 @@ def _in_flight(logs: Logs, live: Run, running: int, begun: list[int]) -> int | N
 
 
 def _seconds(
-    rows: list[Progress], kept_at: datetime | None, now: datetime, live: bool
+    rows: list[Progress], committed_at: datetime | None, now: datetime, live: bool
 ) -> float | None:
     if not rows:
         return 0.0
-    since = kept_at or rows[0].at
+    since = committed_at or rows[0].at
     until = now if live else ended(rows[-1])
     return max(0.0, (until - since).total_seconds())
 
 
 def ends(row: Progress) -> list[Any]:
     """Return the end offset of each source of a batch, in the definition's order."""
-    return [one.get("endOffset") for one in row.body.get("sources") or []]
+    return [source.get("endOffset") for source in row.body.get("sources") or []]
 
 
 def starts(row: Progress) -> list[Any]:
     """Return the start offset of each source of a batch, in the definition's order."""
-    return [one.get("startOffset") for one in row.body.get("sources") or []]
+    return [source.get("startOffset") for source in row.body.get("sources") or []]
 
 
 def ended(row: Progress) -> datetime:

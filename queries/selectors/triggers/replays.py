@@ -42,24 +42,24 @@ def replayed_by(run: Run) -> dict[str, Any] | None:
     cut_off, in_flight = _cut_off(before, first)
     begin = starts(first)
     again: list[Progress] = []
-    kept = None
+    resume_row = None
     newest_first = Progress.objects.filter(run=before.pk).order_by("-batch")
     for row in newest_first[:ROWS_READ].iterator(chunk_size=200):
         if not _ended_behind(row, begin, first.batch):
-            kept = row
+            resume_row = row
             break
         again.insert(0, row)
     if not again and cut_off is None:
         return {"batches": 0, "rows": 0, "seconds": 0.0}
     numbers = [row.batch for row in again] + ([cut_off] if cut_off is not None else [])
-    worked = again and ended(again[-1]) - (ended(kept) if kept else again[0].at)
+    worked = again and ended(again[-1]) - (ended(resume_row) if resume_row else again[0].at)
     return {
         "batches": len(numbers),
         "rows": (rows_behind(begin, again)[0] if again else 0) + (in_flight or 0),
         "seconds": worked.total_seconds() if worked else 0.0,
         "first": numbers[0],
         "last": numbers[-1],
-        "after": kept.batch if kept else None,
+        "after": resume_row.batch if resume_row else None,
         "from_run": before.pk,
         "rows_in_flight": in_flight,
     }
@@ -88,7 +88,10 @@ def _run_before(run: Run) -> Run | None:
     earlier = Run.objects.filter(
         query=run.query_id, checkpoint=run.checkpoint_id, epoch__lt=run.epoch
     ).order_by("-epoch")[:20]
-    return next((one for one in earlier if Progress.objects.filter(run=one.pk).exists()), None)
+    return next(
+        (candidate for candidate in earlier if Progress.objects.filter(run=candidate.pk).exists()),
+        None,
+    )
 
 
 def _ended_behind(row: Progress, begin: list[Any], first_batch: int) -> bool:
@@ -105,10 +108,10 @@ def replays_of(failure: Failure) -> list[Run]:
     driver's queries.
     """
     ended = [failure.run] if failure.run else Run.objects.filter(driver=failure.driver_id)
-    found = []
+    measured_runs = []
     for run in ended:
         later = Run.objects.filter(query=run.query_id, epoch__gt=run.epoch).order_by("epoch")
         measured = later.exclude(replayed=None).select_related("query").first()
         if measured is not None and (measured.replayed or {}).get("batches"):
-            found.append(measured)
-    return found
+            measured_runs.append(measured)
+    return measured_runs

@@ -44,7 +44,7 @@ class Explained:
     @property
     def is_skewed(self) -> bool:
         """Return whether few tasks had most of the rows."""
-        return any(found.cause is BatchCause.SKEW for found in self.causes)
+        return any(finding.cause is BatchCause.SKEW for finding in self.causes)
 
 
 def slow_batches(query: int, *, now: datetime) -> list[Explained]:
@@ -53,7 +53,7 @@ def slow_batches(query: int, *, now: datetime) -> list[Explained]:
     The slowest batch of all is included if its driver sent no evidence on it.
     """
     evidence = SlowBatch.objects.filter(query=query, at__gt=now - SHOWN).order_by("-took_ms")
-    bodies = {(one.run, one.batch): one.body for one in evidence[:MOST]}
+    bodies = {(slow_batch.run, slow_batch.batch): slow_batch.body for slow_batch in evidence[:MOST]}
     rows = Progress.objects.filter(query=query, at__gt=now - SHOWN)
     slowest = rows.order_by("-batch_duration_ms").values_list("pk", "batch_duration_ms").first()
     return _explained(bodies, slowest[0] if slowest and slowest[1] >= _LONG_MS else None)
@@ -77,31 +77,31 @@ def why_slow(since: Mapping[int, datetime], *, now: datetime) -> dict[int, str]:
     ordered = rows.order_by("took_ms", "-pk").values_list("query", "pk", "at")
     late_enough = {query: pk for query, pk, at in ordered if at >= since[query]}
     slowest = sorted(late_enough.values())  # of each query, the last row counts
-    found: dict[int, str] = {}
+    sentences: dict[int, str] = {}
     for start in range(0, len(slowest), _AT_ONCE):
         evidence = SlowBatch.objects.filter(pk__in=slowest[start : start + _AT_ONCE])
-        bodies = {(one.run, one.batch): one.body for one in evidence}
+        bodies = {(slow_batch.run, slow_batch.batch): slow_batch.body for slow_batch in evidence}
         if not bodies:  # they have expired since
             continue
         batches = reduce(or_, (Q(run=run, batch=batch) for run, batch in bodies))
         for row in Progress.objects.filter(batches):
-            found[row.query] = _explained_one(row, bodies[row.run, row.batch]).diagnosis.says
-    return found
+            sentences[row.query] = _explain_batch(row, bodies[row.run, row.batch]).diagnosis.says
+    return sentences
 
 
 def _explained(bodies: dict[tuple[int, int], object], other: int | None) -> list[Explained]:
     """Return batches with their reasons; `other` is the key of one that may lack evidence."""
     runs, batches = {run for run, _ in bodies}, {batch for _, batch in bodies}
     rows = Progress.objects.filter(run__in=runs, batch__in=batches)
-    found = {row.pk: row for row in rows if (row.run, row.batch) in bodies}
+    rows_by_id = {row.pk: row for row in rows if (row.run, row.batch) in bodies}
     if other is not None and (row := Progress.objects.filter(pk=other).first()):
-        found[row.pk] = row
-    slowest = sorted(found.values(), key=lambda row: -row.batch_duration_ms)[:MOST]
-    return [_explained_one(row, bodies.get((row.run, row.batch))) for row in slowest]
+        rows_by_id[row.pk] = row
+    slowest = sorted(rows_by_id.values(), key=lambda row: -row.batch_duration_ms)[:MOST]
+    return [_explain_batch(row, bodies.get((row.run, row.batch))) for row in slowest]
 
 
-def _explained_one(row: Progress, body: object) -> Explained:
-    seen = evidence_of(row.body, body if isinstance(body, dict) else None)
+def _explain_batch(row: Progress, body: object) -> Explained:
+    evidence = evidence_of(row.body, body if isinstance(body, dict) else None)
     return Explained(
-        row.batch, row.run, row.at, row.batch_duration_ms, row.num_input_rows, diagnose(seen)
+        row.batch, row.run, row.at, row.batch_duration_ms, row.num_input_rows, diagnose(evidence)
     )

@@ -30,11 +30,11 @@ def thread_dumps(query: Query, *, now: datetime) -> Dumps:
     rows = Event.objects.filter(query=query.pk, kind=Kind.THREAD_DUMP, at__gt=now - SHOWN)
     newest = rows.order_by("-at").first()
     run = visible.runs().filter(query=query, outcome=RunOutcome.OPEN).first()
-    asked = run.dump_asked_at if run is not None else None
+    requested_at = run.dump_asked_at if run is not None else None
     # The driver's clock may be behind, so its answer also repeats the request's time.
-    if (asked is not None and newest is not None) and (
-        newest.at >= asked or newest.body.get("asked") == asked.isoformat()
+    if (requested_at is not None and newest is not None) and (
+        newest.at >= requested_at or newest.body.get("asked") == requested_at.isoformat()
     ):
-        asked = None
-    overdue = asked is not None and now - asked > PATIENCE
-    return Dumps(newest, asked, overdue, run is not None)
+        requested_at = None
+    overdue = requested_at is not None and now - requested_at > PATIENCE
+    return Dumps(newest, requested_at, overdue, run is not None)

@@ -81,7 +81,7 @@ def task_shares(application: Application, *, since: datetime, until: datetime) -
         for pk, name in names.items()
         if name in covered
     ]
-    return sorted(shares, key=lambda one: (-one.task_s, one.query))
+    return sorted(shares, key=lambda share: (-share.task_s, share.query))
 
 
 def starved_queries(
@@ -106,10 +106,13 @@ def _grown(runs: list[int], since: datetime, until: datetime) -> dict[int, TaskT
     rows = TaskTime.objects.filter(run__in=runs)
     before = rows.filter(at__lte=since).values("run").annotate(start=Max("start"))
     last = rows.filter(at__lte=until).values("run").annotate(start=Max("start"))
-    wanted = {(one["run"], one["start"]) for found in (before, last) for one in found}
+    wanted = {(total["run"], total["start"]) for totals in (before, last) for total in totals}
     at = {(row.run, row.start): row for row in rows.filter(start__in={s for _, s in wanted})}
-    base = {one["run"]: at[one["run"], one["start"]] for one in before}
-    return {one["run"]: _less(at[one["run"], one["start"]], base.get(one["run"])) for one in last}
+    base = {total["run"]: at[total["run"], total["start"]] for total in before}
+    return {
+        total["run"]: _less(at[total["run"], total["start"]], base.get(total["run"]))
+        for total in last
+    }
 
 
 def _less(row: TaskTime, base: TaskTime | None) -> TaskTime:

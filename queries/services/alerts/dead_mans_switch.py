@@ -11,7 +11,7 @@ from django.conf import settings
 
 from queries.channels.base import SendFailed
 from queries.channels.door import through
-from queries.channels.http import ask
+from queries.channels.http import request
 from queries.channels.places import AtUrl
 from queries.domain.system import READY_PARTS
 from queries.secret_references import ReferenceMissing
@@ -52,7 +52,7 @@ def _call() -> str:
     try:
         url = references.resolve(settings.DEAD_MANS_SWITCH_URL).strip()
         with through(AtUrl(url).way({}), allowed=allowed_networks()):
-            ask("GET", url, timeout_s=LIMIT_S)
+            request("GET", url, timeout_s=LIMIT_S)
     except ReferenceMissing as error:
         return f"HEADGATE_DEAD_MANS_SWITCH_URL: {error}"
     except SendFailed as error:

@@ -15,7 +15,7 @@ from listeners.loops.troubles import each
 from queries.domain.states import Desired
 from queries.models.definitions import Query
 from queries.selectors.checkpoints import state_history
-from queries.selectors.hosts import placed_here
+from queries.selectors.hosts import on_this_host
 from queries.selectors.probes import failed_preflight
 from queries.selectors.triggers.replay_exposure import exposure
 
@@ -57,10 +57,10 @@ def look_ahead(*, now: datetime, limit_s: float = LIMIT_S, place: Round | None =
             return 0
         place.began_at = now
         # Stopped queries have no forecast.
-        resting = Query.objects.filter(placed_here("application__"), desired=Desired.STOPPED)
+        resting = Query.objects.filter(on_this_host("application__"), desired=Desired.STOPPED)
         resting.exclude(**NOTHING).update(**NOTHING)
     wanted = Query.objects.filter(
-        placed_here("application__"), archived_at=None, desired=Desired.RUNNING
+        on_this_host("application__"), archived_at=None, desired=Desired.RUNNING
     )
     rows, news = wanted.select_related("application").order_by("pk"), 0
     while some := list(rows.filter(pk__gt=place.after)[:_ROWS_AT_ONCE]):

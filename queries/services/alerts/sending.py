@@ -10,7 +10,7 @@ from headgate_ground.masking import references as named_in
 from queries.channels import kinds
 from queries.channels.base import Message, SendFailed
 from queries.channels.door import Network
-from queries.channels.kinds import place_of
+from queries.channels.kinds import destination_of
 from queries.domain.errors import in_words
 from queries.domain.secrets.bindings import PAGE, Bound, channel, unbound
 from queries.domain.secrets.hosts import ANYWHERE
@@ -29,7 +29,7 @@ def send(kind: str, form: Mapping[str, Any], message: Message, *, name: str, bou
     not bound is not read.
     """
     references = local_references()
-    told = place_of(kind, form)
+    told = destination_of(kind, form)
     named = named_in(form)
     _require(named - bound.keys(), () if told == ANYWHERE else (told,), name, bound)
     try:
@@ -37,7 +37,7 @@ def send(kind: str, form: Mapping[str, Any], message: Message, *, name: str, bou
         stripped = {
             key: value.strip() if isinstance(value, str) else value for key, value in values.items()
         }
-        place = place_of(kind, stripped)
+        place = destination_of(kind, stripped)
         if place == told:
             _require(named, (place,), name, bound)
         elif unbound(_uses(named, (place,)), bound, channel(name)):  # the host is part of a secret

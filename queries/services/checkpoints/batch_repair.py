@@ -24,10 +24,10 @@ from queries.domain.checkpoints.foreign_batches import AFTER_ITS_END
 from queries.domain.checkpoints.logs import Offsets, begun_at
 from queries.domain.protocol import WarningCode
 from queries.models.drivers import Run
-from queries.selectors.checkpoint_logs import known_logs
+from queries.selectors.checkpoint_logs import available_logs
 
 logger = logging.getLogger(__name__)
-_each = each("repair from checkpoints", logger)
+_loop = each("repair from checkpoints", logger)
 
 
 #: How long after a run's end its reports may still arrive, from the spool or driver memory.
@@ -54,15 +54,15 @@ def count_unreported(*, now: datetime) -> int:
     epochs = {run.driver.epoch for run in runs}
     stored = streams.stored_up_to(connection(), settings.EVENT_STREAM, epochs)
     drivers = {run.driver_id for run in runs}
-    asked = Gap.objects.filter(kind="seq", driver__in=drivers, closed_at=None)
-    waiting = set(asked.values_list("driver", flat=True))
+    open_gaps = Gap.objects.filter(kind="seq", driver__in=drivers, closed_at=None)
+    waiting = set(open_gaps.values_list("driver", flat=True))
     missing = 0
     for run in runs:
         over = ((run.ended_at or now) + UNDER_WAY).timestamp()
-        here = min(stored.get(run.driver.epoch, over), stored.get(0, over))
-        if here < over or run.driver_id in waiting:
+        stored_until = min(stored.get(run.driver.epoch, over), stored.get(0, over))
+        if stored_until < over or run.driver_id in waiting:
             continue
-        with _each.by_itself(f"the commits of run {run.pk}"):
+        with _loop.by_itself(f"the commits of run {run.pk}"):
             missing += _compare(run, now)
     return missing
 
@@ -71,7 +71,7 @@ def _compare(run: Run, now: datetime) -> int:
     """Count a run's unreported batches; leave the run for later if its logs may become known."""
     over, unknown, committed = run.ended_at or now, "", []
     try:
-        logs = known_logs(run.checkpoint.location, host=run.driver.host)
+        logs = available_logs(run.checkpoint.location, host=run.driver.host)
         committed = committed_by(logs, run.created_at, over)
         if not logs.show_all_of(run.driver_id, run.created_at, over):
             unknown = (
@@ -108,12 +108,12 @@ def committed_by(logs: Logs, began: datetime, ended: datetime) -> list[int]:
     The time of the commit decides, because a batch started by one run may have been committed by
     another. Continuous epochs have no time in the log and are omitted.
     """
-    found = []
+    committed = []
     for batch in logs.committed():
         at, timed = logs.written_at("commits", batch), logs.began_at(batch) is not None
         if at is not None and timed and began <= at <= ended + AFTER_ITS_END:
-            found.append(batch)
-    return found
+            committed.append(batch)
+    return committed
 
 
 def repair_from_checkpoints(*, now: datetime) -> int:
@@ -122,26 +122,32 @@ def repair_from_checkpoints(*, now: datetime) -> int:
     The logs show that a batch ran, when, and how far it read; its metrics remain unknown.
     """
     lost = recovered.lost_batches(now=now)
-    runs = Run.objects.select_related("driver", "checkpoint").in_bulk([one.run for one in lost])
+    runs = Run.objects.select_related("driver", "checkpoint").in_bulk(
+        [lost_batches.run for lost_batches in lost]
+    )
     came = 0
-    for one in lost:
-        run = runs.get(one.run)
+    for lost_batches in lost:
+        run = runs.get(lost_batches.run)
         if run is None or run.driver.host != settings.HEADGATE_HOST:
             continue
-        with _each.by_itself(f"run {one.run}"):
-            came += _repair(one, run, now)
+        with _loop.by_itself(f"run {lost_batches.run}"):
+            came += _repair(lost_batches, run, now)
     return came
 
 
-def _repair(one: LostBatches, run: Run, now: datetime) -> int:
+def _repair(lost_batches: LostBatches, run: Run, now: datetime) -> int:
     try:
-        logs = known_logs(run.checkpoint.location, host=run.driver.host)
+        logs = available_logs(run.checkpoint.location, host=run.driver.host)
     except NotLocal:
         return 0  # `_compare` has noted it
-    told = [found for batch in one.batches if (found := read_batch(logs, batch)) is not None]
-    if told:
-        recovered.keep(one.gap, told, epoch=run.driver.epoch, now=now)
-    return len(told)
+    recovered_batches = [
+        recovered_batch
+        for batch in lost_batches.batches
+        if (recovered_batch := read_batch(logs, batch)) is not None
+    ]
+    if recovered_batches:
+        recovered.keep(lost_batches.gap, recovered_batches, epoch=run.driver.epoch, now=now)
+    return len(recovered_batches)
 
 
 def read_batch(logs: Logs, batch: int) -> Recalled | None:

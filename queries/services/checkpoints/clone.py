@@ -29,7 +29,14 @@ from queries.services.checkpoints.remote import copy_beside, delete_copy, readab
 from queries.services.checkpoints.switching import current
 from queries.services.definitions import catalog
 from queries.services.definitions.code_rights import insist_query, parsed
-from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
+from queries.services.procedures.engine import (
+    DONE,
+    Procedure,
+    ProcedureStep,
+    StepContext,
+    StepResult,
+    begin,
+)
 
 
 def request_clone(
@@ -56,8 +63,8 @@ def request_clone(
     Raises `Invalid` with every problem of the new definition, and `Forbidden` if it contains code
     and `python` does not allow the actor to write it.
     """
-    taken = current(query) if snapshot_id is None else snapshot_of(query, snapshot_id)
-    origin = taken.location
+    base = current(query) if snapshot_id is None else snapshot_of(query, snapshot_id)
+    origin = base.location
     if readable_logs(origin).last_commit() is None:
         raise NotAllowed(
             f"{query.name} has not committed a batch yet.", way_out="Create a new query instead."
@@ -81,7 +88,7 @@ def request_clone(
     stays = application in ("", query.application.name)  # elsewhere, its driver must load it first
     insist_query(python, parsed(spec), query if stays else None)
     catalog.plan_query(**definition, checkpoint=location, python=True)
-    copied = taken if isinstance(taken, Checkpoint) else taken.checkpoint
+    copied = base if isinstance(base, Checkpoint) else base.checkpoint
     arguments = {
         **definition,
         "origin": origin,
@@ -130,11 +137,11 @@ def _refuse_folder(query: Query, before: dict[str, Any], after: dict[str, Any]) 
     """Raise `Invalid` if the clone's files cannot be where its sink writes them."""
     path = _path(after)
     try:
-        place = normalized_location(canonical(path))
+        folder = normalized_location(canonical(path))
     except NotALocation as error:
         raise Invalid([Problem("sink.options.path", path, str(error), error.way_out)]) from error
     with suppress(NotALocation):
-        if place == normalized_location(canonical(_path(before))):
+        if folder == normalized_location(canonical(_path(before))):
             problem = Problem(
                 "sink.options.path",
                 path,
@@ -152,74 +159,76 @@ def _path(sink: dict[str, Any]) -> str:
 # --- the steps ----------------------------------------------------------------------------
 
 
-def _copy(turn: StepContext) -> StepResult:
-    if "batch" not in turn.result:
-        origin, to = turn.arguments["origin"], turn.arguments["location"]
-        copied = copy_beside(turn, origin, to, turn.arguments["batch"], new_id=True)
+def _copy(context: StepContext) -> StepResult:
+    if "batch" not in context.result:
+        origin, to = context.arguments["origin"], context.arguments["location"]
+        copied = copy_beside(context, origin, to, context.arguments["batch"], new_id=True)
         if isinstance(copied, StepResult):
             return copied
-        turn.result["batch"] = copied.batch
+        context.result["batch"] = copied.batch
     return DONE
 
 
-def _seed_sink(turn: StepContext) -> StepResult:
+def _seed_sink(context: StepContext) -> StepResult:
     """Initialize a new file sink's log at the batch where the clone starts."""
-    sink = turn.arguments["spec"].get("sink") or {}
+    sink = context.arguments["spec"].get("sink") or {}
     if sink.get("format") not in FILES:
         return DONE
-    named = Application.objects.filter(name=turn.arguments["application"], archived_at=None).first()
-    return seed(turn, _path(sink), turn.result["batch"], named or turn.query.application)
+    named = Application.objects.filter(
+        name=context.arguments["application"], archived_at=None
+    ).first()
+    return seed(context, _path(sink), context.result["batch"], named or context.query.application)
 
 
-def _define(turn: StepContext) -> StepResult:
-    given = turn.arguments
-    held = Checkpoint.objects.filter(location=given["location"], retired_at=None).first()
-    if held is None:
+def _define(context: StepContext) -> StepResult:
+    arguments = context.arguments
+    existing = Checkpoint.objects.filter(location=arguments["location"], retired_at=None).first()
+    if existing is None:
         with transaction.atomic():
-            turn.insist()
+            context.insist()
             clone = catalog.create_query(
-                name=given["name"],
-                spec=given["spec"],
-                application=given["application"],
-                application_spec=given["application_spec"],
-                checkpoint=given["location"],
-                actor=turn.operation.actor,
-                now=turn.now,
-                team=turn.query.application.team,
+                name=arguments["name"],
+                spec=arguments["spec"],
+                application=arguments["application"],
+                application_spec=arguments["application_spec"],
+                checkpoint=arguments["location"],
+                actor=context.operation.actor,
+                now=context.now,
+                team=context.query.application.team,
                 python=True,  # checked when it was requested
             )
             # Its checkpoint is local to this host.
             placed = Application.objects.filter(pk=clone.application_id, host="")
             placed.update(host=settings.HEADGATE_HOST)
-            _carry_topic_ids(turn)
+            _carry_topic_ids(context)
     else:
-        clone = held.query
-    turn.result["clone"] = clone.name
+        clone = existing.query
+    context.result["clone"] = clone.name
     return DONE
 
 
-def _carry_topic_ids(turn: StepContext) -> None:
+def _carry_topic_ids(context: StepContext) -> None:
     """Store the topic ids of the copied offsets with the copy."""
-    origin = Checkpoint.objects.get(pk=turn.arguments["checkpoint"])
-    ids = as_json(as_of(ids_of(origin.topic_ids), turn.result["batch"]))
-    held = Checkpoint.objects.filter(location=turn.arguments["location"], retired_at=None)
-    held.update(topic_ids=ids)
+    origin = Checkpoint.objects.get(pk=context.arguments["checkpoint"])
+    ids = as_json(as_of(ids_of(origin.topic_ids), context.result["batch"]))
+    copies = Checkpoint.objects.filter(location=context.arguments["location"], retired_at=None)
+    copies.update(topic_ids=ids)
 
 
-def _undo(turn: StepContext) -> StepResult | None:
-    location = turn.arguments["location"]
+def _undo(context: StepContext) -> StepResult | None:
+    location = context.arguments["location"]
     if Checkpoint.objects.filter(location=location, retired_at=None).exists():
         return None
-    application = turn.query.application
-    return delete_copy(location, application, launcher=turn.launcher, now=turn.now)
+    application = context.query.application
+    return delete_copy(location, application, launcher=context.launcher, now=context.now)
 
 
 PROCEDURE = Procedure(
     Verb.CLONE,
     (
-        Step("Copy the checkpoint", _copy),
-        Step("Start the sink's log at the copy's batch", _seed_sink),
-        Step("Define the clone", _define, commits=True),
+        ProcedureStep("Copy the checkpoint", _copy),
+        ProcedureStep("Start the sink's log at the copy's batch", _seed_sink),
+        ProcedureStep("Define the clone", _define, commits=True),
     ),
     limit=timedelta(minutes=15),
     undo=_undo,

@@ -63,8 +63,8 @@ def sink_of(query: Query) -> tuple[str, str]:
     if sink:
         options = {name.lower(): value for name, value in (sink.get("options") or {}).items()}
         return sink["format"], options.get("path") or options.get("topic") or ""
-    found = _DESCRIBED.search(_described(query))
-    return ("file", found[1]) if found else ("", "")
+    match = _DESCRIBED.search(_described(query))
+    return ("file", match[1]) if match else ("", "")
 
 
 def file_sink(query: Query) -> FileSink | None:
@@ -92,13 +92,13 @@ def remote_sink(query: Query) -> str:
             way_out=f"{problem.way_out} Then restart the query.",
         )
     try:
-        place = canonical(path)
+        location = canonical(path)
     except NotALocation as error:
         raise NotAllowed(
             f"{query.name} writes files to {path}, whose log Headgate cannot find: it {error}",
             way_out="Give the query a new folder for its output.",
         ) from error
-    return "" if local_path(place) else place
+    return "" if local_path(location) else location
 
 
 def read_sink_if_old(query: Query, *, now: datetime) -> None:
@@ -108,8 +108,8 @@ def read_sink_if_old(query: Query, *, now: datetime) -> None:
     """
     with suppress(NotAllowed):
         table = table_of(query)
-        place = remote_sink(query)
-        location = f"{place}/{LOG}" if place else ""
+        sink_location = remote_sink(query)
+        location = f"{sink_location}/{LOG}" if sink_location else ""
         if table is not None and is_remote(table):
             location = mirror_location(table)
         if location and is_old(location, now=now):
@@ -124,32 +124,32 @@ def read_sink(query_id: int, *, launcher: Launcher, now: datetime) -> bool:
         mirror = table_mirror(table)
         look = partial(fill, query, table, mirror, now=now)
         return read_mirror(query, mirror, look, launcher=launcher, now=now)
-    place = remote_sink(query) if query else ""
-    if query is None or not place:
+    sink_location = remote_sink(query) if query else ""
+    if query is None or not sink_location:
         return False
-    mirror = sink_mirror(place)
+    mirror = sink_mirror(sink_location)
 
     def read(storage: HadoopStorage) -> bool:
-        sink = RemoteSink(storage, place, stages())
+        sink = RemoteSink(storage, sink_location, stages())
         sink.refresh(mirror, now=now)
         return True
 
     return read_mirror(query, mirror, read, launcher=launcher, now=now)
 
 
-def mirrored_log(query: Query, place: str, *, now: datetime) -> SinkLog:
+def mirrored_log(query: Query, sink_location: str, *, now: datetime) -> SinkLog:
     """Return the log of a sink on a storage, as it was a moment ago.
 
     Raises `NotReadYet` if it was not read lately; this host's worker is then asked to read it.
     """
     read_sink_if_old(query, now=now)
-    log = f"{place}/{LOG}"
-    return log_in(fresh_mirror(log, query.application, now=now, what="sink's log"), place)
+    log = f"{sink_location}/{LOG}"
+    return log_in(fresh_mirror(log, query.application, now=now, what="sink's log"), sink_location)
 
 
-def sink_mirror(place: str) -> Mirror:
+def sink_mirror(sink_location: str) -> Mirror:
     """Return this host's mirror of the log of the sink at a canonical location."""
-    return mirror_of(f"{place}/{LOG}")
+    return mirror_of(f"{sink_location}/{LOG}")
 
 
 def check_sink(query: Query, batch: int, *, now: datetime) -> None:
@@ -160,15 +160,15 @@ def check_sink(query: Query, batch: int, *, now: datetime) -> None:
     sink = file_sink(query)
     if sink is not None:
         sink.beyond(batch)
-    elif place := remote_sink(query):
+    elif sink_location := remote_sink(query):
         with suppress(NotReadYet):
-            mirrored_log(query, place, now=now).beyond(batch)
+            mirrored_log(query, sink_location, now=now).beyond(batch)
 
 
 # --- in steps -----------------------------------------------------------------------------
 
 
-def check_step(turn: StepContext, batch: int | None) -> StepResult:
+def check_step(context: StepContext, batch: int | None) -> StepResult:
     """Raise if the sink's log cannot be read, or does not reach a batch; None: only read it."""
 
     def look(sink: RemoteSink) -> StepResult:
@@ -177,29 +177,29 @@ def check_step(turn: StepContext, batch: int | None) -> StepResult:
                 log.beyond(batch)
         return DONE
 
-    if (sink := file_sink(turn.query)) is not None and batch is not None:
+    if (sink := file_sink(context.query)) is not None and batch is not None:
         sink.beyond(batch)
-    place = remote_sink(turn.query)
-    return _with_sink(turn, place, look) if place else DONE
+    sink_location = remote_sink(context.query)
+    return _with_sink(context, sink_location, look) if sink_location else DONE
 
 
-def roll_back(turn: StepContext, batch: int) -> StepResult:
+def roll_back(context: StepContext, batch: int) -> StepResult:
     """Reduce the sink's log and files to those of a batch; store in `sink` what was moved."""
-    sink = _changeable(turn, file_sink(turn.query), turn.query.application)
-    place, name = remote_sink(turn.query), str(turn.operation.uuid)
+    sink = _changeable(context, file_sink(context.query), context.query.application)
+    sink_location, name = remote_sink(context.query), str(context.operation.uuid)
     if sink is not None:
         dropped = sink.put_back(batch, name)
         aside = str(sink.root / ASIDE / name)
         moved = MovedAside(len(dropped.batches), len(dropped.files))
-    elif place:
-        aside = f"{place}/{ASIDE}/{name}"
-        told = _moved(turn, place, lambda there: there.put_back(batch, name))
-        if isinstance(told, StepResult):
-            return told
-        moved = told
+    elif sink_location:
+        aside = f"{sink_location}/{ASIDE}/{name}"
+        outcome = _moved(context, sink_location, lambda remote: remote.put_back(batch, name))
+        if isinstance(outcome, StepResult):
+            return outcome
+        moved = outcome
     else:
         return DONE
-    turn.result["sink"] = {"batches": moved.batches, "files": moved.files, "aside": aside}
+    context.result["sink"] = {"batches": moved.batches, "files": moved.files, "aside": aside}
     if not moved.searched:
         return StepResult(
             True,
@@ -209,44 +209,44 @@ def roll_back(turn: StepContext, batch: int) -> StepResult:
     return DONE
 
 
-def move_aside(turn: StepContext) -> StepResult:
+def move_aside(context: StepContext) -> StepResult:
     """Move the sink's log and all its files aside; store in `sink` where they are."""
-    sink = _changeable(turn, file_sink(turn.query), turn.query.application)
-    place, name = remote_sink(turn.query), str(turn.operation.uuid)
+    sink = _changeable(context, file_sink(context.query), context.query.application)
+    sink_location, name = remote_sink(context.query), str(context.operation.uuid)
     if sink is not None:
         sink.move_aside(name)
-        turn.result["sink"] = {"aside": str(sink.root / ASIDE / name)}
-    elif place:
-        told = _moved(turn, place, lambda there: there.move_aside(name))
-        if isinstance(told, StepResult):
-            return told
-        turn.result["sink"] = {"aside": f"{place}/{ASIDE}/{name}"}
+        context.result["sink"] = {"aside": str(sink.root / ASIDE / name)}
+    elif sink_location:
+        outcome = _moved(context, sink_location, lambda remote: remote.move_aside(name))
+        if isinstance(outcome, StepResult):
+            return outcome
+        context.result["sink"] = {"aside": f"{sink_location}/{ASIDE}/{name}"}
     return DONE
 
 
-def seed(turn: StepContext, path: str, batch: int, application: Application) -> StepResult:
+def seed(context: StepContext, path: str, batch: int, application: Application) -> StepResult:
     """Initialize a new file sink's log at the batch where the application's query starts."""
-    sink = _changeable(turn, FileSink.at(path), application)
+    sink = _changeable(context, FileSink.at(path), application)
     if sink is not None:
         sink.seed(batch)
         return DONE
 
-    def write(there: RemoteSink) -> StepResult:
-        there.seed(batch)
+    def write(remote: RemoteSink) -> StepResult:
+        remote.seed(batch)
         return DONE
 
-    return _with_sink(turn, canonical(path), write, application)
+    return _with_sink(context, canonical(path), write, application)
 
 
 def _changeable(
-    turn: StepContext, sink: FileSink | None, application: Application
+    context: StepContext, sink: FileSink | None, application: Application
 ) -> FileSink | None:
     """Return a sink that the worker may change; raise `NotAllowed` for any other.
 
     Drivers say where their sinks are, and can replace the folders on the way there by links. Within
     walls, no driver writes outside its data roots, so a sink there is none of its own.
     """
-    if sink is None or turn.launcher.walls().mode is Mode.NEITHER:
+    if sink is None or context.launcher.walls().mode is Mode.NEITHER:
         return sink
     roots = data_roots(application.name)
     if refused := roots.refusal(canonical(str(sink.root))):
@@ -255,29 +255,29 @@ def _changeable(
 
 
 def _moved(
-    turn: StepContext, place: str, act: Callable[[RemoteSink], MovedAside]
+    context: StepContext, sink_location: str, act: Callable[[RemoteSink], MovedAside]
 ) -> MovedAside | StepResult:
     """Do as `_with_sink`; remember how fast it was, for the next one's expected time."""
     began = time.monotonic()
-    moved = _with_sink(turn, place, act)
+    moved = _with_sink(context, sink_location, act)
     if isinstance(moved, MovedAside):
-        sink_mirror(place).note_copy(moved.files, time.monotonic() - began)
+        sink_mirror(sink_location).note_copy(moved.files, time.monotonic() - began)
     return moved
 
 
 def _with_sink(
-    turn: StepContext,
-    place: str,
+    context: StepContext,
+    sink_location: str,
     act: Callable[[RemoteSink], T],
     application: Application | None = None,
 ) -> T | StepResult:
     """Return what `act` returns, or a step to wait for until the storage JVM is up."""
-    reached = application or turn.query.application
+    reached = application or context.query.application
 
     def reach(storage: HadoopStorage) -> T:
-        return act(RemoteSink(storage, place, stages()))
+        return act(RemoteSink(storage, sink_location, stages()))
 
-    return with_storage(turn, reach, reached)
+    return with_storage(context, reach, reached)
 
 
 def _described(query: Query) -> str:

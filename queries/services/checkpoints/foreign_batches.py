@@ -19,10 +19,10 @@ from queries.checkpoints.logs import Logs, NotLocal
 from queries.domain.checkpoints.foreign_batches import LoggedBatch, RunSpan, foreign_batches
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Run
-from queries.selectors.checkpoint_logs import known_logs
+from queries.selectors.checkpoint_logs import available_logs
 
 logger = logging.getLogger(__name__)
-_each = each("foreign batches", logger)
+_loop = each("foreign batches", logger)
 
 #: Newest batches of a log read per check; this takes a few milliseconds.
 BATCHES = 30
@@ -38,36 +38,36 @@ def look_for_foreign_batches(*, now: datetime) -> int:
     Epochs of continuous queries, which have no time in the log, are not checked, and neither are
     checkpoints whose logs are unknown: their query's Checkpoint tab and REST body say why.
     """
-    held = Checkpoint.objects.filter(
+    checkpoints = Checkpoint.objects.filter(
         retired_at=None,
         query__archived_at=None,
         query__application__host=settings.HEADGATE_HOST,
     )
-    known = list(held.annotate(first_run=Min("runs__created_at")).exclude(first_run=None))
+    used = list(checkpoints.annotate(first_run=Min("runs__created_at")).exclude(first_run=None))
     news = 0
-    for first in range(0, len(known), _AT_ONCE):
-        some = known[first : first + _AT_ONCE]
+    for first in range(0, len(used), _AT_ONCE):
+        some = used[first : first + _AT_ONCE]
         spans = _spans([checkpoint.query_id for checkpoint in some], now - SPAN)
         for checkpoint in some:
-            with _each.by_itself(f"checkpoint number {checkpoint.pk}"), suppress(NotLocal):
+            with _loop.by_itself(f"checkpoint number {checkpoint.pk}"), suppress(NotLocal):
                 news += _look(checkpoint, spans[checkpoint.query_id], now)
     return news
 
 
 def _look(checkpoint: Checkpoint, spans: list[RunSpan], now: datetime) -> bool:
     since = max(checkpoint.first_run, now - SPAN)  # type: ignore[attr-defined]
-    logged = _logged(known_logs(checkpoint.location, host=settings.HEADGATE_HOST), since)
+    logged = _logged(available_logs(checkpoint.location, host=settings.HEADGATE_HOST), since)
     alive = [span for span in spans if span.ended is None or span.ended > since]
-    found = foreign_batches(logged, alive, since=since, now=now)
-    if not found:
+    foreign = foreign_batches(logged, alive, since=since, now=now)
+    if not foreign:
         return False
-    first, newest = found[0], found[-1]
-    known = checkpoint.foreign_last
-    if known is not None and newest.number <= known:
+    first, newest = foreign[0], foreign[-1]
+    last_foreign = checkpoint.foreign_last
+    if last_foreign is not None and newest.number <= last_foreign:
         return False
     # Compare-and-set: of two concurrent checks, one writes.
-    wrote = Checkpoint.objects.filter(pk=checkpoint.pk, foreign_last=known).update(
-        foreign_first=first.number if known is None else checkpoint.foreign_first,
+    wrote = Checkpoint.objects.filter(pk=checkpoint.pk, foreign_last=last_foreign).update(
+        foreign_first=first.number if last_foreign is None else checkpoint.foreign_first,
         foreign_last=newest.number,
         foreign_at=newest.at,
     )
@@ -83,12 +83,12 @@ def _look(checkpoint: Checkpoint, spans: list[RunSpan], now: datetime) -> bool:
 
 def _logged(logs: Logs, since: datetime) -> list[LoggedBatch]:
     """Return the newest batches that have a time, oldest first."""
-    found = []
+    batches = []
     for number in logs.begun()[-BATCHES:]:
         at = logs.began_at(number)
         if at is not None and at > since:
-            found.append(LoggedBatch(number, at))
-    return found
+            batches.append(LoggedBatch(number, at))
+    return batches
 
 
 def _spans(query_ids: list[int], since: datetime) -> dict[int, list[RunSpan]]:
@@ -106,15 +106,15 @@ def _spans(query_ids: list[int], since: datetime) -> dict[int, list[RunSpan]]:
     )
     reported = dict(ranges.values_list("spark_run_id").annotate(newest=Max("last")))
     beats = Heartbeat.objects.filter(driver__in={run.driver_id for run in runs})
-    heard = dict(beats.values_list("driver", "at"))
-    found: dict[int, list[RunSpan]] = {pk: [] for pk in query_ids}
+    last_heartbeats = dict(beats.values_list("driver", "at"))
+    spans: dict[int, list[RunSpan]] = {pk: [] for pk in query_ids}
     for run in runs:
-        found[run.query_id].append(
+        spans[run.query_id].append(
             RunSpan(
                 began=run.created_at,
                 ended=run.ended_at,
                 reported=reported.get(run.spark_run_id or ""),
-                heartbeat_at=heard.get(run.driver_id),
+                heartbeat_at=last_heartbeats.get(run.driver_id),
             )
         )
-    return found
+    return spans

@@ -28,13 +28,13 @@ from queries.services.checkpoints.file_sinks import (
 )
 from queries.services.checkpoints.remote import readable_logs
 from queries.services.checkpoints.reset import left_on
-from queries.services.checkpoints.source_starts import Moved, WantedStart, starts
+from queries.services.checkpoints.source_starts import MovedSource, WantedStart, starts
 from queries.services.checkpoints.switching import current
 from queries.services.checkpoints.table_sinks import effects, table_of
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class CheckpointPreview:
     """The batches or records replayed or skipped, and the effects on the sink."""
 
     verb: str
@@ -44,54 +44,56 @@ class Preview:
     batches: int | None = None  # batches replayed
     records: int | None = None  # read again; None if unknown
     files: int | None = None  # read again
-    moved: tuple[Moved, ...] = ()  # one per partition or file source
+    moved: tuple[MovedSource, ...] = ()  # one per partition or file source
     sink: tuple[str, ...] = ()  # effects on the sink, as sentences
     warnings: tuple[str, ...] = ()
 
 
-def preview_rewind(query: Query, batch: int) -> Preview:
+def preview_rewind(query: Query, batch: int) -> CheckpointPreview:
     """Preview continuing after `batch`; raise `NotAllowed` if the checkpoint is not local."""
     logs = readable_logs(current(query).location)
     newest = logs.last_commit()
     try:
         rewind.check(query, batch, now=timezone.now())
     except HeadgateError as error:
-        return Preview("rewind", str(error), batch=batch, newest=newest)
-    kept = readable_logs(rewind.origin_of(query, batch))
-    before, after = kept.offsets(batch), logs.offsets(max(logs.begun()))
+        return CheckpointPreview("rewind", str(error), batch=batch, newest=newest)
+    origin_logs = readable_logs(rewind.origin_of(query, batch))
+    before, after = origin_logs.offsets(batch), logs.offsets(max(logs.begun()))
     if before is None or after is None:
         reason = f"The offsets of batch {batch} have been purged."
-        return Preview("rewind", reason, batch=batch, newest=newest)
-    found = ranges(begun_at(before, after), after.sources)
+        return CheckpointPreview("rewind", reason, batch=batch, newest=newest)
+    offset_ranges = ranges(begun_at(before, after), after.sources)
     earliest = _earliest(query)
     moved = [
-        Moved(
-            source=each.source,
-            what=f"{each.topic}-{each.partition}",
-            before=each.end,
-            after=each.start,
-            repeated=each.records,
+        MovedSource(
+            source=offset_range.source,
+            what=f"{offset_range.topic}-{offset_range.partition}",
+            before=offset_range.end,
+            after=offset_range.start,
+            repeated=offset_range.records,
             skipped=0,
-            note=_gone(each.start, earliest.get((each.topic, each.partition))),
+            note=_retention_note(
+                offset_range.start, earliest.get((offset_range.topic, offset_range.partition))
+            ),
         )
-        for each in found
+        for offset_range in offset_ranges
     ]
     again = [number for number in logs.begun() if number > batch]
     read = batches.files_between(logs, batch, max(logs.begun()))
     files, missing = len(read) or None, sum(file.there is False for file in read)
     warnings = _in_flight(logs) + _missing(files, missing)
-    if any(each.note for each in moved):
+    if any(offset_range.note for offset_range in moved):
         warnings.append(
             "Some of these records have been deleted from the broker: the query will fail on them "
             "or skip them."
         )
-    return Preview(
+    return CheckpointPreview(
         "rewind",
         "",
         batch=batch,
         newest=newest,
         batches=len(again),
-        records=records(found),
+        records=records(offset_ranges),
         files=files,
         moved=tuple(moved),
         sink=tuple(_rewound_sink(query, batch, again)),
@@ -99,20 +101,20 @@ def preview_rewind(query: Query, batch: int) -> Preview:
     )
 
 
-def preview_reset(query: Query, wish: WantedStart) -> Preview:
+def preview_reset(query: Query, wish: WantedStart) -> CheckpointPreview:
     """Preview starting elsewhere. Queries brokers, but does not change anything."""
     left = left_on(query)
     logs = None if left else readable_logs(current(query).location)
     newest = logs.last_commit() if logs else None
     try:
-        found = starts(query, logs, wish)
-        if found.stateful:
+        new_starts = starts(query, logs, wish)
+        if new_starts.stateful:
             remote_sink(query)
     except HeadgateError as error:
-        return Preview("reset", str(error), newest=newest)
-    known = [each for each in found.moved if each.repeated is not None]
-    counted = [each.repeated or 0 for each in known if each.before is not None]
-    files = [each.repeated or 0 for each in known if each.before is None]
+        return CheckpointPreview("reset", str(error), newest=newest)
+    countable = [moved for moved in new_starts.moved if moved.repeated is not None]
+    counted = [moved.repeated or 0 for moved in countable if moved.before is not None]
+    files = [moved.repeated or 0 for moved in countable if moved.before is None]
     warnings = _in_flight(logs) if logs else []
     if left:
         warnings.append(
@@ -120,27 +122,27 @@ def preview_reset(query: Query, wish: WantedStart) -> Preview:
             "batches are numbered from 0. If the query still runs there, it may write to the same "
             "sink."
         )
-    elif found.stateful:
+    elif new_starts.stateful:
         warnings.insert(
             0, "Its state is not carried over: aggregates, joins and windows start empty."
         )
-    return Preview(
+    return CheckpointPreview(
         "reset",
         "",
         newest=newest,
         records=sum(counted) if counted else None,
         files=sum(files) if files else None,
-        moved=found.moved,
+        moved=new_starts.moved,
         sink=tuple(
-            _reset_table(query, table, found.stateful, logs)
+            _reset_table(query, table, new_starts.stateful, logs)
             if (table := table_of(query))
-            else _reset_sink(query, found.stateful, newest)
+            else _reset_sink(query, new_starts.stateful, newest)
         ),
         warnings=tuple(warnings),
     )
 
 
-def preview_clone(query: Query, *, same_sink: bool, batch: int | None = None) -> Preview:
+def preview_clone(query: Query, *, same_sink: bool, batch: int | None = None) -> CheckpointPreview:
     """Preview a clone that continues after `batch`, None for the newest; it gets its own ID."""
     newest = readable_logs(current(query).location).last_commit()
     table = table_of(query)
@@ -152,14 +154,14 @@ def preview_clone(query: Query, *, same_sink: bool, batch: int | None = None) ->
         lines = ["The clone writes to its own sink; that of the original is not changed."]
     if batch is None:
         batch = newest
-    return Preview("clone", "", batch=batch, newest=newest, sink=tuple(lines))
+    return CheckpointPreview("clone", "", batch=batch, newest=newest, sink=tuple(lines))
 
 
-def preview_go_on(query: Query) -> Preview:
+def preview_go_on(query: Query) -> CheckpointPreview:
     """Preview continuing without lost source data: the ID and the batch numbers stay."""
     logs = readable_logs(current(query).location)
     lines = on_go_on(query)
-    return Preview("go-on", "", newest=logs.last_commit(), sink=tuple(lines))
+    return CheckpointPreview("go-on", "", newest=logs.last_commit(), sink=tuple(lines))
 
 
 def on_go_on(query: Query) -> list[str]:
@@ -169,7 +171,7 @@ def on_go_on(query: Query) -> list[str]:
         return []
     batch = readable_logs(current(query).location).in_flight()
     return effects(
-        query, table, lambda name, found: resumed(name, found, batch), now=timezone.now()
+        query, table, lambda name, in_table: resumed(name, in_table, batch), now=timezone.now()
     )
 
 
@@ -181,25 +183,25 @@ def _rewound_sink(query: Query, batch: int, again: Sequence[int]) -> list[str]:
     if not again:
         return ["No duplicates: no batch is replayed."]
     if (table := table_of(query)) is not None:
-        say = partial(_rewound_table, batch, again[-1])
-        return effects(query, table, say, now=timezone.now())
+        describe = partial(_rewound_table, batch, again[-1])
+        return effects(query, table, describe, now=timezone.now())
     span = f"batches {again[0]} to {again[-1]}" if len(again) > 1 else f"batch {again[0]}"
-    place = remote_sink(query)
-    if sink is not None or place:
-        log = sink if sink is not None else mirrored_log(query, place, now=timezone.now())
+    folder = remote_sink(query)
+    if sink is not None or folder:
+        log = sink if sink is not None else mirrored_log(query, folder, now=timezone.now())
         dropped = log.beyond(batch)
         are = "is" if len(dropped.files) == 1 else "are"
-        said = (
+        sentence = (
             f"{counted(len(dropped.files), 'file')} of {span} {are} moved to "
-            f"{sink.root if sink else place}/{ASIDE} and removed from the sink's log; its readers "
+            f"{sink.root if sink else folder}/{ASIDE} and removed from the sink's log; its readers "
             "see each row once. Anyone who already copied these files will get the rows twice."
         )
-        return [said, *_moving(place, len(dropped.files), dropped.bytes, searched=True)]
+        return [sentence, *_moving(folder, len(dropped.files), dropped.bytes, searched=True)]
     return [_twice(*sink_of(query), span)]
 
 
-def _rewound_table(batch: int, newest: int, name: str, found: InTable) -> list[str]:
-    return rewound(name, found, batch, newest)
+def _rewound_table(batch: int, newest: int, name: str, in_table: InTable) -> list[str]:
+    return rewound(name, in_table, batch, newest)
 
 
 def _reset_table(
@@ -212,7 +214,7 @@ def _reset_table(
         return effects(query, table, restarted, now=timezone.now())
     batch = max(logs.begun(), default=0)
     return effects(
-        query, table, lambda name, found: continued(name, found, batch), now=timezone.now()
+        query, table, lambda name, in_table: continued(name, in_table, batch), now=timezone.now()
     )
 
 
@@ -223,27 +225,29 @@ def _reset_sink(query: Query, stateful: bool, newest: int | None) -> list[str]:
     if root and not stateful:
         return [f"{root} keeps its files; rows that are read again are written a second time."]
     if root:
-        place = remote_sink(query)
+        sink_location = remote_sink(query)
         moved = (
             f"Everything it has written to {root} is moved to {root}/{ASIDE}: the query numbers "
             "its batches from 0 again, and Spark would skip the numbers in the log."
         )
-        files = mirrored_log(query, place, now=timezone.now()).files() if place else {}
-        return [moved, *_moving(place, len(files), sum(files.values()))]
-    said = [_twice(kind, where, "the records that are read again")]
+        files = (
+            mirrored_log(query, sink_location, now=timezone.now()).files() if sink_location else {}
+        )
+        return [moved, *_moving(sink_location, len(files), sum(files.values()))]
+    sentences = [_twice(kind, where, "the records that are read again")]
     if stateful and kind not in UNKEPT_SINKS:
-        said.append(
+        sentences.append(
             "Batches are numbered from 0 again: code that skips batch numbers it has seen will "
             f"skip all batches up to {newest}."
         )
-    return said
+    return sentences
 
 
-def _moving(place: str, files: int, size: int, *, searched: bool = False) -> list[str]:
+def _moving(sink_location: str, files: int, size: int, *, searched: bool = False) -> list[str]:
     """Return what moving files on a storage costs; nothing for a local disk, where it is free."""
-    if not place:
+    if not sink_location:
         return []
-    rate = sink_mirror(place).rate()
+    rate = sink_mirror(sink_location).rate()
     took = f" At the speed of the last move, that takes {files / rate:,.0f} s." if rate else ""
     listed = " All objects of the sink are listed once." if searched else ""
     return [
@@ -279,11 +283,11 @@ def _missing(files: int | None, missing: int) -> list[str]:
         return []
     more = " at least" if files == batches.FILES_AT_MOST else ""
     of = f"{missing} of{more} {counted(files or 0, 'file')}"
-    gone = "no longer exists; its" if missing == 1 else "no longer exist; their"
-    return [f"{of} {gone} rows cannot be read again."]
+    phrase = "no longer exists; its" if missing == 1 else "no longer exist; their"
+    return [f"{of} {phrase} rows cannot be read again."]
 
 
-def _gone(start: int | None, earliest: int | None) -> str:
+def _retention_note(start: int | None, earliest: int | None) -> str:
     if start is None or earliest is None or start >= earliest:
         return ""
     return f"deleted: the broker starts at {earliest}"

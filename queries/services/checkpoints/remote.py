@@ -104,10 +104,10 @@ def read_mirror(
         mirror.note(f"{error}…", read_at=before.read_at)
         return True
     except (LaunchRefused, StorageFailed, OSError) as error:
-        said = f"The mirror {mirror.folder} cannot be written: {error}"
-        said = said if isinstance(error, OSError) else str(error)
-        mirror.note(said, read_at=before.read_at)
-        news = before.problem != said
+        problem = f"The mirror {mirror.folder} cannot be written: {error}"
+        problem = problem if isinstance(error, OSError) else str(error)
+        mirror.note(problem, read_at=before.read_at)
+        news = before.problem != problem
     if news:
         changed(f"query:{query.pk}")
     return False
@@ -124,8 +124,8 @@ def prune(*, now: datetime) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def copy_here(
-    turn: StepContext,
+def copy_to_this_host(
+    context: StepContext,
     location: str,
     destination: Path,
     batch: int | None = None,
@@ -151,11 +151,11 @@ def copy_here(
         )
 
     began = time.monotonic()
-    return _timed(location, with_storage(turn, copied), began)
+    return _timed(location, with_storage(context, copied), began)
 
 
 def copy_beside(
-    turn: StepContext,
+    context: StepContext,
     location: str,
     destination: str,
     batch: int | None = None,
@@ -167,20 +167,20 @@ def copy_beside(
     Returns and raises as `copy_here` does. An unfinished copy is replaced.
     """
     if (path := local_path(destination)) is not None:
-        place = Path(path)
-        if place.exists():  # a worker died before it recorded the copy
-            remove(place)
-        return snapshot(location, place, batch, new_id=new_id)
+        folder = Path(path)
+        if folder.exists():  # a worker died before it recorded the copy
+            remove(folder)
+        return snapshot(location, folder, batch, new_id=new_id)
 
     def copied(storage: HadoopStorage) -> Copied:
         work = work_folder()
         return copy_between(storage, location, destination, work, batch=batch, new_id=new_id)
 
     began = time.monotonic()
-    return _timed(location, with_storage(turn, copied), began)
+    return _timed(location, with_storage(context, copied), began)
 
 
-def fresh_logs(turn: StepContext, location: str) -> CheckpointLogs | StepResult:
+def fresh_logs(context: StepContext, location: str) -> CheckpointLogs | StepResult:
     """Return a checkpoint's logs as they are now: its own, or a mirror that was just read.
 
     Returns a step to wait for if the storage JVM is not up. Raises `NotAllowed` if they are on
@@ -191,13 +191,13 @@ def fresh_logs(turn: StepContext, location: str) -> CheckpointLogs | StepResult:
     mirror = mirror_of(location)
 
     def read(storage: HadoopStorage) -> CheckpointLogs:
-        mirror.refresh(storage, location, now=turn.now)
+        mirror.refresh(storage, location, now=context.now)
         return CheckpointLogs(mirror.checkpoint)
 
-    return with_storage(turn, read)
+    return with_storage(context, read)
 
 
-def upload(turn: StepContext, folder: Path, destination: str) -> StepResult:
+def upload(context: StepContext, folder: Path, destination: str) -> StepResult:
     """Put a checkpoint that was built in a folder where it belongs."""
 
     def put(storage: HadoopStorage) -> StepResult:
@@ -207,7 +207,7 @@ def upload(turn: StepContext, folder: Path, destination: str) -> StepResult:
                 storage.write(destination, str(path.relative_to(folder)), path.read_bytes())
         return DONE
 
-    return with_storage(turn, put)
+    return with_storage(context, put)
 
 
 def delete_copy(
@@ -227,15 +227,15 @@ def delete_copy(
 
 
 def with_storage(
-    turn: StepContext, act: Callable[[HadoopStorage], T], application: Application | None = None
+    context: StepContext, act: Callable[[HadoopStorage], T], application: Application | None = None
 ) -> T | StepResult:
     """Return what `act` returns, or a step to wait for until the storage JVM is up.
 
     The storage is that of `application`, or of the query's.
     """
     try:
-        reached = application or turn.query.application
-        return act(storage_of(reached, launcher=turn.launcher, now=turn.now))
+        reached = application or context.query.application
+        return act(storage_of(reached, launcher=context.launcher, now=context.now))
     except NoStorage as error:
         return waiting(str(error))
     except (LaunchRefused, StorageFailed) as error:
@@ -264,10 +264,10 @@ def readable_logs(location: str, *, fresh_for: timedelta | None = FRESH_FOR) -> 
 
 
 def _mirrored(location: str, fresh_for: timedelta | None, now: datetime) -> CheckpointLogs:
-    held = Checkpoint.objects.filter(location=location, retired_at=None).first()
-    if held is not None:
-        read_if_old(held, now=now)
-    application = held.query.application if held is not None else None
+    checkpoint = Checkpoint.objects.filter(location=location, retired_at=None).first()
+    if checkpoint is not None:
+        read_if_old(checkpoint, now=now)
+    application = checkpoint.query.application if checkpoint is not None else None
     return CheckpointLogs(fresh_mirror(location, application, fresh_for, now=now))
 
 
@@ -289,8 +289,8 @@ def fresh_mirror(
         return mirror.checkpoint
     if application is not None:
         about = about_mirror(location, application, now=now, what=what)
-    said = f" {about.problem}" if about.problem else ""
-    raise NotReadYet(f"{location} is being read.{said}", way_out="Try again in a few seconds.")
+    detail = f" {about.problem}" if about.problem else ""
+    raise NotReadYet(f"{location} is being read.{detail}", way_out="Try again in a few seconds.")
 
 
 def _refused(error: Exception) -> StorageRefused:

@@ -20,7 +20,7 @@ from queries.domain.states import OPEN_DRIVER_STATES, Reason, Verb
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
 from queries.selectors.definitions.locations import held_checkpoints, retired_locations
-from queries.selectors.hosts import away, heard_of
+from queries.selectors.hosts import away, hosts_with_heartbeat
 from queries.services.checkpoints.file_sinks import check_step, move_aside, remote_sink
 from queries.services.checkpoints.remote import fresh_logs, readable_logs, upload
 from queries.services.checkpoints.rewind import undo
@@ -29,7 +29,14 @@ from queries.services.checkpoints.storage_jvms import work_folder
 from queries.services.checkpoints.switching import beside, current, switch
 from queries.services.local_roots import default_checkpoint
 from queries.services.procedures import stop_and_start
-from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
+from queries.services.procedures.engine import (
+    DONE,
+    Procedure,
+    ProcedureStep,
+    StepContext,
+    StepResult,
+    begin,
+)
 
 
 def request_reset(*, query: Query, wish: WantedStart, actor: str, now: datetime) -> Operation:
@@ -40,15 +47,15 @@ def request_reset(*, query: Query, wish: WantedStart, actor: str, now: datetime)
     """
     checkpoint = current(query)
     left = left_on(query)
-    found = starts(query, None if left else readable_logs(checkpoint.location), wish)
-    if found.stateful:
+    new_starts = starts(query, None if left else readable_logs(checkpoint.location), wish)
+    if new_starts.stateful:
         remote_sink(query)  # it would skip every batch number in a log that cannot be found
     arguments = {
         "checkpoint": checkpoint.pk,
         "to": wish.to,
         "at": wish.at.isoformat() if wish.at else None,
         "offsets": {topic: dict(parts) for topic, parts in wish.offsets.items()},
-        "stateful": found.stateful,
+        "stateful": new_starts.stateful,
         "left_on": left,
         "location": beside(checkpoint.location, "reset", now),
     }
@@ -72,8 +79,10 @@ def left_on(query: Query) -> str:
             way_out=silent.way_out,
         )
     others = Checkpoint.objects.filter(query__application=application, retired_at=None)
-    held = others.exclude(query=query).filter(location__startswith="file:")
-    if names := ", ".join(held.order_by("query__name").values_list("query__name", flat=True)[:5]):
+    local_checkpoints = others.exclude(query=query).filter(location__startswith="file:")
+    if names := ", ".join(
+        local_checkpoints.order_by("query__name").values_list("query__name", flat=True)[:5]
+    ):
         raise NotAllowed(
             f"Application {application.name} cannot be moved off host {silent.name} just for "
             f"{query.name}, because the checkpoints of {names} are on that host too.",
@@ -84,87 +93,87 @@ def left_on(query: Query) -> str:
 
 def _taker() -> str:
     """Return the live host that takes over the query: this one, if it has a heartbeat."""
-    living = heard_of()
+    living = hosts_with_heartbeat()
     if not living:
         raise NotAllowed(
             "No host is sending heartbeats.", way_out="Start a worker, then reset the query."
         )
-    here = settings.HEADGATE_HOST
-    return here if here in living else min(living)
+    this_host = settings.HEADGATE_HOST
+    return this_host if this_host in living else min(living)
 
 
-def _place_here(turn: StepContext, old: Checkpoint) -> None:
+def _choose_location(context: StepContext, old: Checkpoint) -> None:
     """Choose the new location on this host, which took over the query: its home may differ."""
     if not old.by_default:
         return
-    shared = "" if turn.query.application.own else turn.query.application.name
-    taken = retired_locations() | set(held_checkpoints())
-    place = default_checkpoint(turn.query.name, shared, avoid=taken)
-    arguments = {**turn.arguments, "location": place, "placed": True}
-    turn.operation.arguments = arguments
-    Operation.objects.filter(pk=turn.operation.pk).update(arguments=arguments)
+    shared = "" if context.query.application.own else context.query.application.name
+    used_locations = retired_locations() | set(held_checkpoints())
+    location = default_checkpoint(context.query.name, shared, avoid=used_locations)
+    arguments = {**context.arguments, "location": location, "placed": True}
+    context.operation.arguments = arguments
+    Operation.objects.filter(pk=context.operation.pk).update(arguments=arguments)
 
 
 # --- the steps ----------------------------------------------------------------------------
 
 
-def _stop(turn: StepContext) -> StepResult:
+def _stop(context: StepContext) -> StepResult:
     """Stop the query, if its sink can be reached, whose log must be moved later."""
-    if turn.arguments["stateful"] and "ran" not in turn.result:
-        told = check_step(turn, None)
-        if not told.done:
-            return told
-    return stop_and_start.stop(turn)
+    if context.arguments["stateful"] and "ran" not in context.result:
+        result = check_step(context, None)
+        if not result.done:
+            return result
+    return stop_and_start.stop(context)
 
 
-def _build(turn: StepContext) -> StepResult:
-    old = turn.query.checkpoints.get(pk=turn.arguments["checkpoint"])
-    left = turn.arguments["left_on"]
-    if left and "placed" not in turn.arguments:
-        _place_here(turn, old)
-    location = turn.arguments["location"]
+def _build(context: StepContext) -> StepResult:
+    old = context.query.checkpoints.get(pk=context.arguments["checkpoint"])
+    left = context.arguments["left_on"]
+    if left and "placed" not in context.arguments:
+        _choose_location(context, old)
+    location = context.arguments["location"]
     path = local_path(location)
     new = Path(path) if path is not None else work_folder()
-    if "built" not in turn.result:
-        logs = None if left else fresh_logs(turn, old.location)
+    if "built" not in context.result:
+        logs = None if left else fresh_logs(context, old.location)
         if isinstance(logs, StepResult):
             return logs
         remove(new)  # left by a worker that died here
-        at = turn.arguments["at"] and datetime.fromisoformat(turn.arguments["at"])
-        wish = WantedStart(turn.arguments["to"], at, turn.arguments["offsets"])
-        now_ms = int(turn.now.timestamp() * 1000)
-        found = starts(turn.query, logs, wish).starts
+        at = context.arguments["at"] and datetime.fromisoformat(context.arguments["at"])
+        wish = WantedStart(context.arguments["to"], at, context.arguments["offsets"])
+        now_ms = int(context.now.timestamp() * 1000)
+        new_starts = starts(context.query, logs, wish).starts
         if logs is None:
-            fresh_without_logs(new, found)
+            fresh_without_logs(new, new_starts)
         else:
-            turn.result["batch"] = fresh(logs, new, found, now_ms=now_ms).batch
+            context.result["batch"] = fresh(logs, new, new_starts, now_ms=now_ms).batch
         if path is None:
-            told = upload(turn, new, location)
+            result = upload(context, new, location)
             remove(new)
-            if not told.done:
-                return told
-        turn.result["built"] = True
+            if not result.done:
+                return result
+        context.result["built"] = True
     return DONE
 
 
-def _switch(turn: StepContext) -> StepResult:
-    detail = Because(Detail.TO_START, {"start": turn.arguments["at"] or turn.arguments["to"]})
-    host = settings.HEADGATE_HOST if turn.arguments.get("left_on") else ""
-    return switch(turn, Reason.RESET, detail, host=host)
+def _switch(context: StepContext) -> StepResult:
+    detail = Because(Detail.TO_START, {"start": context.arguments["at"] or context.arguments["to"]})
+    host = settings.HEADGATE_HOST if context.arguments.get("left_on") else ""
+    return switch(context, Reason.RESET, detail, host=host)
 
 
-def _move_sink_aside(turn: StepContext) -> StepResult:
-    return move_aside(turn) if turn.arguments["stateful"] else DONE
+def _move_sink_aside(context: StepContext) -> StepResult:
+    return move_aside(context) if context.arguments["stateful"] else DONE
 
 
 PROCEDURE = Procedure(
     Verb.RESET,
     (
-        Step("Stop the query", _stop),
-        Step("Build a checkpoint for the new start", _build),
-        Step("Switch the query to it", _switch, commits=True),
-        Step("Move a stateful query's file output", _move_sink_aside),
-        Step("Start the query again", stop_and_start.start_again),
+        ProcedureStep("Stop the query", _stop),
+        ProcedureStep("Build a checkpoint for the new start", _build),
+        ProcedureStep("Switch the query to it", _switch, commits=True),
+        ProcedureStep("Move a stateful query's file output", _move_sink_aside),
+        ProcedureStep("Start the query again", stop_and_start.start_again),
     ),
     limit=timedelta(minutes=15),
     undo=undo,

@@ -16,7 +16,14 @@ from queries.services.checkpoints.file_sinks import check_sink, check_step, roll
 from queries.services.checkpoints.remote import copy_beside, delete_copy, readable_logs
 from queries.services.checkpoints.switching import beside, current, switch
 from queries.services.procedures import stop_and_start
-from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
+from queries.services.procedures.engine import (
+    DONE,
+    Procedure,
+    ProcedureStep,
+    StepContext,
+    StepResult,
+    begin,
+)
 
 
 def request_rewind(*, query: Query, batch: int, actor: str, now: datetime) -> Operation:
@@ -55,65 +62,67 @@ def origin_of(query: Query, batch: int) -> str:
     later revision may have written different ones to the checkpoint.
     """
     checkpoint = current(query)
-    kept = checkpoint.snapshots.filter(batch=batch, removed_at=None).order_by("-taken_at").first()
-    return kept.location if kept is not None else checkpoint.location
+    snapshot = (
+        checkpoint.snapshots.filter(batch=batch, removed_at=None).order_by("-taken_at").first()
+    )
+    return snapshot.location if snapshot is not None else checkpoint.location
 
 
 # --- the steps ----------------------------------------------------------------------------
 
 
-def _build(turn: StepContext) -> StepResult:
-    if "built" not in turn.result:
-        told = check_step(turn, turn.arguments["batch"])
-        if not told.done:
-            return told
+def _build(context: StepContext) -> StepResult:
+    if "built" not in context.result:
+        result = check_step(context, context.arguments["batch"])
+        if not result.done:
+            return result
         built = copy_beside(
-            turn,
-            turn.arguments["origin"],
-            turn.arguments["location"],
-            turn.arguments["batch"],
+            context,
+            context.arguments["origin"],
+            context.arguments["location"],
+            context.arguments["batch"],
         )
         if isinstance(built, StepResult):
             return built
-        turn.result["built"] = True
+        context.result["built"] = True
     return DONE
 
 
-def _stop(turn: StepContext) -> StepResult:
+def _stop(context: StepContext) -> StepResult:
     """Stop the query; then check the sink's log again, which may have been compacted meanwhile."""
-    told = stop_and_start.stop(turn)
-    return check_step(turn, turn.arguments["batch"]) if told.done else told
+    result = stop_and_start.stop(context)
+    return check_step(context, context.arguments["batch"]) if result.done else result
 
 
-def _switch(turn: StepContext) -> StepResult:
-    detail = Because(Detail.TO_BATCH, {"batch": turn.arguments["batch"]})
-    return switch(turn, Reason.REWOUND, detail, batch=turn.arguments["batch"])
+def _switch(context: StepContext) -> StepResult:
+    detail = Because(Detail.TO_BATCH, {"batch": context.arguments["batch"]})
+    return switch(context, Reason.REWOUND, detail, batch=context.arguments["batch"])
 
 
-def _put_sink_back(turn: StepContext) -> StepResult:
-    return roll_back(turn, turn.arguments["batch"])
+def _put_sink_back(context: StepContext) -> StepResult:
+    return roll_back(context, context.arguments["batch"])
 
 
-def undo(turn: StepContext) -> StepResult | None:
+def undo(context: StepContext) -> StepResult | None:
     """Remove the new directory, unless the query has used it; restart a query that was stopped."""
-    location = turn.arguments["location"]
-    if not turn.query.checkpoints.filter(location=location).exists():
-        application = turn.query.application
-        told = delete_copy(location, application, launcher=turn.launcher, now=turn.now)
-        if not told.done:
-            return told
-    stop_and_start.start_after_undo(turn)
+    location = context.arguments["location"]
+    if not context.query.checkpoints.filter(location=location).exists():
+        application = context.query.application
+        result = delete_copy(location, application, launcher=context.launcher, now=context.now)
+        if not result.done:
+            return result
+    stop_and_start.start_after_undo(context)
     return None
 
 
 PROCEDURE = Procedure(
     Verb.REWIND,
     (
-        Step("Build the checkpoint of that batch", _build),
-        Step("Stop the query", _stop),
-        Step("Switch the query to it", _switch, commits=True),
-        Step("Roll the sink's log back", _put_sink_back),
-        Step("Start the query again", stop_and_start.start_again),
+        ProcedureStep("Build the checkpoint of that batch", _build),
+        ProcedureStep("Stop the query", _stop),
+        ProcedureStep("Switch the query to it", _switch, commits=True),
+        ProcedureStep("Roll the sink's log back", _put_sink_back),
+        ProcedureStep("Start the query again", stop_and_start.start_again),
     ),
     limit=timedelta(minutes=15),
     undo=undo,

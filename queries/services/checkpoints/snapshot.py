@@ -20,10 +20,17 @@ from queries.launchers.base import Launcher
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Query
 from queries.models.history import Operation
-from queries.selectors.hosts import elsewhere, placed_here
+from queries.selectors.hosts import elsewhere, on_this_host
 from queries.services.checkpoints.remote import copy_beside, delete_copy, readable_logs
-from queries.services.checkpoints.switching import current, place_of
-from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
+from queries.services.checkpoints.switching import current, local_folder_of
+from queries.services.procedures.engine import (
+    DONE,
+    Procedure,
+    ProcedureStep,
+    StepContext,
+    StepResult,
+    begin,
+)
 
 logger = logging.getLogger(__name__)
 _prune = each("prune", logger)
@@ -66,12 +73,14 @@ def pin(row: Snapshot, *, pinned: bool) -> None:
 def remove_snapshot(row: Snapshot, *, now: datetime) -> None:
     """Delete a snapshot's files; keep its row as history. Pinned snapshots are not deleted."""
     with transaction.atomic():
-        found = Snapshot.objects.select_for_update().get(pk=row.pk)
-        if found.pinned:
+        snapshot = Snapshot.objects.select_for_update().get(pk=row.pk)
+        if snapshot.pinned:
             raise NotAllowed("The snapshot is pinned.", way_out="Unpin it first.")
         Snapshot.objects.filter(pk=row.pk, removed_at=None).update(removed_at=now)
     if local_path(row.location) and not elsewhere(row.checkpoint.query.application):
-        remove(place_of(row.location))  # others are deleted by `prune`, on the application's host
+        remove(
+            local_folder_of(row.location)
+        )  # others are deleted by `prune`, on the application's host
     changed(f"query:{row.checkpoint.query_id}")
 
 
@@ -81,75 +90,82 @@ def prune(*, launcher: Launcher, now: datetime) -> int:
     Pinned snapshots are neither deleted nor counted. If a worker that died left files behind, they
     are deleted too, for snapshots removed within the last day.
     """
-    gone = 0
-    here = Snapshot.objects.filter(placed_here("checkpoint__query__application__"))
-    for row in here.filter(removed_at__gte=now - timedelta(days=1)):
+    removed = 0
+    local = Snapshot.objects.filter(on_this_host("checkpoint__query__application__"))
+    for row in local.filter(removed_at__gte=now - timedelta(days=1)):
         with _prune.by_itself(f"snapshot {row.location}"):
             application = row.checkpoint.query.application
             delete_copy(row.location, application, launcher=launcher, now=now)
-    rows = here.filter(removed_at=None, pinned=False).select_related("checkpoint")
-    seen: dict[int, int] = {}
+    rows = local.filter(removed_at=None, pinned=False).select_related("checkpoint")
+    counts: dict[int, int] = {}
     for row in rows.order_by("-taken_at", "-pk"):
         query = row.checkpoint.query_id
-        seen[query] = seen.get(query, 0) + 1
-        if seen[query] > settings.SNAPSHOTS_KEPT:
+        counts[query] = counts.get(query, 0) + 1
+        if counts[query] > settings.SNAPSHOTS_KEPT:
             with _prune.by_itself(f"snapshot {row.location}"):
                 remove_snapshot(row, now=now)
-                gone += 1
-    return gone
+                removed += 1
+    return removed
 
 
 # --- the steps ----------------------------------------------------------------------------
 
 
-def _destination(turn: StepContext) -> str:
-    checkpoint = turn.query.checkpoints.get(pk=turn.arguments["checkpoint"])
-    stamp = f"{turn.operation.created_at:%Y%m%dT%H%M%S}-{str(turn.operation.uuid)[:8]}"
+def _destination(context: StepContext) -> str:
+    checkpoint = context.query.checkpoints.get(pk=context.arguments["checkpoint"])
+    stamp = f"{context.operation.created_at:%Y%m%dT%H%M%S}-{str(context.operation.uuid)[:8]}"
     if (path := local_path(checkpoint.location)) is not None:
         return f"file://{path.parent / FOLDER / f'{path.name}.snapshots' / stamp}"
     parent, _, name = checkpoint.location.rpartition("/")
     return f"{parent}/{FOLDER}/{name}.snapshots/{stamp}"
 
 
-def _copy(turn: StepContext) -> StepResult:
-    checkpoint = turn.query.checkpoints.get(pk=turn.arguments["checkpoint"])
-    if "batch" not in turn.result:
-        copied = copy_beside(turn, checkpoint.location, _destination(turn), turn.arguments["batch"])
+def _copy(context: StepContext) -> StepResult:
+    checkpoint = context.query.checkpoints.get(pk=context.arguments["checkpoint"])
+    if "batch" not in context.result:
+        copied = copy_beside(
+            context, checkpoint.location, _destination(context), context.arguments["batch"]
+        )
         if isinstance(copied, StepResult):
             return copied
-        turn.result.update(batch=copied.batch, bytes=copied.bytes, files=copied.files)
+        context.result.update(batch=copied.batch, bytes=copied.bytes, files=copied.files)
     return DONE
 
 
-def _write_down(turn: StepContext) -> StepResult:
+def _write_down(context: StepContext) -> StepResult:
     with transaction.atomic():
-        turn.insist()
+        context.insist()
         Snapshot.objects.get_or_create(
-            location=_destination(turn),
+            location=_destination(context),
             defaults={
-                "checkpoint_id": turn.arguments["checkpoint"],
-                "batch": turn.result["batch"],
-                "bytes": turn.result["bytes"],
-                "taken_at": turn.now,
-                "pinned": turn.arguments["pinned"],
-                "reason": turn.arguments["reason"],
-                "operation": turn.operation,
+                "checkpoint_id": context.arguments["checkpoint"],
+                "batch": context.result["batch"],
+                "bytes": context.result["bytes"],
+                "taken_at": context.now,
+                "pinned": context.arguments["pinned"],
+                "reason": context.arguments["reason"],
+                "operation": context.operation,
             },
         )
-        changed(f"query:{turn.query.pk}")
+        changed(f"query:{context.query.pk}")
     return DONE
 
 
-def _undo(turn: StepContext) -> StepResult | None:
-    destination = _destination(turn)
+def _undo(context: StepContext) -> StepResult | None:
+    destination = _destination(context)
     if Snapshot.objects.filter(location=destination).exists():
         return None
-    return delete_copy(destination, turn.query.application, launcher=turn.launcher, now=turn.now)
+    return delete_copy(
+        destination, context.query.application, launcher=context.launcher, now=context.now
+    )
 
 
 PROCEDURE = Procedure(
     Verb.SNAPSHOT,
-    (Step("Copy the checkpoint", _copy), Step("Record the snapshot", _write_down, commits=True)),
+    (
+        ProcedureStep("Copy the checkpoint", _copy),
+        ProcedureStep("Record the snapshot", _write_down, commits=True),
+    ),
     limit=timedelta(minutes=10),
     undo=_undo,
 )

@@ -36,7 +36,7 @@ class WantedStart:
 
 
 @dataclass(frozen=True, slots=True)
-class Moved:
+class MovedSource:
     """One partition or file source, before and after."""
 
     source: str
@@ -53,28 +53,28 @@ class Starts:
     """The starting positions of all sources, and their consequences."""
 
     starts: tuple[Start, ...]
-    moved: tuple[Moved, ...]
+    moved: tuple[MovedSource, ...]
     stateful: bool
 
 
-def offsets_of(given: Any) -> dict[str, dict[str, int]]:
+def offsets_of(raw_offsets: Any) -> dict[str, dict[str, int]]:
     """Return offsets as {topic: {partition: offset}}; raise `Invalid` for any other structure."""
     try:
-        found = {
+        offsets = {
             str(topic): {str(int(number)): int(at) for number, at in parts.items()}
-            for topic, parts in given.items()
+            for topic, parts in raw_offsets.items()
         }
     except (AttributeError, TypeError, ValueError) as error:
         raise _not_offsets(
-            given, "is not a valid set of offsets.", 'Write {"flights": {"0": 1200}}.'
+            raw_offsets, "is not a valid set of offsets.", 'Write {"flights": {"0": 1200}}.'
         ) from error
-    if any(abs(at) > 2**62 for parts in found.values() for at in parts.values()):
-        raise _not_offsets(given, "contains an impossible offset.")
-    return found
+    if any(abs(at) > 2**62 for parts in offsets.values() for at in parts.values()):
+        raise _not_offsets(raw_offsets, "contains an impossible offset.")
+    return offsets
 
 
-def _not_offsets(given: Any, message: str, way_out: str = "") -> Invalid:
-    return Invalid([Problem("offsets", str(given)[:200], message, way_out)])
+def _not_offsets(raw_offsets: Any, message: str, way_out: str = "") -> Invalid:
+    return Invalid([Problem("offsets", str(raw_offsets)[:200], message, way_out)])
 
 
 def starts(query: Query, logs: CheckpointLogs | None, wish: WantedStart) -> Starts:
@@ -88,12 +88,12 @@ def starts(query: Query, logs: CheckpointLogs | None, wish: WantedStart) -> Star
     if wish.to == "time" and wish.at is None:
         raise Invalid([Problem("at", "", "is missing.", "Set the time to start from.")])
     sources = query.revisions.order_by("-number")[0].spec.get("sources") or []
-    ends, stateful = _known(query, logs, sources, wish)
+    ends, stateful = _read_positions(query, logs, sources, wish)
     read = _read(logs, list(ends)) if logs is not None else {}
-    found: list[Start] = []
-    moved: list[Moved] = []
-    for place, (name, end) in enumerate(ends.items()):
-        spec = sources[place] if place < len(sources) else {}
+    new_starts: list[Start] = []
+    moved: list[MovedSource] = []
+    for index, (name, end) in enumerate(ends.items()):
+        spec = sources[index] if index < len(sources) else {}
         if is_kafka(end) or spec.get("format") == "kafka":
             host = query.application.name
             refused = unbound_sentence({"sources": [spec]}, host)
@@ -104,9 +104,9 @@ def starts(query: Query, logs: CheckpointLogs | None, wish: WantedStart) -> Star
             start, rows = _files(name, spec, wish, stateful=stateful)
         else:
             start, rows = _other(name, spec, wish)
-        found.append(start)
+        new_starts.append(start)
         moved += rows
-    return Starts(tuple(found), tuple(moved), stateful)
+    return Starts(tuple(new_starts), tuple(moved), stateful)
 
 
 def _read(logs: CheckpointLogs, names: Sequence[str]) -> Mapping[str, Any]:
@@ -127,7 +127,7 @@ def _read(logs: CheckpointLogs, names: Sequence[str]) -> Mapping[str, Any]:
     return began
 
 
-def _known(
+def _read_positions(
     query: Query, logs: CheckpointLogs | None, sources: list[Any], wish: WantedStart
 ) -> tuple[Mapping[str, Any], bool]:
     """Return how far each source was read, and whether the query starts at batch 0."""
@@ -140,7 +140,7 @@ def _known(
                     "Reset to earliest: the query starts at the position specified in its code."
                 ),
             )
-        return {str(place): {} for place in range(len(sources))}, True
+        return {str(index): {} for index in range(len(sources))}, True
     newest = max(logs.begun(), default=None)
     offsets = logs.offsets(newest) if newest is not None else None
     if offsets is None:
@@ -153,19 +153,23 @@ def _known(
 
 def _kafka(
     name: str, end: Mapping[str, Any], spec: Mapping[str, Any], wish: WantedStart
-) -> tuple[Start, list[Moved]]:
+) -> tuple[Start, list[MovedSource]]:
     before = {(topic, int(p)): at for topic, parts in end.items() for p, at in parts.items()}
-    ask = wish.to != "offsets"
+    queries_broker = wish.to != "offsets"
     sources = kafka_sources({"sources": [spec]}) if spec.get("format") == "kafka" else ()
-    if not sources and ask:
+    if not sources and queries_broker:
         raise NotAllowed(
             f"Source {name} is read by the query's own code: its broker is unknown.",
             way_out="Reset to specific offsets, one for each partition.",
         )
-    known = _ends(sources[0], wish) if sources else {}
-    after = {at: one[1] for at, one in known.items()} if ask else _given(before, known, wish)
+    current = _ends(sources[0], wish) if sources else {}
+    after = (
+        {at: ends_and_start[1] for at, ends_and_start in current.items()}
+        if queries_broker
+        else _requested_offsets(before, current, wish)
+    )
     moved = [
-        _partition(name, at, before.get(at), after[at], known[at][0] if at in known else None)
+        _partition(name, at, before.get(at), after[at], current[at][0] if at in current else None)
         for at in sorted(after)
     ]
     offset: dict[str, dict[str, int]] = {}
@@ -181,21 +185,21 @@ def _ends(source: KafkaSource, wish: WantedStart) -> dict[At, tuple[Ends, int]]:
     try:
         options = client_options(references.resolve_all(dict(source.brokers)))
         with closing(BrokerReader(options)) as reader:
-            found = reader.at_time([source.wanted], at_ms)
+            starts_at_time = reader.at_time([source.wanted], at_ms)
     except (Unreachable, Unusable, ReferenceMissing) as error:
         raise Unavailable(
             f"The broker of source {source.name} is not responding: {references.mask(str(error))}",
             way_out="Try again when it responds, or reset to offsets.",
         ) from error
-    if not found:
+    if not starts_at_time:
         raise NotAllowed(f"Source {source.name} currently has no partitions.")
     if wish.to in ("earliest", "latest"):
-        return {at: (ends, getattr(ends, wish.to)) for at, (ends, _) in found.items()}
-    return found
+        return {at: (ends, getattr(ends, wish.to)) for at, (ends, _) in starts_at_time.items()}
+    return starts_at_time
 
 
-def _given(
-    before: Mapping[At, int], known: Mapping[At, tuple[Ends, int]], wish: WantedStart
+def _requested_offsets(
+    before: Mapping[At, int], current: Mapping[At, tuple[Ends, int]], wish: WantedStart
 ) -> dict[At, int]:
     """Return the requested offsets; partitions not named keep their position."""
     after = dict(before)
@@ -203,8 +207,8 @@ def _given(
     for topic, parts in wish.offsets.items():
         for number, offset in parts.items():
             at = (topic, int(number))
-            field_name, ends = f"offsets.{topic}.{number}", known.get(at)
-            if at not in before and at not in known:
+            field_name, ends = f"offsets.{topic}.{number}", current.get(at)
+            if at not in before and at not in current:
                 problems.append(
                     Problem(field_name, str(offset), "is not a partition of the query.")
                 )
@@ -219,12 +223,12 @@ def _given(
     return after
 
 
-def _partition(name: str, at: At, before: int | None, after: int, ends: Ends | None) -> Moved:
+def _partition(name: str, at: At, before: int | None, after: int, ends: Ends | None) -> MovedSource:
     note = ""
     if ends is not None and after < ends.earliest:
         note = f"deleted: the broker starts at {ends.earliest}"
     start = before if before is not None else after
-    return Moved(
+    return MovedSource(
         source=name,
         what=f"{at[0]}-{at[1]}",
         before=before,
@@ -240,7 +244,7 @@ def _partition(name: str, at: At, before: int | None, after: int, ends: Ends | N
 
 def _files(
     name: str, spec: Mapping[str, Any], wish: WantedStart, *, stateful: bool
-) -> tuple[Start, list[Moved]]:
+) -> tuple[Start, list[MovedSource]]:
     path = str((spec.get("options") or {}).get("path", ""))
     if wish.to == "offsets":
         raise NotAllowed(
@@ -249,7 +253,7 @@ def _files(
         )
     if wish.to == "earliest":
         count = len(found_files(path)) if path else None
-        return Start(name), [Moved(name, path or "files", None, None, count, 0, "every file")]
+        return Start(name), [MovedSource(name, path or "files", None, None, count, 0, "every file")]
     if stateful:
         raise NotAllowed(
             f"Source {name} reads files into state: it can only start with its first file, "
@@ -263,19 +267,21 @@ def _files(
         )
     files = found_files(path)
     limit = int(wish.at.timestamp() * 1000) if wish.to == "time" and wish.at else None
-    passed = tuple(each for each in files if limit is None or each[1] < limit)
+    passed = tuple(file for file in files if limit is None or file[1] < limit)
     note = "files written from then on" if limit is not None else "files that arrive from now on"
     return (
         Start(name, passed=passed),
-        [Moved(name, path, None, None, len(files) - len(passed), len(passed), note)],
+        [MovedSource(name, path, None, None, len(files) - len(passed), len(passed), note)],
     )
 
 
-def _other(name: str, spec: Mapping[str, Any], wish: WantedStart) -> tuple[Start, list[Moved]]:
+def _other(
+    name: str, spec: Mapping[str, Any], wish: WantedStart
+) -> tuple[Start, list[MovedSource]]:
     what = str(spec.get("format", "source"))
     if wish.to != "earliest":
         raise NotAllowed(
             f"Source {name} ({what}) can only start from its own beginning.",
             way_out="Reset to earliest.",
         )
-    return Start(name), [Moved(name, what, None, None, None, 0, "as if it had never run")]
+    return Start(name), [MovedSource(name, what, None, None, None, 0, "as if it had never run")]

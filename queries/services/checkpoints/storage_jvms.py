@@ -34,7 +34,7 @@ from queries.services.supervision.assignments import driver_spec
 from queries.storage.hadoop import HadoopStorage
 
 logger = logging.getLogger(__name__)
-_each = each("storage", logger)
+_loop = each("storage", logger)
 
 #: Seconds of disuse after which a storage JVM may be ended for another application's.
 SPARE_AFTER_S = 30.0
@@ -54,14 +54,16 @@ def storage_of(application: Application, *, launcher: Launcher, now: datetime) -
     """
     row = _open_row(application)
     if row is not None:
-        seen = launcher.sight(application.name, row.epoch, probe=True, known=row.identity)
-        update_changed(row, dict(seen.process))
-        if _is_over(row, seen.liveness, now):
-            said = read_log(row, launcher=launcher, lines=3)
+        sighting = launcher.sight(application.name, row.epoch, probe=True, known=row.identity)
+        update_changed(row, dict(sighting.process))
+        if _is_over(row, sighting.liveness, now):
+            log_tail = read_log(row, launcher=launcher, lines=3)
             began = row.state == DriverState.STARTING
             _end(row, now)
             if began:
-                raise LaunchRefused(f"The storage JVM of {application.name} ended at once: {said}")
+                raise LaunchRefused(
+                    f"The storage JVM of {application.name} ended at once: {log_tail}"
+                )
             row = None
     if row is None:
         row = _launch(application, launcher=launcher, now=now)
@@ -95,10 +97,10 @@ def note_ended(*, launcher: Launcher, now: datetime) -> None:
         state__in=sorted(OPEN_DRIVER_STATES),
     )
     for row in rows.select_related("application"):
-        with _each.by_itself(f"storage JVM {row.epoch} of {row.application.name}"):
+        with _loop.by_itself(f"storage JVM {row.epoch} of {row.application.name}"):
             name = row.application.name
-            seen = launcher.sight(name, row.epoch, probe=True, known=row.identity)
-            if _is_over(row, seen.liveness, now):
+            sighting = launcher.sight(name, row.epoch, probe=True, known=row.identity)
+            if _is_over(row, sighting.liveness, now):
                 _end(row, now)
 
 
@@ -110,13 +112,13 @@ def _is_over(row: Driver, liveness: Liveness, now: datetime) -> bool:
 
 def _open_row(application: Application) -> Driver | None:
     newest = application.revisions.order_by("-number")[0]
-    found = application.drivers.filter(
+    open_rows = application.drivers.filter(
         kind=DriverKind.STORAGE,
         host=settings.HEADGATE_HOST,
         state__in=sorted(OPEN_DRIVER_STATES),
         application_revision=newest,  # one of an older revision has other settings: let it end
     )
-    return found.select_related("application", "application_revision").first()
+    return open_rows.select_related("application", "application_revision").first()
 
 
 def _launch(application: Application, *, launcher: Launcher, now: datetime) -> Driver:
@@ -125,8 +127,8 @@ def _launch(application: Application, *, launcher: Launcher, now: datetime) -> D
     with transaction.atomic():
         Installation.get()
         Installation.objects.select_for_update().filter(pk=1).first()
-        if (known := _open_row(application)) is not None:
-            return known  # another worker was faster
+        if (open_row := _open_row(application)) is not None:
+            return open_row  # another worker was faster
         _make_room(launcher)
         spec = ApplicationSpec.model_validate(revision.spec)
         small = spec.model_copy(update={"memory": "384m"})

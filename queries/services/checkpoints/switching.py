@@ -25,7 +25,7 @@ from queries.models.drivers import Run
 from queries.selectors.definitions.locations import held_checkpoints
 from queries.services.changes import record
 from queries.services.procedures.engine import DONE, StepContext, StepResult, waiting
-from queries.services.supervision.operation_rows import wake
+from queries.services.supervision.operation_rows import schedule_reconcile
 from queries.services.supervision.operations import locked
 
 #: The suffix that `beside` appends to a name; removed before the next one is appended.
@@ -37,7 +37,7 @@ def current(query: Query) -> Checkpoint:
     return Checkpoint.objects.get(query=query, retired_at=None)
 
 
-def place_of(location: str) -> Path:
+def local_folder_of(location: str) -> Path:
     """Return the folder of a local location."""
     path = local_path(location)
     if path is None:
@@ -51,15 +51,15 @@ def beside(location: str, kind: str, now: datetime) -> str:
     Raises `Invalid` if a query already uses that location, or one that contains it.
     """
     parent, _, name = location.rpartition("/")
-    place = f"{parent}/{_SUFFIX.sub('', name)}.{kind}-{now:%Y%m%dT%H%M%S}"
-    problem = checkpoint_problem(place, held_checkpoints())
+    sibling = f"{parent}/{_SUFFIX.sub('', name)}.{kind}-{now:%Y%m%dT%H%M%S}"
+    problem = checkpoint_problem(sibling, held_checkpoints())
     if problem is not None:
         raise Invalid([problem])
-    return place
+    return sibling
 
 
 def switch(
-    turn: StepContext,
+    context: StepContext,
     reason: Reason,
     detail: Because,
     *,
@@ -72,14 +72,14 @@ def switch(
     that exist at that time. `host` is the host that takes over the application; "" if it does not
     move.
     """
-    location = turn.arguments["location"]
+    location = context.arguments["location"]
     path = local_path(location)  # on a storage, the step that built it has just succeeded
     if path is not None and not Path(path).exists():
-        way_out = f"Request the {turn.operation.verb} again."
+        way_out = f"Request the {context.operation.verb} again."
         raise CannotCopy("The new checkpoint is gone.", way_out=way_out)
     with transaction.atomic():
-        row = locked(turn.query)
-        turn.insist()
+        row = locked(context.query)
+        context.insist()
         old = current(row)
         if old.location == location:
             return DONE  # already done by a worker that died before recording it
@@ -88,23 +88,23 @@ def switch(
         if row.desired != Desired.STOPPED:
             raise Conflict(f"{row.name} was started in the meantime.", way_out="Request it again.")
         # Decisions on rows read before this moment fail the compare-and-set.
-        wake(row.application_id, turn.now)
-        Checkpoint.objects.filter(pk=old.pk).update(retired_at=turn.now)
+        schedule_reconcile(row.application_id, context.now)
+        Checkpoint.objects.filter(pk=old.pk).update(retired_at=context.now)
         ids = as_json(as_of(ids_of(old.topic_ids), batch)) if batch is not None else {}
         Checkpoint.objects.create(
             query=row,
             location=location,
             by_default=old.by_default,
-            created_at=turn.now,
+            created_at=context.now,
             built_from=old,
             topic_ids=ids,
         )
         if host:
             Application.objects.filter(pk=row.application_id).update(host=host)
         about = {"application": row.application, "query": row, "detail": detail}
-        who = {"actor": turn.operation.actor, "operation": turn.operation}
+        who = {"actor": context.operation.actor, "operation": context.operation}
         before, after = _name(old.location), _name(location)
-        record("checkpoint", before, after, reason, now=turn.now, **about, **who)
+        record("checkpoint", before, after, reason, now=context.now, **about, **who)
         changed(f"query:{row.pk}", "checkpoints")
     return DONE
 

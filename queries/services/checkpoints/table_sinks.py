@@ -33,7 +33,7 @@ from queries.storage.table_logs import Files, NoTable, Unpack, read_delta, read_
 
 #: Newest commits that are searched for a query's batches in a Delta table without checksums.
 SEARCHED = 500
-_FOUND = "in_table.json"
+_IN_TABLE = "in_table.json"
 
 
 def table_of(query: Query) -> TablePlace | None:
@@ -45,13 +45,13 @@ def table_of(query: Query) -> TablePlace | None:
     if not revision.spec.get("sink"):  # of code
         latest = Latest.objects.filter(query=query.pk).first()
         sink = (latest.progress or {}).get("sink") if latest else None
-        place = described_table((sink or {}).get("description"))
+        table = described_table((sink or {}).get("description"))
     else:
-        place = sink_table(revision.spec, conf_of(query.application))
-    if place is None or not completed_on_yarn(query, place.name):
-        return place
-    problem = in_words([on_yarn("path", place.name)])
-    return TablePlace(place.format, place.name, problem=f"The table's path {problem}")
+        table = sink_table(revision.spec, conf_of(query.application))
+    if table is None or not completed_on_yarn(query, table.name):
+        return table
+    problem = in_words([on_yarn("path", table.name)])
+    return TablePlace(table.format, table.name, problem=f"The table's path {problem}")
 
 
 def completed_on_yarn(query: Query, path: str) -> bool:
@@ -63,8 +63,8 @@ def completed_on_yarn(query: Query, path: str) -> bool:
 
 def effects(
     query: Query,
-    place: TablePlace,
-    say: Callable[[str, InTable], list[str]],
+    table: TablePlace,
+    describe: Callable[[str, InTable], list[str]],
     *,
     now: datetime,
 ) -> list[str]:
@@ -73,38 +73,38 @@ def effects(
     Raises `NotReadYet` for a table on a storage that has not been read recently.
     """
     try:
-        if is_remote(place):
-            found = _mirrored(query, place, now)
+        if is_remote(table):
+            in_table = _mirrored(query, table, now)
         else:
-            insist_allowed(place, query.application)
-            found = _find(LocalFiles(), place, query_id(query))
+            insist_allowed(table, query.application)
+            in_table = _find(LocalFiles(), table, query_id(query))
     except (Unknown, NoTable, StorageFailed, OSError) as error:
-        return unknown(place.name, str(error))
-    return say(place.name, found)
+        return unknown(table.name, str(error))
+    return describe(table.name, in_table)
 
 
-def is_remote(place: TablePlace | None) -> bool:
+def is_remote(table: TablePlace | None) -> bool:
     """Return whether a table is on a storage."""
-    return place is not None and bool(place.location) and local_path(place.location) is None
+    return table is not None and bool(table.location) and local_path(table.location) is None
 
 
-def mirror_location(place: TablePlace) -> str:
+def mirror_location(table: TablePlace) -> str:
     """Return the name under which a table's batches are mirrored."""
-    return f"{place.location}/_batches"
+    return f"{table.location}/_batches"
 
 
-def fill(query: Query, place: TablePlace, mirror: Mirror, files: Files, *, now: datetime) -> bool:
+def fill(query: Query, table: TablePlace, mirror: Mirror, files: Files, *, now: datetime) -> bool:
     """Store the query's batches in a table on a storage; return True, as there is news."""
-    told: dict[str, str | int | None]
+    stored: dict[str, str | int | None]
     try:
-        insist_allowed(place, query.application)
+        insist_allowed(table, query.application)
         identity = query_id(query)
-        found = _find(files, place, identity, open_checkpoints)
-        told = {"query": identity, "newest": found.newest, "certain": found.certain}
+        in_table = _find(files, table, identity, open_checkpoints)
+        stored = {"query": identity, "newest": in_table.newest, "certain": in_table.certain}
     except (Unknown, NoTable, NotAllowed) as error:
-        told = {"problem": str(error)}
+        stored = {"problem": str(error)}
     mirror.checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
-    replace_file(mirror.checkpoint / _FOUND, json.dumps(told), durable=False)
+    replace_file(mirror.checkpoint / _IN_TABLE, json.dumps(stored), durable=False)
     mirror.note("", read_at=now)
     return True
 
@@ -116,8 +116,8 @@ def query_id(query: Query) -> str:
     """
     logs = readable_logs(current(query).location, fresh_for=None)
     try:
-        told = orjson.loads(read_file(logs.root / "metadata", within=logs.root) or "{}")
-        identity = told.get("id") if isinstance(told, dict) else None
+        metadata = orjson.loads(read_file(logs.root / "metadata", within=logs.root) or "{}")
+        identity = metadata.get("id") if isinstance(metadata, dict) else None
     except (OSError, ValueError):
         identity = None
     if not isinstance(identity, str):
@@ -125,31 +125,31 @@ def query_id(query: Query) -> str:
     return identity
 
 
-def _mirrored(query: Query, place: TablePlace, now: datetime) -> InTable:
-    location = mirror_location(place)
+def _mirrored(query: Query, table: TablePlace, now: datetime) -> InTable:
+    location = mirror_location(table)
     folder = fresh_mirror(location, query.application, now=now, what="table's log")
-    told = json.loads(read_file(folder / _FOUND) or "{}")
-    if told.get("problem"):
-        raise NoTable(str(told["problem"]))
-    if told.get("query") != query_id(query):
+    stored = json.loads(read_file(folder / _IN_TABLE) or "{}")
+    if stored.get("problem"):
+        raise NoTable(str(stored["problem"]))
+    if stored.get("query") != query_id(query):
         raise Unknown(
             "the table's log was read for the query's former ID. Try again in a few seconds."
         )
-    return InTable(count(told.get("newest")), told.get("certain") is True)
+    return InTable(count(stored.get("newest")), stored.get("certain") is True)
 
 
-def _find(files: Files, place: TablePlace, identity: str, unpack: Unpack | None = None) -> InTable:
-    if place.format != DELTA:
-        return in_iceberg(identity, read_iceberg(files, place.location).table)
-    log = read_delta(files, place.location, unpack=unpack)
+def _find(files: Files, table: TablePlace, identity: str, unpack: Unpack | None = None) -> InTable:
+    if table.format != DELTA:
+        return in_iceberg(identity, read_iceberg(files, table.location).table)
+    log = read_delta(files, table.location, unpack=unpack)
     if log.state.txns is None:
         oldest = max(0, log.newest - SEARCHED + 1)
-        log = read_delta(files, place.location, needed=[oldest], known=log)
+        log = read_delta(files, table.location, needed=[oldest], known=log)
         if log.earliest is not None:  # older commits were removed
-            log = read_delta(files, place.location, needed=[log.earliest], known=log)
+            log = read_delta(files, table.location, needed=[log.earliest], known=log)
     return in_delta(identity, log.state, log.commits.values())
 
 
-def table_mirror(place: TablePlace) -> Mirror:
+def table_mirror(table: TablePlace) -> Mirror:
     """Return this host's mirror of the batches in a table on a storage."""
-    return mirror_of(mirror_location(place))
+    return mirror_of(mirror_location(table))

@@ -25,7 +25,7 @@ class Unknown(Exception):
 
 
 def storage_of_table(
-    place: TablePlace,
+    table: TablePlace,
     application: Application,
     *,
     launcher: Launcher,
@@ -37,8 +37,8 @@ def storage_of_table(
     Raises `Unknown` with the reason if it is not, `NoStorage` while its storage JVM starts, and
     `StorageFailed`.
     """
-    insist_allowed(place, application, roots=roots)
-    if local_path(place.location) is not None:
+    insist_allowed(table, application, roots=roots)
+    if local_path(table.location) is not None:
         return LocalFiles()
     try:
         return storage_of(application, launcher=launcher, now=now)
@@ -62,11 +62,11 @@ def open_checkpoints() -> CheckpointProcess:
 
 
 def insist_allowed(
-    place: TablePlace, application: Application, *, roots: DataRoots | None = None
+    table: TablePlace, application: Application, *, roots: DataRoots | None = None
 ) -> None:
     """Raise `Unknown` if a table's place is unknown, or outside the application's data roots."""
-    if place.problem:
-        raise Unknown(place.problem)
+    if table.problem:
+        raise Unknown(table.problem)
     allowed = roots or data_roots(application.name)
-    if (refused := allowed.problem("path", place.location, follow)) is not None:
-        raise Unknown(f"{place.location} {refused.message} {refused.way_out}")
+    if (refused := allowed.problem("path", table.location, follow)) is not None:
+        raise Unknown(f"{table.location} {refused.message} {refused.way_out}")

@@ -18,7 +18,7 @@ LARGEST_FILE = 512 * 1024 * 1024
 #: Memory limit of a command, in bytes: git holds a server's whole ref list in memory.
 MOST_MEMORY = 4 * 1024**3
 #: Characters of a command's output kept, from the end, which says why it failed.
-SAID_MOST = 4_000
+OUTPUT_LIMIT = 4_000
 #: Worker environment variables passed to a command: program paths, proxies, CAs.
 _PASS = re.compile(
     r"(PATH|HOME|LANG|TZ|SSL_CERT_(FILE|DIR)|(HTTP|HTTPS|NO|ALL)_PROXY)", re.IGNORECASE
@@ -26,7 +26,7 @@ _PASS = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class CommandOutput:
     """The output of a successful command."""
 
     out: str
@@ -39,12 +39,12 @@ class CommandFailed(Exception):
 
 def environment(*names: str, **more: str) -> dict[str, str]:
     """Return the environment for a command: a few allowed variables, plus `more`."""
-    found = {
+    allowed = {
         name: value
         for name, value in os.environ.items()
         if _PASS.fullmatch(name) or (names and name.startswith(names))
     }
-    return found | more
+    return allowed | more
 
 
 def run(
@@ -54,7 +54,7 @@ def run(
     env: Mapping[str, str],
     download: Download,
     output: Path | None = None,
-) -> Said:
+) -> CommandOutput:
     """Run a command and return its output; with `output`, write its stdout to that file instead.
 
     Raises `CommandFailed` with the command's own output, or if the download that it is part of
@@ -79,12 +79,12 @@ def run(
         with contextlib.suppress(ProcessLookupError):  # child processes inherit the limits
             resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
             resource.prlimit(process.pid, resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
-        printed, said = _followed(process, download)
+        printed, stderr = _followed(process, download)
     if process.returncode == -signal.SIGXFSZ:
         raise CommandFailed(f"It wrote more than {LARGEST_FILE // 2**20} MB and was stopped.")
     if process.returncode:
-        raise CommandFailed(in_words(said) or f"It exited with code {process.returncode}.")
-    return Said(printed.decode("utf-8", "replace"), said.decode("utf-8", "replace"))
+        raise CommandFailed(in_words(stderr) or f"It exited with code {process.returncode}.")
+    return CommandOutput(printed.decode("utf-8", "replace"), stderr.decode("utf-8", "replace"))
 
 
 def _followed(process: subprocess.Popen[bytes], download: Download) -> tuple[bytes, bytes]:
@@ -92,7 +92,7 @@ def _followed(process: subprocess.Popen[bytes], download: Download) -> tuple[byt
     try:
         while True:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                printed, said = process.communicate(timeout=download.pause())
+                printed, stderr = process.communicate(timeout=download.pause())
                 break
         download.check()  # it may have ended between two checks
     except LimitReached as error:
@@ -100,10 +100,10 @@ def _followed(process: subprocess.Popen[bytes], download: Download) -> tuple[byt
             os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         raise CommandFailed(str(error)) from None
-    return printed or b"", said
+    return printed or b"", stderr
 
 
-def in_words(said: bytes) -> str:
+def in_words(output: bytes) -> str:
     """Return the end of a command's output as text, with secrets masked."""
-    text = said.decode("utf-8", "replace").replace("\0", "").strip()
-    return mask_text(text[-2 * SAID_MOST :])[-SAID_MOST:]
+    text = output.decode("utf-8", "replace").replace("\0", "").strip()
+    return mask_text(text[-2 * OUTPUT_LIMIT :])[-OUTPUT_LIMIT:]

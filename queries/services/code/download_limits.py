@@ -28,16 +28,16 @@ class Download:
     folders: tuple[Path, ...]  # it writes to these
     ends: float  # monotonic time
     before: int  # bytes in the folders at the start
-    said: str  # its limit, for messages
+    limit_text: str  # its limit, for messages
 
     @classmethod
     def into(cls, *folders: Path, seconds: float | None = None) -> "Download":
         """Return a download that starts now; a limit of None means the one in the settings."""
         limit = settings.DOWNLOAD_S if seconds is None else seconds
-        said = f"{limit:g} s and was stopped" + (
+        limit_text = f"{limit:g} s and was stopped" + (
             " (HEADGATE_DOWNLOAD_S)" if seconds is None else ""
         )
-        return cls(folders, time.monotonic() + limit, _size(folders), said)
+        return cls(folders, time.monotonic() + limit, _size(folders), limit_text)
 
     def pause(self) -> float:
         """Return the seconds until the next check; raise `LimitReached` if a limit is exceeded."""
@@ -49,7 +49,7 @@ class Download:
     def check(self) -> None:
         """Raise `LimitReached` if a limit is exceeded."""
         if time.monotonic() >= self.ends:
-            raise LimitReached(f"It took longer than {self.said}.")
+            raise LimitReached(f"It took longer than {self.limit_text}.")
         if _size(self.folders) - self.before > settings.DOWNLOAD_MB * 2**20:
             raise LimitReached(
                 f"It downloaded more than {settings.DOWNLOAD_MB:g} MB and was stopped "
@@ -59,7 +59,7 @@ class Download:
 
 def _size(folders: tuple[Path, ...]) -> int:
     """Return the total size of the files in these folders, in bytes; missing ones are skipped."""
-    found, left = 0, [str(one) for one in folders]
+    total, left = 0, [str(folder) for folder in folders]
     while left:
         with suppress(OSError), os.scandir(left.pop()) as entries:
             for entry in entries:
@@ -67,5 +67,5 @@ def _size(folders: tuple[Path, ...]) -> int:
                     if entry.is_dir(follow_symlinks=False):
                         left.append(entry.path)
                     else:
-                        found += entry.stat(follow_symlinks=False).st_size
-    return found
+                        total += entry.stat(follow_symlinks=False).st_size
+    return total

@@ -26,9 +26,9 @@ def freeze(spec: ApplicationSpec, launcher: Launcher) -> Frozen:
 
     Raises `LaunchRefused` if they are not available, with `passing` while they are being prepared.
     """
-    found = take(spec)
-    roots, sha256 = launcher.freeze_code(found.roots)
-    return Frozen(roots, sha256, found.packages)
+    prepared = take(spec)
+    roots, sha256 = launcher.freeze_code(prepared.roots)
+    return Frozen(roots, sha256, prepared.packages)
 
 
 def frozen(driver: Driver, launcher: Launcher) -> Frozen:
@@ -37,14 +37,14 @@ def frozen(driver: Driver, launcher: Launcher) -> Frozen:
     Raises `LaunchRefused` if the copy is gone and cannot be restored.
     """
     spec = ApplicationSpec.model_validate(driver.application_revision.spec)
-    found = take(spec)
+    prepared = take(spec)
     copies = launcher.frozen_code(count_of_roots(spec), driver.code_sha256)
     if copies is None:  # the same code gives the same copies
-        copies, now = launcher.freeze_code(found.roots)
+        copies, now = launcher.freeze_code(prepared.roots)
         if now != driver.code_sha256:
             raise LaunchRefused(
                 f"The copy of the code for driver {driver.epoch} ({driver.code_sha256[:12]}) "
                 "is gone, and the files have changed since. Start the application again; a new "
                 "driver runs the current files."
             )
-    return Frozen(copies, driver.code_sha256, found.packages)
+    return Frozen(copies, driver.code_sha256, prepared.packages)

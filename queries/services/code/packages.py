@@ -31,7 +31,7 @@ from queries.domain.code.shipping import (
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import in_words
 from queries.selectors import code
-from queries.services.code.commands import CommandFailed, Said, environment, run
+from queries.services.code.commands import CommandFailed, CommandOutput, environment, run
 from queries.services.code.download_limits import Download
 from queries.services.code.unpacking import DRAFT
 
@@ -63,60 +63,62 @@ def install(spec: ApplicationSpec) -> None:
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=folder.parent))
     try:
-        place = draft / "packages"
-        place.mkdir(mode=0o700)
-        _install(wanted.text, draft, place)
+        target = draft / "packages"
+        target.mkdir(mode=0o700)
+        _install(wanted.text, draft, target)
         if code.is_shipped(spec):
-            _pack(place, draft)
+            _pack(target, draft)
         if not folder.is_dir():
-            place.rename(folder)
+            target.rename(folder)
     except CommandFailed as error:
-        said = _PREAMBLE.sub("", str(error))
-        raise InstallFailed(f"The packages cannot be installed. uv says: {said}") from error
+        message = _PREAMBLE.sub("", str(error))
+        raise InstallFailed(f"The packages cannot be installed. uv says: {message}") from error
     except OSError as error:
         raise InstallFailed(f"The packages cannot be stored: {error}.") from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _install(text: str, draft: Path, place: Path) -> None:
-    given, env = code.environment(), _environment()
+def _install(text: str, draft: Path, target: Path) -> None:
+    installed, env = code.environment(), _environment()
     download = Download.into(draft, Path(env["UV_CACHE_DIR"]))
     wishes, limits, rest = (draft / f"{name}.txt" for name in ("wishes", "constraints", "rest"))
     wishes.write_text(text)
-    limits.write_text("".join(f"{name}=={version}\n" for name, version in sorted(given.items())))
-    told = _uv(
+    limits.write_text(
+        "".join(f"{name}=={version}\n" for name, version in sorted(installed.items()))
+    )
+    dry_run = _uv(
         *("pip", "install", "--dry-run", "--constraint", str(limits), "--requirement", str(wishes)),
         folder=draft,
         env=env,
         download=download,
     )
-    missing = _MISSING.findall(told.err)
+    missing = _MISSING.findall(dry_run.err)
     rest.write_text("".join(f"{line}\n" for line in missing))
     if missing:
         _uv(
-            *("pip", "install", "--no-deps", "--target", str(place)),
+            *("pip", "install", "--no-deps", "--target", str(target)),
             *("--link-mode", "copy", "--requirement", str(rest)),
             folder=draft,
             env=env,
             download=download,
         )
-    (place / INSTALLED).write_text("".join(f"{line}\n" for line in missing))
+    (target / INSTALLED).write_text("".join(f"{line}\n" for line in missing))
 
 
-def _pack(place: Path, draft: Path) -> None:
+def _pack(target: Path, draft: Path) -> None:
     """Put the executors' archive into the folder, with the module that locates it there."""
     shipped = draft / SHIPPED
     shipped.mkdir(mode=0o700)
     daemon = shipped / f"{DAEMON_MODULE}.py"
     daemon.write_text(DAEMON_SOURCE)
     with tarfile.open(shipped / ARCHIVE, "w") as archive:  # uncompressed: sent once per executor
-        archive.add(place, arcname=INSIDE)
+        archive.add(target, arcname=INSIDE)
         archive.add(daemon, arcname=daemon.name)
-    shipped.rename(place / SHIPPED)
+    shipped.rename(target / SHIPPED)
 
 
-def _uv(*arguments: str, **how: Any) -> Said:
+def _uv(*arguments: str, **how: Any) -> CommandOutput:
     """Run uv with the installation's index settings, or from its cache if that is unreachable."""
     command = [
         *(uv.find_uv_bin(), *arguments),
@@ -165,15 +167,15 @@ def _of_pip() -> dict[str, str]:
     command = [sys.executable, "-m", "pip", "config", "list"]
     env = environment("PIP_", "XDG_CONFIG_")
     try:
-        told = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
+        completed = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return {}
-    found: dict[str, str] = {}
-    for line in told.stdout.splitlines():
+    uv_settings: dict[str, str] = {}
+    for line in completed.stdout.splitlines():
         where, _, value = line.partition("=")
         section, _, name = where.rpartition(".")
         if section in ("global", "install", ":env:") and name in _FROM_PIP:
-            found[_FROM_PIP[name]] = " ".join(value.strip().strip("'\"").split())
+            uv_settings[_FROM_PIP[name]] = " ".join(value.strip().strip("'\"").split())
         if section in ("global", ":env:") and name == "no-index" and value.strip("'\" ") != "0":
-            found["UV_NO_INDEX"] = "1"
-    return found
+            uv_settings["UV_NO_INDEX"] = "1"
+    return uv_settings

@@ -46,10 +46,10 @@ def take(spec: ApplicationSpec) -> InPlace:
     Raises `LaunchRefused` if they could not be prepared, with the recorded failure, which it
     clears. While they are being prepared, raises it with `passing`.
     """
-    told = [_told(place) for place in places.missing_places(spec)]
-    if said := " ".join(filter(None, told)):
-        raise LaunchRefused(said)
-    if told:
+    reasons = [_pop_failure(target) for target in places.missing_places(spec)]
+    if reason := " ".join(filter(None, reasons)):
+        raise LaunchRefused(reason)
+    if reasons:
         raise LaunchRefused("Its code or packages are being prepared.", passing=True)
     roots = places.roots_of(spec)
     if roots is None:
@@ -59,34 +59,34 @@ def take(spec: ApplicationSpec) -> InPlace:
             "Upload it again, or share HEADGATE_HOME/code between the hosts."
         )
     folder = places.packages_folder(spec) if spec.packages.strip() else None
-    kept = places.root_of(spec.code)
-    used = [one for one in (kept.parent if kept else None, folder) if one is not None]
+    code_root = places.root_of(spec.code)
+    used = [path for path in (code_root.parent if code_root else None, folder) if path is not None]
     if not all(map(use_folder, used)):  # one has just been released
         raise LaunchRefused("Its code or packages are being prepared.", passing=True)
     return InPlace(roots, str(folder or ""))
 
 
-def _told(place: Path) -> str:
+def _pop_failure(target: Path) -> str:
     """Return and clear the reason why a place could not be prepared; "" if none is known."""
-    marker = places.marker(place)
-    said = read_file(marker) or ""
+    marker = places.marker(target)
+    reason = read_file(marker) or ""
     marker.unlink(missing_ok=True)
-    return said
+    return reason
 
 
 def begin(spec: ApplicationSpec) -> None:
     """Start preparing the missing places, unless that is already in progress."""
     missing = places.missing_places(spec)
-    for place in missing:
-        is_code = spec.code is not None and place == places.git_note(spec.code)
+    for target in missing:
+        is_code = spec.code is not None and target == places.git_note(spec.code)
         work = partial(fetch, spec.code) if spec.code and is_code else partial(install, spec)
         with _lock:
-            if place in _at_work or places.marker(place).exists():
+            if target in _at_work or places.marker(target).exists():
                 continue
             thread = threading.Thread(
-                target=_fill, args=(place, spec, work), name="code and packages", daemon=True
+                target=_fill, args=(target, spec, work), name="code and packages", daemon=True
             )
-            _at_work[place] = thread
+            _at_work[target] = thread
         thread.start()
 
 
@@ -98,38 +98,40 @@ def wait(timeout_s: float) -> None:
         thread.join(timeout_s)
 
 
-def _fill(place: Path, spec: ApplicationSpec, work: Callable[[], None]) -> None:
+def _fill(target: Path, spec: ApplicationSpec, work: Callable[[], None]) -> None:
     try:
         with _slots:
-            _alone(place, spec, work)
+            _alone(target, spec, work)
     except Exception as error:  # thread boundary: the application reports the failure
-        known = isinstance(error, FetchFailed | InstallFailed)
-        if not known:
+        is_expected = isinstance(error, FetchFailed | InstallFailed)
+        if not is_expected:
             logger.exception("code or packages could not be put into place")
-        _note(place, str(error) if known else f"An error in Headgate: {type(error).__name__}.")
+        _note(
+            target, str(error) if is_expected else f"An error in Headgate: {type(error).__name__}."
+        )
     finally:
         close_old_connections()
         with _lock:
-            _at_work.pop(place, None)
+            _at_work.pop(target, None)
 
 
-def _alone(place: Path, spec: ApplicationSpec, work: Callable[[], None]) -> None:
+def _alone(target: Path, spec: ApplicationSpec, work: Callable[[], None]) -> None:
     """Do the work unless another process on this host is doing it or has done it."""
-    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    held = take_lock(lock_of(place))
-    if held is None:
+    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = take_lock(lock_of(target))
+    if lock is None:
         return
     try:
-        if place in places.missing_places(spec):
+        if target in places.missing_places(spec):
             work()
-            logger.info("put into place: %s", place.name[:12])
+            logger.info("put into place: %s", target.name[:12])
     finally:
-        os.close(held)
+        os.close(lock)
 
 
-def _note(place: Path, said: str) -> None:
+def _note(target: Path, reason: str) -> None:
     try:
-        place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(places.marker(place), said)
+        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(places.marker(target), reason)
     except OSError:
-        logger.exception("could not record a failure: %s", said)
+        logger.exception("could not record a failure: %s", reason)

@@ -38,7 +38,7 @@ from queries.selectors import code as places
 from queries.services.code.unpacking import DRAFT
 
 logger = logging.getLogger(__name__)
-_each = each("code", logger)
+_loop = each("code", logger)
 
 #: Items of each kind deleted per run of the task.
 _AT_ONCE = 500
@@ -61,8 +61,8 @@ class Names:
         if isinstance(code, dict) and (sha256 := sha256_of(str(code.get("upload") or ""))):
             self.uploads.add(sha256)
         elif isinstance(code, dict) and code.get("git"):
-            said = (str(code.get(name) or "") for name in ("git", "commit", "folder"))
-            self.notes.add(places.note_of(*said).name)
+            parts = (str(code.get(name) or "") for name in ("git", "commit", "folder"))
+            self.notes.add(places.note_of(*parts).name)
         for shipped in (False, True) if isinstance(packages, str) else ():
             # Regardless of the current master: a driver may run on the previous one.
             if folder := places.folder_of_packages(packages, shipped=shipped):
@@ -92,7 +92,7 @@ def prune_contents(*, now: datetime) -> int:
 
 def find_names(*, now: datetime) -> Names:
     """Return the names that definitions, runs and unfinished work reference."""
-    found = Names()
+    names = Names()
     since = now - timedelta(days=settings.HISTORY_RETENTION_DAYS)
     drivers = Driver.objects.filter(Q(ended_at=None) | Q(ended_at__gte=since))
     runs = Run.objects.filter(Q(outcome=RunOutcome.OPEN) | Q(ended_at__gte=since))
@@ -106,13 +106,13 @@ def find_names(*, now: datetime) -> Names:
             outcome=OperationOutcome.OPEN, arguments__has_key="application_spec"
         ).values_list("arguments__application_spec__code", "arguments__application_spec__packages"),
     ):
-        found.add(code, packages)
+        names.add(code, packages)
     # Any text in a set can name uploads: through a value, or for a new application.
-    for asked in Deploy.objects.filter(ended_at=None).values_list("asked", flat=True):
-        found.uploads |= set(re.findall(r"sha256:([0-9a-f]{64})", str(asked)))
+    for request in Deploy.objects.filter(ended_at=None).values_list("asked", flat=True):
+        names.uploads |= set(re.findall(r"sha256:([0-9a-f]{64})", str(request)))
     for rows in (drivers, runs):
-        found.code |= set(rows.exclude(code_sha256="").values_list("code_sha256", flat=True))
-    return found
+        names.code |= set(rows.exclude(code_sha256="").values_list("code_sha256", flat=True))
+    return names
 
 
 def _forget_uploads(names: Names, before: datetime) -> int:
@@ -122,67 +122,67 @@ def _forget_uploads(names: Names, before: datetime) -> int:
     forgotten_ones = [(pk, sha256) for pk, sha256 in rows if sha256 not in names.uploads]
     removed = 0
     for pk, sha256 in forgotten_ones[:_AT_ONCE]:
-        with _each.by_itself(f"upload {sha256[:12]}"), transaction.atomic():
+        with _loop.by_itself(f"upload {sha256[:12]}"), transaction.atomic():
             Installation.lock()  # definitions are saved under this lock: no new references
             revisions = ApplicationRevision.objects.filter(application__archived_at=None)
             if not revisions.filter(spec__code__upload=named(sha256)).exists():
-                kept = UploadedCode.objects.filter(pk=pk, uploaded_at__lt=before)
-                removed += kept.delete()[0]
+                expired = UploadedCode.objects.filter(pk=pk, uploaded_at__lt=before)
+                removed += expired.delete()[0]
     return removed
 
 
 def _fetched(notes: Path) -> set[str]:
     """Return the contents of the commits whose notes still exist."""
-    files = [one for one in _listed(notes) if one.is_file()]
-    return {sha256 for one in files if (sha256 := read_file(one, 64))}
+    files = [note for note in _listed(notes) if note.is_file()]
+    return {sha256 for note in files if (sha256 := read_file(note, 64))}
 
 
 def _remove(
-    folder: Path, kept: Iterable[str], before: datetime, oldest_driver: datetime | None = None
+    folder: Path, referenced: Iterable[str], before: datetime, oldest_driver: datetime | None = None
 ) -> int:
     """Delete the prunable contents of a folder; return how many."""
-    contents = [StoredFolder(one.name, _used_at(one)) for one in _listed(folder)]
-    going = forgotten(contents, named=set(kept), before=before, oldest_driver=oldest_driver)
+    contents = [StoredFolder(path.name, _used_at(path)) for path in _listed(folder)]
+    going = forgotten(contents, named=set(referenced), before=before, oldest_driver=oldest_driver)
     removed = 0
     for name in going[:_AT_ONCE]:
-        with _each.by_itself(f"content {name[:12]}"):
-            removed += _remove_one(folder / name, before)
+        with _loop.by_itself(f"content {name[:12]}"):
+            removed += _remove_unless_used(folder / name, before)
     return removed
 
 
 def _listed(folder: Path) -> list[Path]:
     """Return a folder's contents, except locks, drafts, failure marks and caches."""
     with suppress(FileNotFoundError):
-        return [one for one in folder.iterdir() if _CONTENT.fullmatch(one.name)]
+        return [path for path in folder.iterdir() if _CONTENT.fullmatch(path.name)]
     return []
 
 
-def _used_at(place: Path) -> datetime:
+def _used_at(path: Path) -> datetime:
     with suppress(FileNotFoundError):
-        if (at := at_s(place.stat().st_mtime)) is not None:
+        if (at := at_s(path.stat().st_mtime)) is not None:
             return at
     return datetime.max.replace(tzinfo=UTC)  # gone already, or a time out of range
 
 
-def _remove_one(place: Path, before: datetime) -> bool:
+def _remove_unless_used(path: Path, before: datetime) -> bool:
     """Delete one item unless it is in use; return whether it is gone."""
-    held = take_lock(lock_of(place))
-    if held is None:
+    lock = take_lock(lock_of(path))
+    if lock is None:
         return False
     try:
-        if _used_at(place) >= before:  # used since it was examined
+        if _used_at(path) >= before:  # used since it was examined
             return False
-        away = Path(tempfile.mkdtemp(prefix=DRAFT, dir=place.parent))
-        place.rename(away / place.name)
+        away = Path(tempfile.mkdtemp(prefix=DRAFT, dir=path.parent))
+        path.rename(away / path.name)
     finally:
-        os.close(held)
+        os.close(lock)
     shutil.rmtree(away)
-    logger.info("deleted %s, which was no longer referenced", place.name[:12])
+    logger.info("deleted %s, which was no longer referenced", path.name[:12])
     return True
 
 
 def _remove_drafts(folder: Path, now: datetime) -> None:
     for draft in folder.glob(f"{DRAFT}*"):
-        with _each.by_itself(f"draft {draft.name}"), suppress(FileNotFoundError):
+        with _loop.by_itself(f"draft {draft.name}"), suppress(FileNotFoundError):
             if now.timestamp() - draft.stat().st_mtime > _DRAFT_LIVES_S:
                 shutil.rmtree(draft)

@@ -72,22 +72,22 @@ def unpack(archive: IO[bytes], *, module: str = "") -> Unpacked:
             _write(cast(IO[bytes], source), root, module)
         files = list(files_of((str(root),)))
         if not files:
-            raise problem(source.said, "contains no code files.", _WAY_OUT)
+            raise problem(source.size_text, "contains no code files.", _WAY_OUT)
         sha256 = digest_of(files)
         size = sum((root / name).stat().st_size for _, _, name in files)
-        return Unpacked(sha256, len(files), size, _put_in_place(draft, code_dir / sha256))
+        return Unpacked(sha256, len(files), size, _publish(draft, code_dir / sha256))
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _put_in_place(draft: Path, place: Path) -> bool:
+def _publish(draft: Path, folder: Path) -> bool:
     """Rename a draft to its final folder; return whether that did not exist yet."""
-    if use_folder(place):
+    if use_folder(folder):
         return False
     try:
-        draft.rename(place)
+        draft.rename(folder)
     except OSError:
-        if not place.is_dir():
+        if not folder.is_dir():
             raise
         return False  # another process was first, with the same content
     return True
@@ -98,10 +98,10 @@ def _bad_archives(source: "_Counted") -> Iterator[None]:
     try:
         yield
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, *zips.FAULTS) as error:
-        raise problem(source.said, f"cannot be read: {error}.", _WAY_OUT) from error
+        raise problem(source.size_text, f"cannot be read: {error}.", _WAY_OUT) from error
     except (RecursionError, OverflowError, ValueError, UnicodeError) as error:
         why = type(error).__name__
-        raise problem(source.said, f"is not a readable archive ({why}).", _WAY_OUT) from error
+        raise problem(source.size_text, f"is not a readable archive ({why}).", _WAY_OUT) from error
 
 
 def _write(archive: IO[bytes], root: Path, module: str) -> None:
@@ -169,7 +169,7 @@ class _Counted:
         return data
 
     @property
-    def said(self) -> str:
+    def size_text(self) -> str:
         """Return the number of bytes read so far, as text."""
         return f"{self._count:,} bytes"
 

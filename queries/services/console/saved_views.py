@@ -14,14 +14,14 @@ from queries.models.saved_views import SavedView
 MOST_VIEWS = 20
 
 
-def save_view(*, user: User, name: str, asked: Mapping[str, str], now: datetime) -> SavedView:
+def save_view(*, user: User, name: str, filters: Mapping[str, str], now: datetime) -> SavedView:
     """Save filters and grouping under a name, replacing an existing view with that name.
 
     Raises `Invalid` if the name is not valid, if nothing is filtered or grouped, or if the user has
     too many views.
     """
     name = " ".join(name.split())
-    address = urlencode({key: value for key, value in asked.items() if value})
+    address = urlencode({key: value for key, value in filters.items() if value})
     problem: Problem | None = None
     if not 1 <= len(name) <= 80:
         problem = Problem("name", name[:80], "is not a valid name.", "Use 1 to 80 characters.")

@@ -130,11 +130,11 @@ def _limits(
         problems += error.problems
     living = Application.objects.filter(archived_at=None, name__in=list(applications))
     listed = list(living)
-    known = {row.name for row in listed}
+    existing = {row.name for row in listed}
     problems += [
         Problem("applications", name[:200], "is not an existing application.", "Check the names.")
         for name in applications
-        if name not in known
+        if name not in existing
     ]
     return chosen, listed
 

@@ -35,8 +35,8 @@ from queries.selectors.definitions.locations import held_checkpoints, retired_lo
 from queries.selectors.definitions.written_by import written_of
 from queries.selectors.kafka.sources import kafka_sources
 from queries.selectors.triggers.cores import (
-    known_partitions,
     parsed_or_none,
+    partition_counts,
 )
 from queries.services import local_roots
 from queries.services.definitions import surroundings
@@ -94,7 +94,7 @@ def judge(
     """
     raw, query = parsing.as_json(form), around.query
     if seen is None:
-        counts = known_partitions(query.pk, raw) if query and _holds(form) else {}
+        counts = partition_counts(query.pk, raw) if query and _holds(form) else {}
         seen = partitions.Looked(counts)
         ask = ask and partitions.needed(raw, beginning=around.beginning)
         if ask and not _problems(form, around, counts, parsed):
@@ -280,7 +280,7 @@ def breaks(raw: Mapping[str, Any], before: Around, after: Around) -> list[Proble
     problems = stranded(query, before.application.spark, after.application.spark)
     if form is None:
         return problems
-    counts = known_partitions(query.pk, raw)
+    counts = partition_counts(query.pk, raw)
     known = Counter((one.field, one.value) for one in _faults(form, before, counts))
     blamed = {"pool": "scheduler_mode", "trigger.kind": "master"}
     blamed |= {f"conf.{key}": f"conf.{key}" for key in (SOURCE_NAMES, SINK_NAMES)}

@@ -45,7 +45,7 @@ def places_outside() -> Iterator[Outside]:
     @cache  # resolve links once per application, not per query
     def roots_of(application: str, *, checkpoints: bool = False) -> DataRoots:
         mine = given.get(application, ())
-        return data_roots(application, checkpoints=checkpoints, given=mine)
+        return data_roots(application, checkpoints=checkpoints, granted_roots=mine)
 
     living = Query.objects.filter(archived_at=None).values_list("pk", "name", "application__name")
     queries = {pk: (name, application) for pk, name, application in living}

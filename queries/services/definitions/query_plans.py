@@ -24,7 +24,7 @@ from queries.selectors.manifests import states
 from queries.selectors.manifests.present import Present
 from queries.selectors.newest import newest_revisions
 from queries.selectors.state_changes import change_of
-from queries.selectors.triggers.cores import cores_beside, known_partitions, parsed_or_none
+from queries.selectors.triggers.cores import cores_beside, parsed_or_none, partition_counts
 from queries.services import local_roots
 from queries.services.definitions.application_plans import Host, Teams
 from queries.services.definitions.code_rights import insist_application, insist_query_form
@@ -342,6 +342,6 @@ def _cores(item: SetItem, application: ApplicationSpec) -> int:
     form = item.query_form or parsed_or_none(spec)
     if form is None:
         return 0
-    counts = known_partitions(item.query.pk, spec) if item.query is not None else {}
+    counts = partition_counts(item.query.pk, spec) if item.query is not None else {}
     ground = ground_of(form, application, host_cores=None, partitions=counts, beside={})
     return permanent_cores(form, ground)

@@ -42,7 +42,7 @@ from queries.services.deploys.requester import asker_of
 from queries.services.deploys.steps import DeployStep, Overtaken, note, refused
 
 logger = logging.getLogger(__name__)
-_each = each("deploys", logger)
+_loop = each("deploys", logger)
 
 #: Steps that a worker takes of one deploy before it turns to the others.
 STEPS_AT_ONCE = 500
@@ -81,7 +81,7 @@ def due_deploys() -> list[int]:
 def advance_all(*, now: datetime) -> None:
     """Take all steps that are possible now, for each deploy independently."""
     for deploy_id in due_deploys():
-        with _each.by_itself(f"deploy number {deploy_id}"):
+        with _loop.by_itself(f"deploy number {deploy_id}"):
             advance(deploy_id, now=now)
 
 
@@ -104,45 +104,45 @@ def _step(deploy: Deploy, now: datetime) -> bool:
     if deploy.state == DeployState.PENDING:
         step = DeployStep(deploy, [], now)
         return _go(step, NextStep(course.first_position(_course(deploy))), [])
-    place = Position(DeployStage(deploy.stage), deploy.wave)
-    if place.stage is DeployStage.SETTLE:
-        return _settle(DeployStep(deploy, [], now), place)
-    step, work = DeployStep(deploy, _concerned(deploy, place), now), _WORK[place.stage]
+    position = Position(DeployStage(deploy.stage), deploy.wave)
+    if position.stage is DeployStage.SETTLE:
+        return _settle(DeployStep(deploy, [], now), position)
+    step, work = DeployStep(deploy, _concerned(deploy, position), now), _WORK[position.stage]
     results = [work.look(step, change) for change in step.changes]
-    stops = place.stage not in ROLLBACK_STAGES and (
-        deploy.cancelled_by or any(one.outcome is ChangeOutcome.BAD for one in results)
+    stops = position.stage not in ROLLBACK_STAGES and (
+        deploy.cancelled_by or any(result.outcome is ChangeOutcome.BAD for result in results)
     )
     todo = [
         change
-        for change, one in zip(step.changes, results, strict=True)
-        if one.outcome is ChangeOutcome.TODO
+        for change, result in zip(step.changes, results, strict=True)
+        if result.outcome is ChangeOutcome.TODO
     ]
     if todo and not stops:
-        return _act(step, work, place, todo)
-    return _go(step, _move_of(deploy, place, results), results)
+        return _act(step, work, position, todo)
+    return _go(step, _move_of(deploy, position, results), results)
 
 
-def _settle(step: DeployStep, place: Position) -> bool:
+def _settle(step: DeployStep, position: Position) -> bool:
     """Write the rest of the set and finish with success, in one transaction; else roll back."""
-    found, rest = judging.OK, None
+    result, rest = judging.OK, None
     if not step.deploy.cancelled_by:
         try:
             step.prepared = sets.prepare_rest(step)
             rest = sets.write_rest
         except HeadgateError as error:
-            found = judging.bad(refused(error))
+            result = judging.bad(refused(error))
     try:
-        return _go(step, _move_of(step.deploy, place, [found]), [], rest)
+        return _go(step, _move_of(step.deploy, position, [result]), [], rest)
     except (Conflict, Unavailable) as error:
         if not step.is_late:
             return False
-        return _go(step, _move_of(step.deploy, place, [judging.bad(refused(error))]), [])
+        return _go(step, _move_of(step.deploy, position, [judging.bad(refused(error))]), [])
 
 
-def _move_of(deploy: Deploy, place: Position, results: Sequence[ChangeResult]) -> NextStep:
+def _move_of(deploy: Deploy, position: Position, results: Sequence[ChangeResult]) -> NextStep:
     return course.move(
         _course(deploy),
-        place,
+        position,
         results,
         is_written=deploy.changes.filter(to_revision__isnull=False, is_written=True).exists(),
         cancelled=_cancelled(deploy),
@@ -158,20 +158,20 @@ def _cancelled(deploy: Deploy) -> Because:
     return Because(Detail.CANCELLED_BY, {"actor": by}) if by else NOTHING
 
 
-def _concerned(deploy: Deploy, place: Position) -> list[DeployChange]:
+def _concerned(deploy: Deploy, position: Position) -> list[DeployChange]:
     """Return a stage's changes: those of its wave, all changes, or all that were written."""
     rows = deploy.changes.select_related("query", "application")
-    if place.stage in ROLLBACK_STAGES:
+    if position.stage in ROLLBACK_STAGES:
         rows = rows.filter(to_revision__isnull=False)
-    elif place.wave:
-        rows = rows.filter(wave=place.wave)
+    elif position.wave:
+        rows = rows.filter(wave=position.wave)
     return list(rows)
 
 
-def _act(step: DeployStep, work: _Work, place: Position, todo: Sequence[DeployChange]) -> bool:
+def _act(step: DeployStep, work: _Work, position: Position, todo: Sequence[DeployChange]) -> bool:
     """Request whatever the stage still needs; return whether the action is complete."""
     assert work.act is not None, "only what a stage acts on is to do"
-    fail_points.reach(f"deploy.{place.stage}.before")
+    fail_points.reach(f"deploy.{position.stage}.before")
     try:
         step.prepared = work.prepare(step) if work.prepare else None
         with transaction.atomic():
@@ -179,21 +179,23 @@ def _act(step: DeployStep, work: _Work, place: Position, todo: Sequence[DeployCh
             done = work.act(step, todo)
             changed("deploys", f"deploy:{step.deploy.pk}")
     except HeadgateError as error:
-        return _refused(step, place, todo[0], error)
+        return _refused(step, position, todo[0], error)
     except Overtaken:
         raise
     except Exception as error:  # an unavailable database is retried, up to the wave's deadline
         if not step.is_late:
             raise
-        logger.exception("stage %s of deploy %s", place.stage, step.deploy.uuid)
+        logger.exception("stage %s of deploy %s", position.stage, step.deploy.uuid)
         way_out = "See the worker's log."
-        told = NotAllowed(f"{type(error).__name__}: {error}", way_out=way_out)
-        return _refused(step, place, todo[0], told)
-    fail_points.reach(f"deploy.{place.stage}.after")
+        failure = NotAllowed(f"{type(error).__name__}: {error}", way_out=way_out)
+        return _refused(step, position, todo[0], failure)
+    fail_points.reach(f"deploy.{position.stage}.after")
     return done
 
 
-def _refused(step: DeployStep, place: Position, change: DeployChange, error: HeadgateError) -> bool:
+def _refused(
+    step: DeployStep, position: Position, change: DeployChange, error: HeadgateError
+) -> bool:
     """Record why an action was rejected; retry while the cause is temporary and time is left.
 
     Another worker may already have taken the action, which may be the cause. In that case, the
@@ -206,7 +208,7 @@ def _refused(step: DeployStep, place: Position, change: DeployChange, error: Hea
         if passes:
             note(fresh, reason=refused(error))
         else:
-            state = ChangeState.KEPT if place.stage in ROLLBACK_STAGES else ChangeState.BAD
+            state = ChangeState.KEPT if position.stage in ROLLBACK_STAGES else ChangeState.BAD
             note(fresh, state=state, reason=refused(error))
     return not passes
 
@@ -239,8 +241,8 @@ def _go(
 
 
 def _is_news(change: DeployChange, result: ChangeResult) -> bool:
-    known = DeployChange.objects.only("reason", "evidence", "first_batch").get(pk=change.pk)
-    return (known.reason, known.evidence, known.first_batch) != (
+    stored = DeployChange.objects.only("reason", "evidence", "first_batch").get(pk=change.pk)
+    return (stored.reason, stored.evidence, stored.first_batch) != (
         result.reason,
         change.evidence,
         change.first_batch,
@@ -288,11 +290,11 @@ def _end(deploy: Deploy, state: DeployState, reason: Because, *, now: datetime) 
     untouched.exclude(state=ChangeState.BAD).update(state=ChangeState.LEFT)
     deploy.changes.update(over=True)
     if state in FREEING:
-        taken = deploy.changes.filter(snapshot__isnull=False).values("snapshot")
-        Snapshot.objects.filter(pk__in=taken).update(pinned=False)
+        snapshots = deploy.changes.filter(snapshot__isnull=False).values("snapshot")
+        Snapshot.objects.filter(pk__in=snapshots).update(pinned=False)
     subject, about = deploy.owner or str(deploy.uuid)[:8], str(deploy.reason)
-    said = {"deploy": deploy.uuid, "state": state, "reason": about}
-    record_act(Act.DEPLOY, actor=deploy.actor, now=now, subject=subject, **said)
+    details = {"deploy": deploy.uuid, "state": state, "reason": about}
+    record_act(Act.DEPLOY, actor=deploy.actor, now=now, subject=subject, **details)
 
 
 def _note_span(deploy: Deploy, wave: int, now: datetime) -> None:

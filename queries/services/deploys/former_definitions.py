@@ -33,9 +33,10 @@ def is_changed(change: DeployChange) -> bool:
 def application_revision(changes: Iterable[DeployChange], change: DeployChange) -> int | None:
     """Return the application revision that a query ran with before; None for the newest."""
     own = (
-        one.from_revision
-        for one in changes
-        if one.kind == ChangeKind.APPLICATION and one.application_id == change.application_id
+        candidate.from_revision
+        for candidate in changes
+        if candidate.kind == ChangeKind.APPLICATION
+        and candidate.application_id == change.application_id
     )
     return next(own, None)
 

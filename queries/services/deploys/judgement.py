@@ -8,7 +8,7 @@ from queries.domain.deploys.states import ChangeKind
 from queries.domain.states import Desired, Phase
 from queries.models.deploys.receipts import DeployChange
 from queries.selectors.deploys.applications import application_runs, of_application
-from queries.selectors.deploys.evidence import Evidence, of_query
+from queries.selectors.deploys.evidence import DeployEvidence, of_query
 from queries.services.deploys.steps import DeployStep
 
 
@@ -23,21 +23,21 @@ def ran_before(change: DeployChange) -> bool:
 def judged(step: DeployStep, change: DeployChange) -> ChangeResult:
     """Return whether a change works well on the revision that the deploy has written."""
     assert change.to_revision is not None, "it was written"
-    found = _evidence(step, change, change.to_revision)
-    change.evidence = {**change.evidence, **found.kept}
-    change.first_batch = found.first_batch
-    return judge(step.good, found.seen, now=step.now)
+    evidence = _evidence(step, change, change.to_revision)
+    change.evidence = {**change.evidence, **evidence.stored}
+    change.first_batch = evidence.first_batch
+    return judge(step.good, evidence.observed, now=step.now)
 
 
 def judged_back(step: DeployStep, change: DeployChange, good: Good) -> ChangeResult:
     """Return whether everything that ran before a change runs again, on the former definition."""
     revision = change.back_revision or change.from_revision
     assert revision is not None, "what ran before has a revision"
-    found = _evidence(step, change, revision)
-    change.evidence = {**change.evidence, "back": found.kept}
-    return judge(good, replace(found.seen, unstarted_since=None), now=step.now)
+    evidence = _evidence(step, change, revision)
+    change.evidence = {**change.evidence, "back": evidence.stored}
+    return judge(good, replace(evidence.observed, unstarted_since=None), now=step.now)
 
 
-def _evidence(step: DeployStep, change: DeployChange, revision: int) -> Evidence:
+def _evidence(step: DeployStep, change: DeployChange, revision: int) -> DeployEvidence:
     look = of_application if change.kind == ChangeKind.APPLICATION else of_query
     return look(change, revision, now=step.now)

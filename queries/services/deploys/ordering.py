@@ -36,18 +36,20 @@ class WaveOrdering:
         return NOTHING
 
 
-def wave_order(found: Plan, units: Iterable[RestartGroup], first: WaveOrder) -> WaveOrdering:
+def wave_order(set_plan: Plan, units: Iterable[RestartGroup], first: WaveOrder) -> WaveOrdering:
     """Return the order of a set's units, by the lineage that the set would leave."""
     units = list(units)
     if first == "name" or len(units) < 2:
         return WaveOrdering()
-    graph = lineage(_planned(found.items))
+    graph = lineage(_planned(set_plan.items))
     queries = {
         unit.key: (unit.name,) if unit.kind is ChangeKind.QUERY else unit.queries for unit in units
     }
     names = {unit.key: unit.name for unit in units}
     order = order_of(queries, graph.after if first == "upstream" else graph.before)
-    circles = {key: tuple(names[one] for one in part) for part in order.circles for key in part}
+    circles = {
+        key: tuple(names[member] for member in part) for part in order.circles for key in part
+    }
     unsure = graph.unsure_near(name for of_unit in queries.values() for name in of_unit)
     return WaveOrdering(
         order.before, tuple(dict.fromkeys(circles.values())), circles, tuple(unsure)
@@ -74,6 +76,6 @@ def _name(key: str) -> str:
 
 
 def _names(names: Iterable[str]) -> str:
-    found = sorted(names)
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
-    return ", ".join(found[:_NAMED]) + more
+    sorted_names = sorted(names)
+    more = f" and {len(sorted_names) - _NAMED} more" if len(sorted_names) > _NAMED else ""
+    return ", ".join(sorted_names[:_NAMED]) + more

@@ -57,20 +57,25 @@ def user_of(deploy: Deploy, *, now: datetime) -> User:
     return user
 
 
-def touched(found: Plan) -> list[dict[str, Any]]:
+def touched(set_plan: Plan) -> list[dict[str, Any]]:
     """Return the applications that a set changes or creates, as stored in a deploy's row."""
-    known, new = {}, {}
-    for item in found.items:
-        row = item.application or found.present.applications.get(item.host)
+    existing, new = {}, {}
+    for item in set_plan.items:
+        row = item.application or set_plan.present.applications.get(item.host)
         if item.outcome is Outcome.UNCHANGED or item.kind == Kind.ALERT_RULE:
             continue
         if row is not None:
-            known[row.pk] = row
+            existing[row.pk] = row
         elif item.own is not None or item.kind == Kind.APPLICATION:
             new[item.host or item.name] = item.team
-    known |= {row.pk: row for one in found.leaving if (row := one.application) is not None}
+    existing |= {
+        row.pk: row for leaving in set_plan.leaving if (row := leaving.application) is not None
+    }
     return [
-        *({"application": row.pk, "name": row.name, "team": row.team_id} for row in known.values()),
+        *(
+            {"application": row.pk, "name": row.name, "team": row.team_id}
+            for row in existing.values()
+        ),
         *(
             {"application": None, "name": name, "team": team.pk if team else None}
             for name, team in new.items()

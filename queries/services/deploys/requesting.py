@@ -46,23 +46,27 @@ def request_deploy(*, form: DeployForm, user: Any, actor: str, now: datetime) ->
     allowed to define one of its objects, `Conflict` while another deploy changes one of them, and
     `TooMany` if the user makes requests too often.
     """
-    asked = _set(form)
-    found = plan(asked, user=user, now=now)
-    asked = found.asked  # every wave uses the commits resolved now
-    sets.refuse(found)
-    changes = _changes(found)
-    running = {one.name for one in changes if one.runs and one.kind == ChangeKind.QUERY}
-    starting = (one for one in found.items if one.kind == Kind.QUERY and one.name in running)
-    refuse_state_changes(starting, accepted=asked.accept_state_change)
+    apply_set = _set(form)
+    set_plan = plan(apply_set, user=user, now=now)
+    apply_set = set_plan.asked  # every wave uses the commits resolved now
+    sets.refuse(set_plan)
+    changes = _changes(set_plan)
+    running = {
+        deploy_change.name
+        for deploy_change in changes
+        if deploy_change.runs and deploy_change.kind == ChangeKind.QUERY
+    }
+    starting = (item for item in set_plan.items if item.kind == Kind.QUERY and item.name in running)
+    refuse_state_changes(starting, accepted=apply_set.accept_state_change)
     units = _units(changes)
-    order = wave_order(found, units, form.waves.first)
+    order = wave_order(set_plan, units, form.waves.first)
     waves = divide(units, form.waves, order.before)
     numbers = {
         (unit.kind, unit.name): number for number, wave in enumerate(waves, 1) for unit in wave
     }
     try:
         with transaction.atomic():
-            deploy = _insert(form, asked, found, user, actor=actor, now=now)
+            deploy = _insert(form, apply_set, set_plan, user, actor=actor, now=now)
             deploy.waves = len(waves)
             deploy.unsure = order.unsure
             deploy.save(update_fields=["waves", "unsure"])
@@ -72,14 +76,14 @@ def request_deploy(*, form: DeployForm, user: Any, actor: str, now: datetime) ->
                 change.reason = order.reason(*_unit_of(change))
             DeployChange.objects.bulk_create(changes)
             subject = deploy.owner or str(deploy.uuid)[:8]
-            said: dict[str, Any] = {"deploy": deploy.uuid, "waves": len(waves)}
-            said["commit"] = asked.source.commit
-            said |= {"first": form.waves.first, "circles": order.circles}
-            record_deploy(actor=actor, now=now, subject=subject, **said)
+            details: dict[str, Any] = {"deploy": deploy.uuid, "waves": len(waves)}
+            details["commit"] = apply_set.source.commit
+            details |= {"first": form.waves.first, "circles": order.circles}
+            record_deploy(actor=actor, now=now, subject=subject, **details)
             advance_deploys_soon()
             changed("deploys")
     except IntegrityError as error:
-        raise _taken(changes) from error
+        raise _conflict_with_open_deploy(changes) from error
     return deploy
 
 
@@ -111,16 +115,16 @@ def _set(form: DeployForm) -> ApplySet:
     except Invalid as error:
         raise Invalid(
             [
-                Problem(f"apply.{one.field}", one.value, one.message, one.way_out)
-                for one in error.problems
+                Problem(f"apply.{problem.field}", problem.value, problem.message, problem.way_out)
+                for problem in error.problems
             ]
         ) from error
 
 
 def _insert(
     form: DeployForm,
-    asked: ApplySet,
-    found: Plan,
+    apply_set: ApplySet,
+    set_plan: Plan,
     user: Any,
     *,
     actor: str,
@@ -129,69 +133,75 @@ def _insert(
     return Deploy.objects.create(
         actor=actor,
         asker=asker_of_request(user),
-        touches=touched(found),
-        owner=asked.owner,
-        source=asked.source.model_dump(),
-        asked=asked.model_dump(mode="json"),
-        diff=[asdict(one) for one in found.objects if one.outcome != "unchanged"],
+        touches=touched(set_plan),
+        owner=apply_set.owner,
+        source=apply_set.source.model_dump(),
+        asked=apply_set.model_dump(mode="json"),
+        diff=[
+            asdict(planned_object)
+            for planned_object in set_plan.objects
+            if planned_object.outcome != "unchanged"
+        ],
         canary=list(form.waves.canary),
         size=form.waves.size,
         good=form.good.model_dump(),
         on_failure=form.on_failure,
-        preflight=form.preflight or _requires_preflight(found),
+        preflight=form.preflight or _requires_preflight(set_plan),
         created_at=now,
     )
 
 
-def _requires_preflight(found: Plan) -> bool:
+def _requires_preflight(set_plan: Plan) -> bool:
     """Return whether an application affected by the changes requires a preflight to start."""
-    queries = [item for item in found.items if item.kind == Kind.QUERY]
+    queries = [item for item in set_plan.items if item.kind == Kind.QUERY]
     concerned = {item.host for item in queries if item.is_new or item.effect}
     concerned |= {
-        item.name for item in found.items if _has_new_imports(item) or _has_new_spark(item)
+        item.name for item in set_plan.items if _has_new_imports(item) or _has_new_spark(item)
     }
-    of_set = {item.name: item for item in found.items if item.kind == Kind.APPLICATION}
+    of_set = {item.name: item for item in set_plan.items if item.kind == Kind.APPLICATION}
     return any(
-        found.present.application_spec(row).require_preflight
+        set_plan.present.application_spec(row).require_preflight
         or (name in of_set and of_set[name].after["spec"].get("require_preflight"))
-        for name, row in found.present.applications.items()
+        for name, row in set_plan.present.applications.items()
         if name in concerned
     )
 
 
 def _has_new_imports(item: SetItem) -> bool:
     """Return whether the code or packages of an existing application change."""
-    is_there = item.kind == Kind.APPLICATION and not item.is_new
-    return is_there and imports_differ(item.before["spec"], item.after["spec"])
+    exists = item.kind == Kind.APPLICATION and not item.is_new
+    return exists and imports_differ(item.before["spec"], item.after["spec"])
 
 
 def _has_new_spark(item: SetItem) -> bool:
     """Return whether the Spark of an existing application changes."""
-    is_there = item.kind == Kind.APPLICATION and not item.is_new
-    return is_there and spark_of(item.before["spec"]) != spark_of(item.after["spec"])
+    exists = item.kind == Kind.APPLICATION and not item.is_new
+    return exists and spark_of(item.before["spec"]) != spark_of(item.after["spec"])
 
 
 # --- changes ------------------------------------------------------------------------------
 
 
-def _changes(found: Plan) -> list[DeployChange]:
+def _changes(set_plan: Plan) -> list[DeployChange]:
     """Return the changes that a deploy writes in waves, and those that restart with them."""
-    queries = {item.name: item for item in found.items if item.kind == Kind.QUERY}
+    queries = {item.name: item for item in set_plan.items if item.kind == Kind.QUERY}
     driven = {
         item.name: item
-        for item in found.items
+        for item in set_plan.items
         if item.kind == Kind.APPLICATION and _goes_in_a_wave(item)
     }
     changes = [
-        _of_query(item, found.present.applications.get(item.host), with_driver=item.host in driven)
+        _of_query(
+            item, set_plan.present.applications.get(item.host), with_driver=item.host in driven
+        )
         for item in queries.values()
         if _goes_in_a_wave(item)
     ]
     beside = Query.objects.filter(application__name__in=driven, archived_at=None)
-    beside = beside.exclude(name__in=[one.name for one in changes])
+    beside = beside.exclude(name__in=[change.name for change in changes])
     wanted = beside.filter(desired=Desired.RUNNING).select_related("application", "target_revision")
     changes += _neighbours(list(wanted), changes, driven.values())
-    running = {one.application_id for one in changes if one.runs}
+    running = {change.application_id for change in changes if change.runs}
     for item in driven.values():
         changes.append(_of_application(item, running))
     return changes
@@ -209,7 +219,7 @@ def _goes_in_a_wave(item: SetItem) -> bool:
 
 
 def _restarts_driver(item: SetItem) -> bool:
-    pools = [states.pools_of_state(one) for one in (item.before, item.after)]
+    pools = [states.pools_of_state(state) for state in (item.before, item.after)]
     return bool(item.effect) or pools[0] != pools[1]
 
 
@@ -247,9 +257,9 @@ def _neighbours(
         new_imports={item.name for item in driven if _has_new_imports(item)},
         new_sparks={item.name for item in driven if _has_new_spark(item)},
         tried={
-            one.application.name
-            for one in changed
-            if one.application is not None and one.from_revision is not None
+            change.application.name
+            for change in changed
+            if change.application is not None and change.from_revision is not None
         },
     )
     return [_of_neighbour(row, pinned[row.pk], tried=row.name in tried) for row in rows]
@@ -275,8 +285,8 @@ def _of_application(item: SetItem, running: Collection[int | None]) -> DeployCha
     ran = script.desired if script else Desired.STOPPED
     pinned = row.target_revision if row and (script is None or ran == Desired.RUNNING) else None
     pools = [
-        {"name": one.name, "weight": one.weight, "min_share": one.min_share, "mode": one.mode}
-        for one in (row.pools.all() if row else ())
+        {"name": pool.name, "weight": pool.weight, "min_share": pool.min_share, "mode": pool.mode}
+        for pool in (row.pools.all() if row else ())
     ]
     is_script = item.after["spec"].get("kind") == "script"
     former = {"newest": item.revision, "pools": pools} | ({"desired": ran} if is_script else {})
@@ -294,19 +304,19 @@ def _of_application(item: SetItem, running: Collection[int | None]) -> DeployCha
 
 def _units(changes: Iterable[DeployChange]) -> list[RestartGroup]:
     members: dict[int | None, list[str]] = {}
-    for one in changes:
-        if one.with_driver and one.kind == ChangeKind.QUERY:
-            members.setdefault(one.application_id, []).append(one.name)
+    for change in changes:
+        if change.with_driver and change.kind == ChangeKind.QUERY:
+            members.setdefault(change.application_id, []).append(change.name)
     return [
         RestartGroup(
-            ChangeKind(one.kind),
-            one.name,
-            tuple(members.get(one.application_id, ()))
-            if one.kind == ChangeKind.APPLICATION
+            ChangeKind(change.kind),
+            change.name,
+            tuple(members.get(change.application_id, ()))
+            if change.kind == ChangeKind.APPLICATION
             else (),
         )
-        for one in changes
-        if one.kind == ChangeKind.APPLICATION or not one.with_driver
+        for change in changes
+        if change.kind == ChangeKind.APPLICATION or not change.with_driver
     ]
 
 
@@ -317,12 +327,14 @@ def _unit_of(change: DeployChange) -> tuple[ChangeKind, str]:
     return ChangeKind(change.kind), change.name
 
 
-def _taken(changes: Iterable[DeployChange]) -> Conflict:
-    for one in changes:
-        held = DeployChange.objects.filter(kind=one.kind, name=one.name, over=False).first()
-        if held is not None:
+def _conflict_with_open_deploy(changes: Iterable[DeployChange]) -> Conflict:
+    for change in changes:
+        open_change = DeployChange.objects.filter(
+            kind=change.kind, name=change.name, over=False
+        ).first()
+        if open_change is not None:
             return Conflict(
-                f"{one.name} is already being deployed.",
-                way_out=f"Wait for deploy {held.deploy.uuid}, or cancel it.",
+                f"{change.name} is already being deployed.",
+                way_out=f"Wait for deploy {open_change.deploy.uuid}, or cancel it.",
             )
     return Conflict("Another deploy has begun.", way_out="Request it again.")

@@ -16,14 +16,14 @@ from queries.models.history import Operation
 from queries.models.installation import Installation
 from queries.selectors.deploys.evidence import query_of
 from queries.services.deploys.rollback import run_newest
-from queries.services.deploys.steps import DeployStep, asked_for, note
+from queries.services.deploys.steps import DeployStep, note, operations_with
 from queries.services.supervision import operations
 from queries.services.supervision.application_operations import (
     request_application_restart,
     request_script_stop,
 )
 
-Ask = Callable[[DeployStep, DeployChange], Operation | None]
+RestartRequest = Callable[[DeployStep, DeployChange], Operation | None]
 
 
 def unit_of(changes: Sequence[DeployChange], first: DeployChange) -> list[DeployChange]:
@@ -31,30 +31,32 @@ def unit_of(changes: Sequence[DeployChange], first: DeployChange) -> list[Deploy
     if not first.with_driver:
         return [first]
     unit = [
-        one for one in changes if one.with_driver and one.application_id == first.application_id
+        change
+        for change in changes
+        if change.with_driver and change.application_id == first.application_id
     ]
-    return sorted(unit, key=lambda one: one.kind == ChangeKind.APPLICATION)
+    return sorted(unit, key=lambda change: change.kind == ChangeKind.APPLICATION)
 
 
 def restart_unit(
-    step: DeployStep, unit: Sequence[DeployChange], stage: DeployStage, ask: Ask
+    step: DeployStep, unit: Sequence[DeployChange], stage: DeployStage, request: RestartRequest
 ) -> list[DeployChange]:
     """Request a unit's restart and record it on each change; return changes that are not restarted.
 
     A change without an operation of its own restarts with its application's driver.
     """
-    asked = {change.pk: ask(step, change) for change in unit}
+    requested = {change.pk: request(step, change) for change in unit}
     epoch = Installation.get().last_epoch  # all locks are held: later epochs are higher
-    own = next((one for one in unit if one.kind == ChangeKind.APPLICATION), None)
-    driver = asked[own.pk] if own is not None else None
+    own = next((member for member in unit if member.kind == ChangeKind.APPLICATION), None)
+    driver = requested[own.pk] if own is not None else None
     left = []
     for change in unit:
-        operation = asked[change.pk] or (driver if _goes_along(change) else None)
+        operation = requested[change.pk] or (driver if _goes_along(change) else None)
         if operation is None:
             left.append(change)
             continue
-        known = asked_for(change, stage, operation)
-        note(change, operations=known, restarted_at=step.now, restart_epoch=epoch)
+        stage_operations = operations_with(change, stage, operation)
+        note(change, operations=stage_operations, restarted_at=step.now, restart_epoch=epoch)
     return left
 
 
@@ -65,7 +67,7 @@ def _goes_along(change: DeployChange) -> bool:
     return query.archived_at is None and (query.desired == Desired.RUNNING or query.discovered)
 
 
-def ask_forward(step: DeployStep, change: DeployChange) -> Operation | None:
+def restart_on_new_definition(step: DeployStep, change: DeployChange) -> Operation | None:
     """Request that a change run on the definition that the deploy has written."""
     if not change.runs:
         return None
@@ -78,7 +80,7 @@ def ask_forward(step: DeployStep, change: DeployChange) -> Operation | None:
     return _run_written(step, query) if change.is_written else _again(step, query)
 
 
-def ask_back(step: DeployStep, change: DeployChange) -> Operation | None:
+def restart_on_former_definition(step: DeployStep, change: DeployChange) -> Operation | None:
     """Request that a change run as before the deploy; queries that a user stopped stay stopped."""
     if change.restarted_at is None:  # it never ran on the new definition
         return None

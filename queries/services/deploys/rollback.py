@@ -71,11 +71,11 @@ def run_newest(query: Query, *, actor: str, now: datetime, accept_state_change: 
 
 
 def _refuse_beside_a_deploy(query: Query) -> None:
-    held = DeployChange.objects.filter(query=query, over=False).select_related("deploy").first()
-    if held is not None:
+    change = DeployChange.objects.filter(query=query, over=False).select_related("deploy").first()
+    if change is not None:
         raise Conflict(
             f"{query.name} is being deployed.",
             way_out=(
-                f"Cancel deploy {held.deploy.uuid}, which rolls it back, or wait for it to end."
+                f"Cancel deploy {change.deploy.uuid}, which rolls it back, or wait for it to end."
             ),
         )

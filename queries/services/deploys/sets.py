@@ -21,12 +21,12 @@ from queries.services.manifests.applying import apply
 from queries.services.manifests.planning import Plan, plan
 
 
-def refuse(found: Plan) -> None:
+def refuse(set_plan: Plan) -> None:
     """Raise `Invalid` with each of a set's problems, by file and field."""
     problems = [
-        Problem(f"{one.path}: {fault.field}", fault.value, fault.message, fault.way_out)
-        for one in found.objects
-        for fault in one.problems
+        Problem(f"{planned_object.path}: {fault.field}", fault.value, fault.message, fault.way_out)
+        for planned_object in set_plan.objects
+        for fault in planned_object.problems
     ]
     if problems:
         raise Invalid(problems)
@@ -34,20 +34,22 @@ def refuse(found: Plan) -> None:
 
 def prepare_wave(step: DeployStep) -> Plan:
     """Plan the objects of a wave, before the transaction that writes them."""
-    keys = {(one.kind, one.name) for one in step.changes if one.is_written}
+    keys = {(change.kind, change.name) for change in step.changes if change.is_written}
 
     def belongs(item: SetItem) -> bool:
         return (item.kind, item.name) in keys or item.name in hosts
 
-    found = _planned(step)
+    set_plan = _planned(step)
     hosts = {
         item.host
-        for item in found.items
+        for item in set_plan.items
         if item.kind == Kind.QUERY and (item.kind, item.name) in keys
     }
-    new_hosts = {item.name for item in found.items if item.kind == Kind.APPLICATION and item.is_new}
+    new_hosts = {
+        item.name for item in set_plan.items if item.kind == Kind.APPLICATION and item.is_new
+    }
     hosts &= new_hosts
-    return _part(found, belongs)
+    return _part(set_plan, belongs)
 
 
 def write(step: DeployStep, todo: Sequence[DeployChange]) -> None:
@@ -55,8 +57,8 @@ def write(step: DeployStep, todo: Sequence[DeployChange]) -> None:
 
     Raises `NotAllowed` if a user has changed one of them since the deploy was requested.
     """
-    found: Plan = step.prepared
-    items = {(item.kind, item.name): item for item in found.items}
+    set_plan: Plan = step.prepared
+    items = {(item.kind, item.name): item for item in set_plan.items}
     for change in todo:
         item = items.get((change.kind, change.name))
         if item is not None and not item.is_new and item.revision != change.former.get("newest"):
@@ -64,7 +66,7 @@ def write(step: DeployStep, todo: Sequence[DeployChange]) -> None:
                 f"{change.name} was changed after the deploy was requested.",
                 way_out="Request it again; the response shows the new differences.",
             )
-    apply(found, actor=step.deploy.actor, via=f"deploy {step.deploy.uuid}", now=step.now)
+    apply(set_plan, actor=step.deploy.actor, via=f"deploy {step.deploy.uuid}", now=step.now)
     for change in todo:
         _note_written(change, items.get((change.kind, change.name)))
 
@@ -93,20 +95,20 @@ def write_rest(step: DeployStep) -> None:
 
 
 def _planned(step: DeployStep) -> Plan:
-    asked = ApplySet.model_validate(step.deploy.asked)
-    found = plan(asked, user=user_of(step.deploy, now=step.now), now=step.now)
+    apply_set = ApplySet.model_validate(step.deploy.asked)
+    set_plan = plan(apply_set, user=user_of(step.deploy, now=step.now), now=step.now)
     started = set(step.deploy.changes.filter(runs=True).values_list("kind", "name"))
-    for item in found.items:
+    for item in set_plan.items:
         if (item.kind, item.name) in started:
             item.desired = None  # its wave starts and evaluates it; apply must not start it again
-    return found
+    return set_plan
 
 
-def _part(found: Plan, belongs: Callable[[SetItem], bool], *, leaving: bool = False) -> Plan:
+def _part(set_plan: Plan, belongs: Callable[[SetItem], bool], *, leaving: bool = False) -> Plan:
     part = replace(
-        found,
-        items=[item for item in found.items if belongs(item)],
-        leaving=found.leaving if leaving else [],
+        set_plan,
+        items=[item for item in set_plan.items if belongs(item)],
+        leaving=set_plan.leaving if leaving else [],
     )
     refuse(part)
     return part

@@ -63,7 +63,7 @@ def note(change: DeployChange, **fields: Any) -> None:
     change.save(update_fields=list(fields))
 
 
-def asked_for(change: DeployChange, stage: str, operation: Operation) -> dict[str, str]:
+def operations_with(change: DeployChange, stage: str, operation: Operation) -> dict[str, str]:
     """Return a change's operations by stage, including this one."""
     return {**change.operations, stage: str(operation.uuid)}
 

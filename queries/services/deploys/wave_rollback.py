@@ -19,13 +19,13 @@ from queries.selectors.deploys.evidence import has_started, query_of
 from queries.services.definitions.code_rights import parsed
 from queries.services.deploys import former_definitions
 from queries.services.deploys.judgement import judged_back
-from queries.services.deploys.restarts import ask_back, restart_unit, unit_of
-from queries.services.deploys.steps import DeployStep, asked_for, followed, note
+from queries.services.deploys.restarts import restart_on_former_definition, restart_unit, unit_of
+from queries.services.deploys.steps import DeployStep, followed, note, operations_with
 from queries.services.probes.preflight import begin_trial
 from queries.services.supervision.offset_gaps import gap_problems
 
 
-def _kept(change: DeployChange) -> ChangeResult | None:
+def _result_without_rollback(change: DeployChange) -> ChangeResult | None:
     """Return the result of a change that cannot be rolled back; None for others."""
     return bad(change.reason) if change.state == ChangeState.KEPT else None
 
@@ -35,16 +35,16 @@ def _kept(change: DeployChange) -> ChangeResult | None:
 
 def look_at_trial(step: DeployStep, change: DeployChange) -> ChangeResult:
     """Return whether the former definition can continue from the new one's state and offsets."""
-    if found := _kept(change):
-        return found
+    if result := _result_without_rollback(change):
+        return result
     if change.state != ChangeState.GOING_BACK:
         return TODO
     if DeployStage.TRY_BACK not in change.operations:
         return OK
-    found = followed(change, DeployStage.TRY_BACK)
-    if found.outcome is not ChangeOutcome.BAD:
-        return found
-    return bad(_not_back(change, Because.of(found.reason.params["about"])))
+    result = followed(change, DeployStage.TRY_BACK)
+    if result.outcome is not ChangeOutcome.BAD:
+        return result
+    return bad(_not_back(change, Because.of(result.reason.params["about"])))
 
 
 def try_former(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
@@ -71,13 +71,13 @@ def try_former(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
         about = Because(Detail.STEP, {"note": problems[0].sentence()})
         note(change, state=ChangeState.KEPT, reason=_not_back(change, about))
         return True
-    asked = begin_trial(
+    trial = begin_trial(
         query=query,
         spec=revision.spec,
         application_revision=number,
         **step.by,
     )
-    note(change, operations=asked_for(change, DeployStage.TRY_BACK, asked))
+    note(change, operations=operations_with(change, DeployStage.TRY_BACK, trial))
     return True
 
 
@@ -86,11 +86,11 @@ def _no_way_back(query: Query, number: int | None) -> str:
 
     "" if it may, or if the checkpoint is unknown from here; the preflight then reads it.
     """
-    found = written_of(query)
-    if number is None or found is None:
+    last_written = written_of(query)
+    if number is None or last_written is None:
         return ""
     former = query.application.revisions.get(number=number).spec
-    return cannot_go_back(found, spark_of(former))
+    return cannot_go_back(last_written, spark_of(former))
 
 
 def _not_back(change: DeployChange, about: Because) -> Because:
@@ -110,16 +110,16 @@ def look_at_write(step: DeployStep, change: DeployChange) -> ChangeResult:
     )
     if change.back_revision is None and not is_left:
         return TODO
-    return _kept(change) or OK
+    return _result_without_rollback(change) or OK
 
 
 def write_former(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
     """Make all former definitions the newest again; mark neighbours of a kept change as kept."""
     for change in step.changes:
         unit = unit_of(step.changes, change)
-        held = next((one for one in unit if one.state == ChangeState.KEPT), None)
-        if held is not None and change.state != ChangeState.KEPT:
-            note(change, state=ChangeState.KEPT, reason=held.reason)
+        unrollable = next((member for member in unit if member.state == ChangeState.KEPT), None)
+        if unrollable is not None and change.state != ChangeState.KEPT:
+            note(change, state=ChangeState.KEPT, reason=unrollable.reason)
     for change in todo:
         former_definitions.restore(change, **step.by)
     return True
@@ -130,16 +130,18 @@ def write_former(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
 
 def look_at_restart(step: DeployStep, change: DeployChange) -> ChangeResult:
     """Return whether the restart on the former definition was requested."""
-    if found := _kept(change):
-        return found
-    asked = DeployStage.RESTART_BACK in change.operations or change.state == ChangeState.ROLLED_BACK
-    return OK if asked else TODO
+    if result := _result_without_rollback(change):
+        return result
+    requested = (
+        DeployStage.RESTART_BACK in change.operations or change.state == ChangeState.ROLLED_BACK
+    )
+    return OK if requested else TODO
 
 
 def restart_former(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
     """Restart one query, or an application with all its queries; stop those that did not run."""
     unit = unit_of(step.changes, todo[0])
-    for change in restart_unit(step, unit, DeployStage.RESTART_BACK, ask_back):
+    for change in restart_unit(step, unit, DeployStage.RESTART_BACK, restart_on_former_definition):
         note(change, state=ChangeState.ROLLED_BACK)
     return True
 
@@ -149,8 +151,8 @@ def restart_former(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
 
 def look_at_judgement(step: DeployStep, change: DeployChange) -> ChangeResult:
     """Return whether everything that ran before runs again on its former definition."""
-    if found := _kept(change):
-        return found
+    if result := _result_without_rollback(change):
+        return result
     if change.state == ChangeState.ROLLED_BACK or not change.ran:
         return OK
     good = FORMER.model_copy(update={"deadline_minutes": step.good.deadline_minutes})

@@ -15,12 +15,12 @@ from queries.selectors.deploys.evidence import lag_before
 from queries.services.checkpoints.snapshot import request_snapshot
 from queries.services.deploys import sets
 from queries.services.deploys.judgement import judged, ran_before
-from queries.services.deploys.restarts import ask_forward, restart_unit, unit_of
+from queries.services.deploys.restarts import restart_on_new_definition, restart_unit, unit_of
 from queries.services.deploys.steps import (
     DeployStep,
-    asked_for,
     followed,
     note,
+    operations_with,
     refused,
     settled,
 )
@@ -40,19 +40,19 @@ def look_at_preflight(step: DeployStep, change: DeployChange) -> ChangeResult:
     One that could not try the checkpoint is not enough if the application requires a preflight: the
     restart would be refused after everything has been written.
     """
-    if found := settled(change):
-        return found
+    if result := settled(change):
+        return result
     if change.kind != ChangeKind.QUERY or not change.spec or change.from_revision is None:
         return OK
     if DeployStage.PREFLIGHT not in change.operations:
         return TODO
-    found = followed(change, DeployStage.PREFLIGHT)
-    if found is not OK or not _requires_preflight(step, change):
-        return found
+    result = followed(change, DeployStage.PREFLIGHT)
+    if result is not OK or not _requires_preflight(step, change):
+        return result
     assert change.query is not None, "what has a revision is there"
     to_be = _application_to_be(step.changes, change)
     untried = could_not_try(change.query, change.spec, spark_of(to_be) if to_be else None)
-    return found if untried is None else bad(refused(untried))
+    return result if untried is None else bad(refused(untried))
 
 
 def _requires_preflight(step: DeployStep, change: DeployChange) -> bool:
@@ -65,23 +65,25 @@ def _requires_preflight(step: DeployStep, change: DeployChange) -> bool:
 
 def begin_preflights(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
     """Begin one query's preflight with its application's new definition, if a slot is available."""
-    begun = [one for one in step.changes if DeployStage.PREFLIGHT in one.operations]
+    begun = [member for member in step.changes if DeployStage.PREFLIGHT in member.operations]
     open_ones = Operation.objects.filter(
-        uuid__in=[one.operations[DeployStage.PREFLIGHT] for one in begun],
+        uuid__in=[member.operations[DeployStage.PREFLIGHT] for member in begun],
         outcome=OperationOutcome.OPEN,
     ).count()
     if open_ones >= PREFLIGHTS_AT_ONCE:
         return False
     change = todo[0]
     assert change.query is not None, "what has a revision is there"
-    asked = begin_trial(
+    trial = begin_trial(
         query=change.query,
         spec=change.spec,
         application_spec=_application_to_be(step.changes, change),
         **step.by,
     )
     note(
-        change, operations=asked_for(change, DeployStage.PREFLIGHT, asked), state=ChangeState.TRIED
+        change,
+        operations=operations_with(change, DeployStage.PREFLIGHT, trial),
+        state=ChangeState.TRIED,
     )
     return True
 
@@ -90,9 +92,9 @@ def _application_to_be(
     changes: Sequence[DeployChange], change: DeployChange
 ) -> dict[str, Any] | None:
     """Return the new definition of a query's application; None if the deploy does not change it."""
-    for one in changes:
-        if one.kind == ChangeKind.APPLICATION and one.application_id == change.application_id:
-            return {name: held for name, held in one.spec.items() if name != "pools"}
+    for other in changes:
+        if other.kind == ChangeKind.APPLICATION and other.application_id == change.application_id:
+            return {name: setting for name, setting in other.spec.items() if name != "pools"}
     return None
 
 
@@ -101,8 +103,8 @@ def _application_to_be(
 
 def look_at_snapshot(step: DeployStep, change: DeployChange) -> ChangeResult:
     """Return whether a snapshot of the checkpoint from before the wave exists."""
-    if found := settled(change):
-        return found
+    if result := settled(change):
+        return result
     if change.query_id is None or not change.runs or "no_snapshot" in change.evidence:
         return OK
     if DeployStage.SNAPSHOT not in change.operations:
@@ -116,12 +118,16 @@ def take_snapshot(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
     assert change.query is not None, "what is not there has no checkpoint"
     why = f"before deploy {str(step.deploy.uuid)[:8]}"
     try:
-        asked = request_snapshot(query=change.query, reason=why, pinned=True, **step.by)
+        operation = request_snapshot(query=change.query, reason=why, pinned=True, **step.by)
     except NotAllowed as error:  # not on a local disk, or nothing committed
-        kept = {**change.evidence, "no_snapshot": str(error)}
-        note(change, evidence=kept, state=ChangeState.SAVED)
+        evidence = {**change.evidence, "no_snapshot": str(error)}
+        note(change, evidence=evidence, state=ChangeState.SAVED)
         return True
-    note(change, operations=asked_for(change, DeployStage.SNAPSHOT, asked), state=ChangeState.SAVED)
+    note(
+        change,
+        operations=operations_with(change, DeployStage.SNAPSHOT, operation),
+        state=ChangeState.SAVED,
+    )
     return True
 
 
@@ -159,8 +165,8 @@ def write(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
 
 def look_at_restart(step: DeployStep, change: DeployChange) -> ChangeResult:
     """Return whether the restart on the new definition was requested."""
-    if found := settled(change):
-        return found
+    if result := settled(change):
+        return result
     if not change.runs or change.restarted_at is not None:
         return OK
     return TODO
@@ -168,8 +174,8 @@ def look_at_restart(step: DeployStep, change: DeployChange) -> ChangeResult:
 
 def restart(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
     """Restart one query, or an application with all of its queries."""
-    unit = [one for one in unit_of(step.changes, todo[0]) if one.runs]
-    for change in restart_unit(step, unit, DeployStage.RESTART, ask_forward):
+    unit = [member for member in unit_of(step.changes, todo[0]) if member.runs]
+    for change in restart_unit(step, unit, DeployStage.RESTART, restart_on_new_definition):
         note(change, restarted_at=step.now)  # a user stopped it, as its evaluation says
     for change in unit:
         note(change, state=ChangeState.RESTARTED)
@@ -181,6 +187,6 @@ def restart(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
 
 def look_at_judgement(step: DeployStep, change: DeployChange) -> ChangeResult:
     """Return whether a change works well on the written definition, if it runs."""
-    if found := settled(change):
-        return found
+    if result := settled(change):
+        return result
     return judged(step, change) if change.runs else OK

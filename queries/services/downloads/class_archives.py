@@ -48,7 +48,7 @@ class Archiver:
         self._archives = archives
         self._leaving = leaving
         self._failed: set[Path] = set()  # not tried again by this process
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
         self._quiet = 0
         self._waits_since: float | None = None  # since an archive is missing and none was tried
 
@@ -78,7 +78,7 @@ class Archiver:
         spark = wanted[target]
         why_not = _no_room(self._archives.folder.parent)
         if self._quiet < QUIET_LOOKS or why_not:
-            self._say_that_it_waits(spark, why_not or NOT_QUIET, now)
+            self._log_postponement(spark, why_not or NOT_QUIET, now)
             return None
         self._quiet, self._waits_since = 0, None
         began = time.monotonic()
@@ -86,7 +86,7 @@ class Archiver:
             self._archives.make(target, _folder(spark), self._leaving)
         except NotMade as error:
             self._failed.add(target)
-            self._say(spark, error)
+            self._log_failure(spark, error)
             return None
         took = time.monotonic() - began
         logger.info("made the class archive of Spark %s in %.0f s", spark, took)
@@ -94,26 +94,28 @@ class Archiver:
 
     def _wanted(self) -> Iterator[tuple[Path, Spark]]:
         """Yield the archives that drivers on this host would use, and their version of Spark."""
-        named = {one.spark for one in spark_users()} if is_set_up() else set()
-        here = installed_sparks() & {OURS, *named}
-        for spark in (one for one in reversed(SPARKS) if one in here):  # ours is the newest
+        named = {user.spark for user in spark_users()} if is_set_up() else set()
+        installed = installed_sparks() & {OURS, *named}
+        for spark in (
+            version for version in reversed(SPARKS) if version in installed
+        ):  # ours is the newest
             try:
                 yield self._archives.path(_folder(spark)), spark
             except NotMade as error:
-                self._say(spark, error)
+                self._log_failure(spark, error)
 
-    def _say(self, spark: Spark, error: NotMade) -> None:
+    def _log_failure(self, spark: Spark, error: NotMade) -> None:
         """Log why there is no archive, once."""
         sentence = f"drivers with Spark {spark} start without a class archive: {error}"
-        if sentence not in self._told:
-            self._told.add(sentence)
+        if sentence not in self._logged:
+            self._logged.add(sentence)
             logger.warning("%s", sentence)
 
-    def _say_that_it_waits(self, spark: Spark, why: str, now: float) -> None:
+    def _log_postponement(self, spark: Spark, why: str, now: float) -> None:
         if self._waits_since is None:
             self._waits_since = now
         if now - self._waits_since >= SAYS_AFTER_S:
-            self._say(spark, NotMade(why))
+            self._log_failure(spark, NotMade(why))
 
 
 def _no_room(folder: Path) -> str:

@@ -24,7 +24,7 @@ from queries.selectors.definitions.sparks import folder_of, installed_sparks
 from queries.services.access.audit_trail import record_act
 
 logger = logging.getLogger(__name__)
-_each = each("sparks", logger)
+_loop = each("sparks", logger)
 
 #: Users named in a refusal.
 _MOST_NAMED = 5
@@ -43,9 +43,9 @@ def remove_connector(name: str, spark: Spark, *, actor: str, now: datetime) -> N
     what = installable(spark, name)
     if name not in ready_connectors(spark):
         raise Missing(f"The connector {name} is not installed for Spark {spark}.")
-    with _unused(what, lambda one: one.spark == spark and name in one.connectors, actor, now):
-        gone = downloads.set_aside(folder_for(spark) / name)
-    shutil.rmtree(gone, ignore_errors=True)
+    with _unused(what, lambda user: user.spark == spark and name in user.connectors, actor, now):
+        removed = downloads.set_aside(folder_for(spark) / name)
+    shutil.rmtree(removed, ignore_errors=True)
 
 
 def remove_spark(spark: Spark, *, actor: str, now: datetime) -> None:
@@ -59,9 +59,9 @@ def remove_spark(spark: Spark, *, actor: str, now: datetime) -> None:
         raise NotAllowed(f"Spark {spark} is Headgate's own version, which cannot be removed.")
     if spark not in installed_sparks():
         raise Missing(f"Spark {spark} is not installed.")
-    with _unused(installable(spark), lambda one: one.spark == spark, actor, now):
-        gone = downloads.set_aside(folder)
-    shutil.rmtree(gone, ignore_errors=True)
+    with _unused(installable(spark), lambda user: user.spark == spark, actor, now):
+        removed = downloads.set_aside(folder)
+    shutil.rmtree(removed, ignore_errors=True)
 
 
 @contextmanager
@@ -77,7 +77,7 @@ def _unused(
         return
     with transaction.atomic():
         Installation.lock()  # definitions are saved under this lock: no new references
-        if users := [one for one in spark_users() if uses(one)]:
+        if users := [user for user in spark_users() if uses(user)]:
             named = ", ".join(map(str, users[:_MOST_NAMED]))
             more = f" and {len(users) - _MOST_NAMED} more" if len(users) > _MOST_NAMED else ""
             raise Conflict(
@@ -95,11 +95,13 @@ def prune_sparks(*, now: datetime) -> int:
     preflights and other probes. Returns how many were removed. Also deletes the leftovers of
     interrupted downloads and removals.
     """
-    named = {one.spark for one in spark_users()}
+    named = {user.spark for user in spark_users()}
     before = (now - timedelta(days=settings.CODE_DAYS)).timestamp()
     removed = 0
-    for spark in (one for one in SPARKS if one != OURS and one in installed_sparks()):
-        with _each.by_itself(f"Spark {spark}"):
+    for spark in (
+        version for version in SPARKS if version != OURS and version in installed_sparks()
+    ):
+        with _loop.by_itself(f"Spark {spark}"):
             folder = Path(settings.SPARKS_DIR) / spark
             if spark in named:
                 os.utime(folder)
@@ -108,10 +110,10 @@ def prune_sparks(*, now: datetime) -> int:
                 logger.info("removed Spark %s, which was no longer used", spark)
                 removed += 1
     places = [Path(settings.SPARKS_DIR), *map(folder_for, SPARKS)]
-    for left in (one for place in places for one in place.glob(".*-*") if one.is_dir()):
+    for left in (path for parent in places for path in parent.glob(".*-*") if path.is_dir()):
         if not _LEFT.fullmatch(left.name):
             continue  # of whoever runs the host
-        with _each.by_itself(f"folder {left.name}"):
+        with _loop.by_itself(f"folder {left.name}"):
             if left.stat().st_mtime < (now - _LEFTOVERS_LIVE).timestamp():
                 shutil.rmtree(left)
     return removed

@@ -37,7 +37,7 @@ SHOWN, SEARCHED = IN_REQUEST, 8 * 1024 * 1024
 #: file costs it nothing.
 MOST_OF_LINE = 16 * 1024 * 1024
 #: Most lines that a page shows.
-MOST_FOUND = 1000
+MATCH_LIMIT = 1000
 
 
 class LogElsewhere(NotAllowed):
@@ -110,11 +110,11 @@ def log_page(
     if after is not None and not data.endswith(b"\n"):  # an incomplete last line
         data = data[: data.rfind(b"\n") + 1]
     references = secrets_of(driver)
-    asked = (start, start in (0, after), words, least)
-    key = (sha256(data).digest(), references.digest(), *asked)
+    selection = (start, start in (0, after), words, least)
+    key = (sha256(data).digest(), references.digest(), *selection)
     page = _pages.get(key)
     if page is None:
-        page = _page(data, *asked, mask=references.mask)
+        page = _page(data, *selection, mask=references.mask)
         _pages.put(key, page)
     return page
 
@@ -130,11 +130,11 @@ def _page(
 ) -> LogPage:
     """Return the lines of a part of a log that begins at `start`."""
     lines = list(lines_of(data, start, whole=whole))
-    kept, unread = select(
-        lines, words=words, least=least, most=MOST_FOUND, most_masked=SHOWN, mask=mask
+    selected, unread = select(
+        lines, words=words, least=least, most=MATCH_LIMIT, most_masked=SHOWN, mask=mask
     )
     older = unread if unread is not None else lines[0].at if start and lines else start or None
-    return LogPage(kept, start + len(data), older, len(data))
+    return LogPage(selected, start + len(data), older, len(data))
 
 
 class _Pages:
@@ -143,21 +143,21 @@ class _Pages:
     def __init__(self, most: int) -> None:
         self._most = most
         self._guard = threading.Lock()
-        self._kept: OrderedDict[Any, LogPage] = OrderedDict()
+        self._pages: OrderedDict[Any, LogPage] = OrderedDict()
 
     def get(self, key: Any) -> LogPage | None:
         """Return a page by its content, position, secrets and search; None if it was not kept."""
         with self._guard:
-            if key in self._kept:
-                self._kept.move_to_end(key)
-            return self._kept.get(key)
+            if key in self._pages:
+                self._pages.move_to_end(key)
+            return self._pages.get(key)
 
     def put(self, key: Any, page: LogPage) -> None:
         """Keep a page in place of the one that was used the longest ago."""
         with self._guard:
-            self._kept[key] = page
-            while len(self._kept) > self._most:
-                self._kept.popitem(last=False)
+            self._pages[key] = page
+            while len(self._pages) > self._most:
+                self._pages.popitem(last=False)
 
 
 _pages = _Pages(64)  # of 64 KiB each
@@ -207,9 +207,9 @@ def _says_something(status: DriverStatus) -> bool:
     return (
         status.error is not None
         or any(run.error or run.warnings for run in status.runs)
-        or any(one.reason for one in status.executors)
+        or any(executor.reason for executor in status.executors)
         or (status.script is not None and bool(status.script.notes))
-        or any(one.temporary for one in status.found)
+        or any(query.temporary for query in status.found)
     )
 
 
@@ -239,7 +239,7 @@ def mask_failure(failure: Failure) -> Failure:
 
 def secrets_of(driver: Driver, *specs: Any) -> References:
     """Return the secrets that a driver and its queries received, as far as this host knows them."""
-    found = local_references()
-    found.learn(driver.application_revision.spec, *specs)
-    found.learn(*driver.runs.values_list("revision__spec", flat=True).distinct())
-    return found
+    secrets = local_references()
+    secrets.learn(driver.application_revision.spec, *specs)
+    secrets.learn(*driver.runs.values_list("revision__spec", flat=True).distinct())
+    return secrets

@@ -39,6 +39,6 @@ def _mark(
         ids = {"application_id": group.application_id, "query_id": group.query_id}
         record("group", before, status, Reason.NONE, now=now, detail=detail, actor=actor, **ids)
         subject = (group.query or group.application).name
-        said = {"group": group.pk, "before": before, "after": status}
-        record_act(Act.FAILURES, actor=actor, now=now, subject=subject, **said)
+        details = {"group": group.pk, "before": before, "after": status}
+        record_act(Act.FAILURES, actor=actor, now=now, subject=subject, **details)
         changed(f"group:{group.pk}")

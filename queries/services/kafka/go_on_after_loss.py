@@ -44,7 +44,7 @@ from queries.services.kafka.loss_ledger import write_gaps
 from queries.services.procedures.engine import (
     DONE,
     Procedure,
-    Step,
+    ProcedureStep,
     StepContext,
     StepResult,
     begin,
@@ -101,64 +101,64 @@ def go_on(*, query: Query, offsets: int, actor: str, now: datetime) -> Operation
 # --- the steps ----------------------------------------------------------------------------
 
 
-def _accept(turn: StepContext) -> StepResult:
+def _accept(context: StepContext) -> StepResult:
     """In one transaction, write the loss to the ledger and request a run that skips the gap."""
-    query, operation = turn.query, turn.operation
-    gaps = [OffsetGap(*row) for row in turn.arguments["gaps"]]
+    query, operation = context.query, context.operation
+    gaps = [OffsetGap(*row) for row in context.arguments["gaps"]]
     with transaction.atomic():
-        turn.insist()
-        if not turn.result.get("asked"):
+        context.insist()
+        if not context.result.get("asked"):
             write_gaps(
                 query=query,
                 gaps=gaps,
                 kind=LossKind.RETENTION,
-                now=turn.now,
+                now=context.now,
                 accepted_by=operation.actor,
                 operation=operation,
             )
-            remember(turn, asked=True, accepting=True)
-            _run_anew(turn)
-    recorded = counted(turn.arguments["offsets"], "offset is,offsets are")
+            remember(context, asked=True, accepting=True)
+            _run_anew(context)
+    recorded = counted(context.arguments["offsets"], "offset is,offsets are")
     return StepResult(True, f"{recorded} recorded in the loss ledger.")
 
 
-def _go_beyond(turn: StepContext) -> StepResult:
+def _go_beyond(context: StepContext) -> StepResult:
     """Wait until every partition has committed past its gap."""
-    _refuse_dead(turn)
-    found = readings([turn.query.pk])
-    committed = found[0].committed if found else {}
-    for topic, partition, _, until in turn.arguments["gaps"]:
+    _refuse_dead(context)
+    query_readings = readings([context.query.pk])
+    committed = query_readings[0].committed if query_readings else {}
+    for topic, partition, _, until in context.arguments["gaps"]:
         at = committed.get(topic, {}).get(partition, 0)
         if at < until:
-            phase = Phase(turn.query.phase).label
+            phase = Phase(context.query.phase).label
             return waiting(f"{phase}: {topic}-{partition} has committed {at:,} of {until:,}.")
     return StepResult(True, "The query has committed past the gap.")
 
 
-def _fail_on_loss_again(turn: StepContext) -> StepResult:
+def _fail_on_loss_again(context: StepContext) -> StepResult:
     """Run the query as defined again; if its trigger ends by design, it may have ended already."""
-    run = Run.objects.filter(query=turn.query, outcome=RunOutcome.OPEN).first()
-    if turn.result.get("accepting"):
+    run = Run.objects.filter(query=context.query, outcome=RunOutcome.OPEN).first()
+    if context.result.get("accepting"):
         with transaction.atomic():
-            turn.insist()
-            remember(turn, accepting=False)
-            if run is not None and run.accepts_loss and turn.query.phase not in STOPPED_PHASES:
-                _run_anew(turn)
+            context.insist()
+            remember(context, accepting=False)
+            if run is not None and run.accepts_loss and context.query.phase not in STOPPED_PHASES:
+                _run_anew(context)
         return waiting("The query restarts, and will fail on data loss again.")
     if run is not None and run.accepts_loss:
         return waiting("The run that skipped the gap is ending.")
-    if turn.query.phase in (Phase.RUNNING, *STOPPED_PHASES):
+    if context.query.phase in (Phase.RUNNING, *STOPPED_PHASES):
         return DONE
-    _refuse_dead(turn)
-    return waiting_for(turn.query)
+    _refuse_dead(context)
+    return waiting_for(context.query)
 
 
 GO_ON = Procedure(
     Verb.GO_ON,
     (
-        Step("Record the loss and start past the gap", _accept),
-        Step("Commit past the gap", _go_beyond),
-        Step("Restore failing on lost data", _fail_on_loss_again),
+        ProcedureStep("Record the loss and start past the gap", _accept),
+        ProcedureStep("Commit past the gap", _go_beyond),
+        ProcedureStep("Restore failing on lost data", _fail_on_loss_again),
     ),
     limit=LIMIT,
 )
@@ -219,19 +219,24 @@ def _look(query: Query, now: datetime) -> list[OffsetGap]:
     return gaps_of(look_of(row) for row in rows)
 
 
-def _run_anew(turn: StepContext) -> None:
+def _run_anew(context: StepContext) -> None:
     """Start the query, or restart it if a run is open."""
-    open_run = Run.objects.filter(query=turn.query, outcome=RunOutcome.OPEN).exists()
-    restarts = open_run and turn.query.desired == Desired.RUNNING
-    ask = operations.request_restart if restarts else operations.request_start
-    ask(query=turn.query, actor=turn.operation.actor, now=turn.now, within=turn.operation)
+    open_run = Run.objects.filter(query=context.query, outcome=RunOutcome.OPEN).exists()
+    restarts = open_run and context.query.desired == Desired.RUNNING
+    request = operations.request_restart if restarts else operations.request_start
+    request(
+        query=context.query,
+        actor=context.operation.actor,
+        now=context.now,
+        within=context.operation,
+    )
 
 
-def _refuse_dead(turn: StepContext) -> None:
+def _refuse_dead(context: StepContext) -> None:
     """Raise `Conflict` if the requested run has failed as well."""
-    query = turn.query
-    asked = Operation.objects.filter(parent=turn.operation).order_by("-pk").first()
-    if asked is None or asked.outcome in GOOD_OPERATIONS:
+    query = context.query
+    requested = Operation.objects.filter(parent=context.operation).order_by("-pk").first()
+    if requested is None or requested.outcome in GOOD_OPERATIONS:
         return
     if query.phase in HELD_PHASES:
         raise Conflict(

@@ -22,21 +22,21 @@ from queries.models.checkpoints import TABLE, SourceLag
 from queries.models.definitions import Query
 from queries.secret_references import ReferenceMissing
 from queries.selectors.hosts import looked_after
-from queries.selectors.kafka.sources import Reading, readings, told_by_progress
+from queries.selectors.kafka.sources import Reading, offsets_in_progress, readings
 from queries.services.kafka.lag_rows import (
-    Answer,
+    BrokerAnswer,
     Brokers,
-    Known,
+    StoredLags,
     committed_of,
-    is_known,
+    has_record_time,
     write,
-    write_told,
+    write_reported,
 )
 from queries.services.local_references import local_references
 from queries.services.secrets.refusals import BrokerSecrets
 
 logger = logging.getLogger(__name__)
-_each = each("look at sources", logger)
+_loop = each("look at sources", logger)
 
 BROKER_SETS_AT_ONCE = 8
 
@@ -45,7 +45,7 @@ READERS = Readers()
 
 
 @dataclass(slots=True)
-class _Asked:
+class _BrokerSet:
     """One broker set, and everything that this pass queries from it."""
 
     brokers: Brokers
@@ -64,26 +64,28 @@ def look_at_sources(
     """
     mine = looked_after("application__") if query_ids is None else None
     passed_over: set[int] = set()  # their stored rows stay
-    found = readings(query_ids, where=mine, each=_each.by_itself, passed_over=passed_over)
+    kafka_readings = readings(
+        query_ids, where=mine, isolate=_loop.by_itself, passed_over=passed_over
+    )
     if query_ids is None:
-        theirs = {reading.query.pk for reading in found} | passed_over
-        told = told_by_progress(theirs, where=mine, each=_each.by_itself)
-        _forget_others(theirs | {one.query.pk for one in told})
-        for one in told:
-            with _each.by_itself(f"the reported lag of {one.query.name}"):
-                write_told(one, now)
-    known = _known([reading.query.pk for reading in found])
-    waiting = {reading.query.pk: len(_sets(reading)) for reading in found}
-    answers: dict[int, dict[Brokers, Answer]] = defaultdict(dict)
-    for asked, answer in _answers(found, known, readers):
-        for reading in asked.readings:
-            answers[reading.query.pk][asked.brokers] = answer
+        theirs = {reading.query.pk for reading in kafka_readings} | passed_over
+        reports = offsets_in_progress(theirs, where=mine, isolate=_loop.by_itself)
+        _forget_others(theirs | {report.query.pk for report in reports})
+        for report in reports:
+            with _loop.by_itself(f"the reported lag of {report.query.name}"):
+                write_reported(report, now)
+    stored_lags = _stored_lags([reading.query.pk for reading in kafka_readings])
+    waiting = {reading.query.pk: len(_sets(reading)) for reading in kafka_readings}
+    answers: dict[int, dict[Brokers, BrokerAnswer]] = defaultdict(dict)
+    for broker_set, answer in _answers(kafka_readings, stored_lags, readers):
+        for reading in broker_set.readings:
+            answers[reading.query.pk][broker_set.brokers] = answer
             waiting[reading.query.pk] -= 1
             if not waiting[reading.query.pk]:
-                with _each.by_itself(f"the lag of {reading.query.name}"):
-                    write(reading, answers[reading.query.pk], known[reading.query.pk], now)
+                with _loop.by_itself(f"the lag of {reading.query.name}"):
+                    write(reading, answers[reading.query.pk], stored_lags[reading.query.pk], now)
     readers.close_idle()
-    return len(found)
+    return len(kafka_readings)
 
 
 # --- asking -----------------------------------------------------------------------------
@@ -94,8 +96,8 @@ def _sets(reading: Reading) -> set[Brokers]:
 
 
 def _answers(
-    found: Sequence[Reading], known: Mapping[int, Known], readers: Readers
-) -> Iterator[tuple[_Asked, Answer]]:
+    kafka_readings: Sequence[Reading], stored_lags: Mapping[int, StoredLags], readers: Readers
+) -> Iterator[tuple[_BrokerSet, BrokerAnswer]]:
     """Yield each reading's broker sets with their responses, or why they were not queried.
 
     A secret is sent only if it is bound to the query's application. Nothing is sent for a
@@ -104,113 +106,120 @@ def _answers(
     """
     secrets = BrokerSecrets()
     allowed: dict[int, set[Brokers]] = defaultdict(set)
-    for reading in found:
+    for reading in kafka_readings:
         for brokers in _sets(reading):
             refused = secrets.refusal(
                 brokers, reading.query.application.name, started=brokers in reading.started
             )
             if refused:
-                yield _Asked(brokers, readings=[reading]), Answer(unusable=refused)
+                yield _BrokerSet(brokers, readings=[reading]), BrokerAnswer(unusable=refused)
             else:
                 allowed[reading.query.pk].add(brokers)
-    yield from _ask(_by_brokers(found, allowed), known, readers)
+    yield from _query_brokers(_by_brokers(kafka_readings, allowed), stored_lags, readers)
 
 
-def _by_brokers(found: Sequence[Reading], allowed: Mapping[int, set[Brokers]]) -> list[_Asked]:
-    asked: dict[Brokers, _Asked] = {}
-    for reading in found:
+def _by_brokers(
+    kafka_readings: Sequence[Reading], allowed: Mapping[int, set[Brokers]]
+) -> list[_BrokerSet]:
+    broker_sets: dict[Brokers, _BrokerSet] = {}
+    for reading in kafka_readings:
         for brokers in allowed.get(reading.query.pk, ()):
-            one = asked.setdefault(brokers, _Asked(brokers))
-            one.readings.append(reading)
-            one.wanted |= {
+            broker_set = broker_sets.setdefault(brokers, _BrokerSet(brokers))
+            broker_set.readings.append(reading)
+            broker_set.wanted |= {
                 source.wanted
                 for source in reading.sources
                 if source.brokers == brokers and not source.error
             }
-    return list(asked.values())
+    return list(broker_sets.values())
 
 
-def _ask(
-    sets: list[_Asked], known: Mapping[int, Known], readers: Readers
-) -> Iterator[tuple[_Asked, Answer]]:
+def _query_brokers(
+    sets: list[_BrokerSet], stored_lags: Mapping[int, StoredLags], readers: Readers
+) -> Iterator[tuple[_BrokerSet, BrokerAnswer]]:
     """Yield each broker set with its response, as the responses arrive."""
     if not sets:
         return
     with ThreadPoolExecutor(BROKER_SETS_AT_ONCE, thread_name_prefix="brokers") as pool:
-        futures: dict[Future[Answer], _Asked] = {
-            pool.submit(_answer, one, known, readers): one for one in sets
+        futures: dict[Future[BrokerAnswer], _BrokerSet] = {
+            pool.submit(_answer, broker_set, stored_lags, readers): broker_set
+            for broker_set in sets
         }
         for future in as_completed(futures):
             try:
                 answer = future.result()
             except Exception as error:  # before it could ask: the others have answered
-                about = ", ".join(sorted({one.query.name for one in futures[future].readings}))
-                trouble = _each.meet(f"brokers of {about}", error)
-                answer = Answer(unusable=mask_text(trouble.cause))
+                about = ", ".join(
+                    sorted({reading.query.name for reading in futures[future].readings})
+                )
+                trouble = _loop.meet(f"brokers of {about}", error)
+                answer = BrokerAnswer(unusable=mask_text(trouble.cause))
             yield futures[future], answer
 
 
-def _answer(one: _Asked, known: Mapping[int, Known], readers: Readers) -> Answer:
+def _answer(
+    broker_set: _BrokerSet, stored_lags: Mapping[int, StoredLags], readers: Readers
+) -> BrokerAnswer:
     """Query one broker set; runs in its own thread and does not use the database."""
     references = local_references()
     options: dict[str, str] = {}
 
-    def told(error: Exception) -> str:
+    def error_text(error: Exception) -> str:
         """Return an error's text with secrets masked."""
         references.learn(options)
         return references.mask(str(error))[:300]
 
     try:
-        options = client_options(references.resolve_all(dict(one.brokers)))
+        options = client_options(references.resolve_all(dict(broker_set.brokers)))
         # A changed secret creates another reader; the old one is closed when idle.
         key = hashlib.sha256(repr(sorted(options.items())).encode()).hexdigest()
-        return Answer(
+        return BrokerAnswer(
             look=readers.look(
                 key,
                 options,
-                one.wanted,
-                records=lambda ends: _records_wanted(one.readings, ends, known),
+                broker_set.wanted,
+                records=lambda ends: _records_wanted(broker_set.readings, ends, stored_lags),
             )
         )
     except Unreachable as error:
-        return Answer(silent=told(error))
+        return BrokerAnswer(silent=error_text(error))
     except (Unusable, ReferenceMissing) as error:
-        return Answer(unusable=told(error))
+        return BrokerAnswer(unusable=error_text(error))
     except Exception as error:  # loop boundary: the others must still be queried
         logger.warning("could not contact a broker set: %s", type(error).__name__)
-        return Answer(unusable=told(error) or type(error).__name__)
+        return BrokerAnswer(unusable=error_text(error) or type(error).__name__)
 
 
 def _records_wanted(
     readings: Sequence[Reading],
     ends: Mapping[At, Ends],
-    known: Mapping[int, Known],
+    stored_lags: Mapping[int, StoredLags],
 ) -> dict[At, int]:
     """Return, for each partition, the earliest offset whose record time is needed but unknown."""
-    found: dict[At, int] = {}
+    wanted_offsets: dict[At, int] = {}
     for reading in readings:
-        for at, one in ends.items():
+        for at, partition_ends in ends.items():
             committed = committed_of(reading, at)
-            if committed is None or committed >= one.latest:
+            if committed is None or committed >= partition_ends.latest:
                 continue
-            first = max(committed, one.earliest)
-            if one.stable is not None and first >= one.stable:
+            first = max(committed, partition_ends.earliest)
+            if partition_ends.stable is not None and first >= partition_ends.stable:
                 continue  # part of an open transaction: not readable yet
-            row = known[reading.query.pk].get(at)
-            if row is not None and is_known(row, first):
+            row = stored_lags[reading.query.pk].get(at)
+            if row is not None and has_record_time(row, first):
                 continue
-            found[at] = min(first, found.get(at, first))
-    return found
+            wanted_offsets[at] = min(first, wanted_offsets.get(at, first))
+    return wanted_offsets
 
 
 # --- stored rows -----------------------------------------------------------------------
 
 
-def _known(query_ids: list[int]) -> dict[int, dict[At, SourceLag]]:
-    found: dict[int, dict[At, SourceLag]] = {pk: {} for pk in query_ids}
+def _stored_lags(query_ids: list[int]) -> dict[int, dict[At, SourceLag]]:
+    lags_by_query: dict[int, dict[At, SourceLag]] = {pk: {} for pk in query_ids}
     for row in SourceLag.objects.filter(query__in=query_ids).exclude(partition=TABLE):
-        found[row.query_id][row.source, row.partition] = row
-    return found
+        lags_by_query[row.query_id][row.source, row.partition] = row
+    return lags_by_query
 
 
 def _forget_others(reading: set[int]) -> None:
@@ -221,7 +230,7 @@ def _forget_others(reading: set[int]) -> None:
     others = topics.filter(looked_after("query__application__"))
     others = others.exclude(query__in=reading)
     for pk in list(others.order_by().values_list("query_id", flat=True).distinct()):
-        with _each.by_itself(f"the former lag of query number {pk}"):
+        with _loop.by_itself(f"the former lag of query number {pk}"):
             topics.filter(query=pk).delete()
             Query.objects.filter(pk=pk).update(
                 risk="", risk_at=None, source_reachable=None, source_unreachable_since=None

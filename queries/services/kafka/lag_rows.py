@@ -29,18 +29,18 @@ from queries.selectors.kafka.sources import Reading, ReportedOffsets
 from queries.selectors.kafka.topic_ids import remembered_ids
 from queries.selectors.tables.rows import table_lag
 from queries.services.kafka import topic_ids
-from queries.services.kafka.loss_corrections import tell_at_risk
+from queries.services.kafka.loss_corrections import add_at_risk_note
 from queries.services.kafka.loss_ledger import write_gaps
 
 Brokers = tuple[tuple[str, str], ...]
 #: A deadline is an estimate: one that has moved by less than this is not written again.
 _SAME_TIME = timedelta(minutes=1)
 
-Known = Mapping[At, SourceLag]
+StoredLags = Mapping[At, SourceLag]
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class BrokerAnswer:
     """A broker set's response, or why there is none."""
 
     look: BrokerLook | None = None
@@ -48,7 +48,7 @@ class Answer:
     unusable: str = ""  # it could not be queried from this host
 
 
-def is_known(row: SourceLag, first: int) -> bool:
+def has_record_time(row: SourceLag, first: int) -> bool:
     """Return whether a row holds the time of the record at this offset."""
     if row.committed is None or row.record_at is None:
         return False
@@ -68,40 +68,44 @@ def committed_of(reading: Reading, at: At) -> int | None:
 
 def write(
     reading: Reading,
-    answers: Mapping[Brokers, Answer],
-    known: Known,
+    answers: Mapping[Brokers, BrokerAnswer],
+    stored_lags: StoredLags,
     now: datetime,
 ) -> None:
     """Write one query's partitions, and the resulting risk and reachability."""
     fresh: dict[At, SourceLag] = {}
-    there: set[At] = set()
+    existing: set[At] = set()
     looks = {brokers: answer.look for brokers, answer in answers.items() if answer.look}
-    memory = topic_ids.judge(reading, looks, known)
+    memory = topic_ids.judge(reading, looks, stored_lags)
     errors: list[str] = [source.error for source in reading.sources if source.error]
     for brokers, answer in answers.items():
         if answer.look is not None:
             mine = [s.wanted for s in reading.sources if s.brokers == brokers and not s.error]
-            fresh |= _rows(reading, answer.look, mine, known, memory.unread, now)
+            fresh |= _rows(reading, answer.look, mine, stored_lags, memory.unread, now)
             errors += [
                 f"Topic {name} does not exist."
-                for one in mine
-                for name in one.topics
+                for wanted in mine
+                for name in wanted.topics
                 if not any(topic == name for topic, _ in answer.look.partitions)
             ]
-            there |= set(answer.look.partitions)
+            existing |= set(answer.look.partitions)
         else:
             errors.append(answer.silent or answer.unusable)
     whole = all(answer.look is not None for answer in answers.values())
     with transaction.atomic():
-        gone = {
-            at for at in known.keys() - fresh.keys() if at[1] < 0 or (whole and at not in there)
+        vanished = {
+            at
+            for at in stored_lags.keys() - fresh.keys()
+            if at[1] < 0 or (whole and at not in existing)
         }
-        _store(reading, fresh, known, gone, error=" ".join(dict.fromkeys(errors)), now=now)
+        _store(
+            reading, fresh, stored_lags, vanished, error=" ".join(dict.fromkeys(errors)), now=now
+        )
         rows = list(SourceLag.objects.filter(query=reading.query))
         topic_ids.store(reading, memory, now)
         news = _judge(reading, answers, rows, memory.replaced, now)
-        _note_gaps(reading, known, rows, now)
-    before = {at: (row.committed, row.latest, row.error) for at, row in known.items()}
+        _note_gaps(reading, stored_lags, rows, now)
+    before = {at: (row.committed, row.latest, row.error) for at, row in stored_lags.items()}
     after_ = {
         (row.source, row.partition): (row.committed, row.latest, row.error)
         for row in rows
@@ -112,41 +116,47 @@ def write(
         changed(f"query:{reading.query.pk}")
 
 
-def write_told(told: ReportedOffsets, now: datetime) -> None:
+def write_reported(reported: ReportedOffsets, now: datetime) -> None:
     """Write committed and latest offsets, with rates, that only a query's progress reports."""
-    rows_of = SourceLag.objects.filter(query=told.query).exclude(partition=TABLE)
-    known = {(row.source, row.partition): row for row in rows_of}
+    rows_of = SourceLag.objects.filter(query=reported.query).exclude(partition=TABLE)
+    stored_lags = {(row.source, row.partition): row for row in rows_of}
     rows = {}
-    for topic, partitions in told.latest.items():
+    for topic, partitions in reported.latest.items():
         for partition, latest in partitions.items():
-            before = known.get((topic, partition))
+            before = stored_lags.get((topic, partition))
             look = PartitionLook(
                 topic=topic,
                 partition=partition,
                 at=now,
-                committed=told.committed.get(topic, {}).get(partition),
+                committed=reported.committed.get(topic, {}).get(partition),
                 latest=latest,
             )
             look = after(look, look_of(before) if before is not None else None, running=True)
             rows[topic, partition] = SourceLag(
-                query=told.query, source=topic, partition=partition, seen_at=now, **measured(look)
+                query=reported.query,
+                source=topic,
+                partition=partition,
+                seen_at=now,
+                **measured(look),
             )
     with transaction.atomic():
-        gone = [row.pk for at, row in known.items() if at not in rows]
-        SourceLag.objects.filter(pk__in=gone).delete()
+        vanished = [row.pk for at, row in stored_lags.items() if at not in rows]
+        SourceLag.objects.filter(pk__in=vanished).delete()
         upsert(SourceLag, rows.values(), "query", "source", "partition")
-        replaced = replaced_in(remembered_ids(told.query.pk))
-        own = list(SourceLag.objects.filter(query=told.query))
-        fresh = risk_columns(told.query, own, replaced, running=True, may_have_read=True, now=now)
-        news = store_risk(told.query, fresh)
-    changed(f"lag:{told.query.pk}", *([f"query:{told.query.pk}"] if news else []))
+        replaced = replaced_in(remembered_ids(reported.query.pk))
+        own = list(SourceLag.objects.filter(query=reported.query))
+        fresh = risk_columns(
+            reported.query, own, replaced, running=True, may_have_read=True, now=now
+        )
+        news = store_risk(reported.query, fresh)
+    changed(f"lag:{reported.query.pk}", *([f"query:{reported.query.pk}"] if news else []))
 
 
 def _rows(
     reading: Reading,
     look: BrokerLook,
     mine: Sequence[Wanted],
-    known: Known,
+    stored_lags: StoredLags,
     unread_topics: Collection[str],
     now: datetime,
 ) -> dict[At, SourceLag]:
@@ -154,25 +164,27 @@ def _rows(
     rows = {}
     for at, ends in look.ends.items():
         topic, partition = at
-        if not any(one.matches(topic) and one.of(topic, (partition,)) for one in mine):
+        if not any(wanted.matches(topic) and wanted.of(topic, (partition,)) for wanted in mine):
             continue
-        row = known.get(at)
+        row = stored_lags.get(at)
         new = topic in unread_topics
-        seen = _seen(reading, at, ends, look.records.get(at), row, now, replaced=new)
+        partition_look = _partition_look(
+            reading, at, ends, look.records.get(at), row, now, replaced=new
+        )
         record = look.records.get(at)
-        kept = look.retention.get(topic) or (
+        retention = look.retention.get(topic) or (
             retention_of(row) if row is not None else Retention(deletes=False, compacts=None)
         )
         rows[at] = SourceLag(
             query=reading.query,
             source=topic,
             partition=partition,
-            **measured(seen),
+            **measured(partition_look),
             record_bytes=_mean_bytes(row, record),
-            retention_ms=kept.ms if kept.deletes else None,
-            retention_bytes=kept.bytes if kept.deletes else None,
-            compacted=kept.compacts,
-            holes=bool(row and row.holes) or _shows_a_hole(record, seen),
+            retention_ms=retention.ms if retention.deletes else None,
+            retention_bytes=retention.bytes if retention.deletes else None,
+            compacted=retention.compacts,
+            holes=bool(row and row.holes) or _shows_a_hole(record, partition_look),
             seen_at=now,
             error="",
         )
@@ -181,7 +193,7 @@ def _rows(
     return rows
 
 
-def _seen(
+def _partition_look(
     reading: Reading,
     at: At,
     ends: Ends,
@@ -210,7 +222,7 @@ def _seen(
         first = max(look.committed, ends.earliest)
         if record is not None and record.offset >= first:
             look = replace(look, record_at=record.at)
-        elif row is not None and is_known(row, first):
+        elif row is not None and has_record_time(row, first):
             look = replace(look, record_at=row.record_at)
     return after(look, look_of(row) if row is not None else None, running=reading.running)
 
@@ -223,27 +235,27 @@ def _mean_bytes(row: SourceLag | None, record: RecordSeen | None) -> float | Non
     return float(record.bytes) if before is None else before + 0.2 * (record.bytes - before)
 
 
-def _shows_a_hole(record: RecordSeen | None, seen: PartitionLook) -> bool:
+def _shows_a_hole(record: RecordSeen | None, partition_look: PartitionLook) -> bool:
     """Return whether the first record is after the first offset: offsets are not records."""
-    if record is None or seen.committed is None or seen.earliest is None:
+    if record is None or partition_look.committed is None or partition_look.earliest is None:
         return False
-    return record.offset > max(seen.committed, seen.earliest)
+    return record.offset > max(partition_look.committed, partition_look.earliest)
 
 
 def _store(
     reading: Reading,
-    fresh: Known,
-    known: Known,
-    gone: set[At],
+    fresh: StoredLags,
+    stored_lags: StoredLags,
+    vanished: set[At],
     *,
     error: str,
     now: datetime,
 ) -> None:
     """Write a pass's rows; keep rows that were not seen, and the reason in a row of this pass."""
     rows = SourceLag.objects.filter(query=reading.query)
-    rows.filter(pk__in=[known[at].pk for at in gone]).delete()
+    rows.filter(pk__in=[stored_lags[at].pk for at in vanished]).delete()
     upsert(SourceLag, fresh.values(), "query", "source", "partition")
-    if not error and known.keys() - fresh.keys() - gone:
+    if not error and stored_lags.keys() - fresh.keys() - vanished:
         error = "A partition currently has no leader."
     if error:
         names = ", ".join(source.name for source in reading.sources)[:255]
@@ -252,7 +264,9 @@ def _store(
         )
 
 
-def _note_gaps(reading: Reading, known: Known, rows: Sequence[SourceLag], now: datetime) -> None:
+def _note_gaps(
+    reading: Reading, stored_lags: StoredLags, rows: Sequence[SourceLag], now: datetime
+) -> None:
     """Record data missing from sources whose gaps Spark skips, once the loss is certain.
 
     An open run may have fetched records that the topic has since deleted: its batches' rows show
@@ -262,14 +276,16 @@ def _note_gaps(reading: Reading, known: Known, rows: Sequence[SourceLag], now: d
     silent = [source for source in reading.sources if not source.fails_on_loss]
 
     def skipped(gaps: Iterable[OffsetGap]) -> list[OffsetGap]:
-        return [gap for gap in gaps if any(one.wanted.matches(gap.topic) for one in silent)]
+        return [gap for gap in gaps if any(source.wanted.matches(gap.topic) for source in silent)]
 
-    before = gaps_of(look_of(row) for row in known.values() if row.partition >= 0)
+    before = gaps_of(look_of(row) for row in stored_lags.values() if row.partition >= 0)
     after = {(row.source, row.partition): row for row in rows}
-    passed = [gap for one in before for gap in _passed(one, after.get((one.topic, one.partition)))]
+    passed = [gap for old in before for gap in _passed(old, after.get((old.topic, old.partition)))]
     if reading.may_have_read:
         if passed and not skipped(passed) and not (reading.run and reading.run.accepts_loss):
-            tell_at_risk(reading.query, passed, now=now)  # it fails on a loss, but has not failed
+            add_at_risk_note(
+                reading.query, passed, now=now
+            )  # it fails on a loss, but has not failed
         lost = [gap for gap in passed if not after[gap.topic, gap.partition].counts_records]
     else:
         lost = gaps_of(look_of(row) for row in rows if row.partition >= 0)
@@ -288,7 +304,7 @@ def _passed(gap: OffsetGap, row: SourceLag | None) -> list[OffsetGap]:
 
 def _judge(
     reading: Reading,
-    answers: Mapping[Brokers, Answer],
+    answers: Mapping[Brokers, BrokerAnswer],
     rows: Sequence[SourceLag],
     replaced: Collection[str],
     now: datetime,
@@ -296,13 +312,13 @@ def _judge(
     """Write risk and reachability if they have changed; return whether they have."""
     query = reading.query
     silent = any(answer.silent for answer in answers.values())
-    asked = all(answer.look is not None for answer in answers.values())
+    all_answered = all(answer.look is not None for answer in answers.values())
     since = (query.source_unreachable_since or now) if silent else None
     may = reading.may_have_read
     wanted = risk_columns(
         query, rows, replaced, running=reading.running, may_have_read=may, now=now
     ) | {
-        "source_reachable": False if silent else (True if asked else None),
+        "source_reachable": False if silent else (True if all_answered else None),
         "source_unreachable_since": since,
     }
     return store_risk(query, wanted)
@@ -329,11 +345,11 @@ def risk_columns(
     )
     tables = [(row.source, table_lag(row)) for row in rows if row.partition == TABLE]
     of_tables = table_risk(tables, running=running, within=within, now=now)
-    known = [one for one in (of_topics, of_tables) if one is not None]
-    found = min(known, key=lambda one: one.at, default=None)
-    if found is None:
+    risks = [candidate for candidate in (of_topics, of_tables) if candidate is not None]
+    earliest = min(risks, key=lambda candidate: candidate.at, default=None)
+    if earliest is None:
         return {"risk": "", "risk_at": None}
-    return {"risk": found.sentence, "risk_at": _steady(found.at, query.risk_at, now)}
+    return {"risk": earliest.sentence, "risk_at": _steady(earliest.at, query.risk_at, now)}
 
 
 def _steady(at: datetime, stored: datetime | None, now: datetime) -> datetime:

@@ -55,9 +55,9 @@ def correct(*, loss: Loss, reason: str, actor: str, now: datetime) -> list[Loss]
                 f"Entry {loss.pk} is already corrected.", way_out="Reload the loss ledger."
             )
         made = [_line(loss, piece, reason, now, actor=actor) for piece in pieces]
-        _say(loss.query, made, reason, now)
-        said = {"loss": loss.pk, "reason": reason}
-        record_act(Act.LOSS_CORRECTED, actor=actor, now=now, subject=loss.query.name, **said)
+        _add_note(loss.query, made, reason, now)
+        details = {"loss": loss.pk, "reason": reason}
+        record_act(Act.LOSS_CORRECTED, actor=actor, now=now, subject=loss.query.name, **details)
     return made
 
 
@@ -82,13 +82,13 @@ def correct_by_batch(
             read = _cut(piece, first, end[row.source].get(piece.partition, 0))
             if read.offsets:
                 made.append(_line(row, read, reason, now, batch=batch))
-    _say(query, made, reason, now)
+    _add_note(query, made, reason, now)
     return made
 
 
-def tell_at_risk(query: Query, gaps: Iterable[OffsetGap], *, now: datetime) -> None:
+def add_at_risk_note(query: Query, gaps: Iterable[OffsetGap], *, now: datetime) -> None:
     """Add a note to the incident about these offsets at risk: none of them were lost."""
-    where = ", ".join(f"{one.topic}-{one.partition}" for one in gaps)
+    where = ", ".join(f"{gap.topic}-{gap.partition}" for gap in gaps)
     text = (
         f"Nothing was lost: a batch committed past the deleted offsets of {where}, and Spark "
         "fails a batch with missing offsets. The run had already fetched them."
@@ -130,17 +130,17 @@ def _line(
     )
 
 
-def _say(query: Query, made: list[Loss], reason: str, now: datetime) -> None:
+def _add_note(query: Query, made: list[Loss], reason: str, now: datetime) -> None:
     """Add a note about the correction to the incident for these losses."""
     if not made:
         return
     counts: Mapping[str, list[int | None]] = {
-        "records": [one.records for one in made],
-        "offsets": [one.offsets for one in made],
+        "records": [loss.records for loss in made],
+        "offsets": [loss.offsets for loss in made],
     }
     unit = "offsets" if None in counts["records"] else "records"
     count = sum(number or 0 for number in counts[unit])
-    late = all(one.corrects is not None and one.corrects.kind == LossKind.LATE for one in made)
+    late = all(loss.corrects is not None and loss.corrects.kind == LossKind.LATE for loss in made)
     text = f"{count:,} {unit} were not lost. {reason}"
     kind = IncidentKind.LATE_RECORDS if late else IncidentKind.RECORDS_LOST
     take_back(query=query.pk, kind=kind, text=text, now=now)

@@ -36,13 +36,13 @@ from queries.models.checkpoints import Loss, SourceLag
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.history import Operation
-from queries.selectors.kafka.loss_ledger import has_ranges, known_ranges, with_ranges
+from queries.selectors.kafka.loss_ledger import has_ranges, ledger_ranges, with_ranges
 from queries.selectors.kafka.sources import kafka_sources
 from queries.selectors.kafka.topic_ids import read_ids
 from queries.services.kafka.loss_corrections import correct_by_batch
 
 logger = logging.getLogger(__name__)
-_each = each("loss ledger", logger)
+_loop = each("loss ledger", logger)
 
 _ROWS_AT_ONCE = 1_000  # batches per read; bodies are some KB each
 _LATE_LINES = 8  # per slice: each is read and written separately
@@ -79,7 +79,7 @@ def write_gaps(
             for own in ([gap for gap in gaps if gap.topic == topic],)
         }
         ids = read_ids(query.pk)
-        known = known_ranges(
+        recorded_ranges = ledger_ranges(
             query.pk, within=within, topic_id=topic_id, corrected=not corrected_too
         )
         plain = _plain(_lags(query.pk))
@@ -101,7 +101,7 @@ def write_gaps(
                 operation=operation,
             )
             for gap in gaps
-            for piece in without(gap, known.get((gap.topic, gap.partition), ()))
+            for piece in without(gap, recorded_ranges.get((gap.topic, gap.partition), ()))
         ]
         made = Loss.objects.bulk_create(rows)
     if made:
@@ -139,23 +139,23 @@ def _write(work: BulkRun, batches: "list[_Batch]", now: datetime) -> int:
     done = 0
     while done < len(batches) and work.has_time:
         try:
-            with work.slice() as one:
-                count = _write_some(batches[done:], now, one)
+            with work.slice() as time_slice:
+                count = _write_some(batches[done:], now, time_slice)
         except Exception as error:
             if not lies_in_the_row(error):
                 raise
-            count = _write_one(work, batches[done], now)
+            count = _write_separately(work, batches[done], now)
         done += count
     return done
 
 
-def _write_some(batches: "Sequence[_Batch]", now: datetime, one: Slice) -> int:
+def _write_some(batches: "Sequence[_Batch]", now: datetime, time_slice: Slice) -> int:
     """Write batches until the slice is complete; return how many were written."""
-    taken: list[_Batch] = []
+    selected: list[_LedgerBatch] = []
     late: set[tuple[int, str, date]] = set()
     lags: _Lags = {}
     for batch in batches:
-        taken.append(batch)
+        selected.append(batch)
         if batch.unsound is not None:
             set_aside(LEDGER, _name(batch.row), batch.unsound, log=logger)
         late.update(_late_lines(batch))
@@ -164,19 +164,19 @@ def _write_some(batches: "Sequence[_Batch]", now: datetime, one: Slice) -> int:
         for span in batch.whole:
             if batch.query is not None:
                 correct_by_batch(query=batch.query, batch=batch.row.batch, span=span, now=now)
-        if len(late) >= _LATE_LINES or one.over:
+        if len(late) >= _LATE_LINES or time_slice.over:
             break
-    _write_late([batch for batch in taken if batch.late], now)
-    Cursor.advance(LEDGER, taken[-1].row.pk)
-    return len(taken)
+    _write_late([batch for batch in selected if batch.late], now)
+    Cursor.advance(LEDGER, selected[-1].row.pk)
+    return len(selected)
 
 
-def _write_one(work: BulkRun, batch: "_Batch", now: datetime) -> int:
+def _write_separately(work: BulkRun, batch: "_Batch", now: datetime) -> int:
     """Write one batch separately; set it aside if its own data cannot be stored."""
-    with work.slice() as one:
+    with work.slice() as time_slice:
         try:
             with transaction.atomic():
-                return _write_some([batch], now, one)
+                return _write_some([batch], now, time_slice)
         except Exception as error:
             if not lies_in_the_row(error):
                 raise
@@ -196,7 +196,7 @@ _Lags = dict[int, list[SourceLag]]  # query -> its partitions, as read by a slic
 
 
 @dataclass(frozen=True, slots=True)
-class _Batch:
+class _LedgerBatch:
     """One executed batch, and its possible losses."""
 
     row: Progress
@@ -208,16 +208,16 @@ class _Batch:
     unsound: Exception | None = None  # why it cannot be evaluated
 
 
-def _judged(rows: list[Progress], now: datetime) -> list[_Batch]:
+def _judged(rows: list[Progress], now: datetime) -> list[_LedgerBatch]:
     """Return the batches to evaluate now, up to one that waits for a pass over its broker."""
     queries = Query.objects.in_bulk({row.query for row in rows})
     runs = Run.objects.select_related("revision").in_bulk({row.run for row in rows})
     skips: dict[int, bool] = {}
     for pk, run in runs.items():
-        with _each.by_itself(f"run {pk}"):
+        with _loop.by_itself(f"run {pk}"):
             skips[pk] = _may_skip(run)
     looked, doubted = _looked_at(queries), with_ranges(queries)
-    found = []
+    batches = []
     for row in rows:
         query, may_skip = queries.get(row.query), skips.get(row.run, False)
         try:
@@ -226,15 +226,15 @@ def _judged(rows: list[Progress], now: datetime) -> list[_Batch]:
             if short and row.run in runs and row.run not in skips:
                 raise ValueError(f"the definition of run {row.run} cannot be read")
         except Exception as error:  # one bad row must not stop the ledger for good
-            found.append(_Batch(row, query, {}, [], [], may_skip, unsound=error))
+            batches.append(_LedgerBatch(row, query, {}, [], [], may_skip, unsound=error))
             continue
         ended = row.at + timedelta(milliseconds=row.batch_duration_ms)
-        seen = looked.get(row.query)
-        unseen = seen is not None and seen < ended and ended > now - LOOK_WITHIN
+        looked_at = looked.get(row.query)
+        unseen = looked_at is not None and looked_at < ended and ended > now - LOOK_WITHIN
         if short and may_skip and unseen:
             break
-        found.append(_Batch(row, query, late, short, whole, may_skip))
-    return found
+        batches.append(_LedgerBatch(row, query, late, short, whole, may_skip))
+    return batches
 
 
 def _lost_in(body: Mapping[str, Any]) -> tuple[dict[str, int], list[dict[str, Any]]]:
@@ -247,7 +247,7 @@ def _lost_in(body: Mapping[str, Any]) -> tuple[dict[str, int], list[dict[str, An
 
 
 def _whole_in(body: Mapping[str, Any]) -> list[tuple[Offsets, Offsets]]:
-    return [one for source in body.get("sources") or () if (one := read_whole(source))]
+    return [span for source in body.get("sources") or () if (span := read_whole(source))]
 
 
 def _may_skip(run: Run) -> bool:
@@ -256,14 +256,14 @@ def _may_skip(run: Run) -> bool:
 
 
 def _looked_at(queries: Iterable[int]) -> dict[int, datetime]:
-    found: dict[int, datetime] = {}
+    oldest_looks: dict[int, datetime] = {}
     rows = SourceLag.objects.filter(query__in=list(queries), partition__gte=0)
-    for query, seen_at in rows.values_list("query_id", "seen_at"):
-        found[query] = min(seen_at, found.get(query, seen_at))
-    return found
+    for query, looked_at in rows.values_list("query_id", "seen_at"):
+        oldest_looks[query] = min(looked_at, oldest_looks.get(query, looked_at))
+    return oldest_looks
 
 
-def _write_short(batch: _Batch, lags: _Lags, now: datetime) -> None:
+def _write_short(batch: _LedgerBatch, lags: _Lags, now: datetime) -> None:
     """Write what a batch skipped; if nothing was lost, record that offsets have holes."""
     if batch.query is None:
         return
@@ -274,20 +274,22 @@ def _write_short(batch: _Batch, lags: _Lags, now: datetime) -> None:
     for lag in lags[batch.query.pk]:
         earliest[lag.source][lag.partition] = lag.earliest or 0
     for source in batch.short:
-        told = shortfall(source)
-        assert told is not None, "only such sources are kept"
-        start, end, missing = told
+        shortage = shortfall(source)
+        assert shortage is not None, "only such sources are kept"
+        start, end, missing = shortage
         if not all(plain.get(topic, True) for topic in end):
             continue
-        known = known_ranges(batch.query.pk, within=_spans(start, end))
-        found = (
-            skipped(start, end, missing, earliest=earliest, ledger=known) if batch.may_skip else []
+        recorded_ranges = ledger_ranges(batch.query.pk, within=_spans(start, end))
+        skips = (
+            skipped(start, end, missing, earliest=earliest, ledger=recorded_ranges)
+            if batch.may_skip
+            else []
         )
-        for one in found:
-            if one.gaps:
+        for skip in skips:
+            if skip.gaps:
                 write_gaps(
                     query=batch.query,
-                    gaps=one.gaps,
+                    gaps=skip.gaps,
                     kind=LossKind.SKIPPED,
                     now=now,
                     batch=batch.row.batch,
@@ -297,27 +299,27 @@ def _write_short(batch: _Batch, lags: _Lags, now: datetime) -> None:
                 Loss.objects.create(
                     query=batch.query,
                     kind=LossKind.SKIPPED,
-                    source=one.topic,
-                    records=one.records,
+                    source=skip.topic,
+                    records=skip.records,
                     batch=batch.row.batch,
                     noticed_at=now,
                 )
                 changed(f"query:{batch.query.pk}", f"lag:{batch.query.pk}")
-        if not found and not known and not has_ranges(batch.query.pk):
+        if not skips and not recorded_ranges and not has_ranges(batch.query.pk):
             # Nothing was deleted, yet rows are missing: transaction markers, or a LIMIT.
             SourceLag.objects.filter(query=batch.query, source__in=list(end)).update(holes=True)
             lags.pop(batch.query.pk, None)  # read them again for the next batch
             plain |= dict.fromkeys(end, False)
 
 
-def _late_lines(batch: _Batch) -> set[tuple[int, str, date]]:
+def _late_lines(batch: _LedgerBatch) -> set[tuple[int, str, date]]:
     """Return the ledger entries that count a batch's late rows."""
     if batch.query is None:
         return set()
     return {(batch.query.pk, operator, batch.row.at.date()) for operator in batch.late}
 
 
-def _write_late(batches: list[_Batch], now: datetime) -> None:
+def _write_late(batches: list[_LedgerBatch], now: datetime) -> None:
     """Add the rows dropped because of watermarks to their day's entry."""
     counted: dict[tuple[int, str, Any], int] = defaultdict(int)
     for batch in batches:
@@ -343,10 +345,10 @@ def _lags(query_id: int) -> list[SourceLag]:
 
 def _plain(lags: Iterable[SourceLag]) -> dict[str, bool]:
     """Return, for each topic of a query, whether its offsets are records, as far as is known."""
-    found: dict[str, bool] = {}
+    plain: dict[str, bool] = {}
     for lag in lags:
-        found[lag.source] = found.get(lag.source, True) and lag.counts_records
-    return found
+        plain[lag.source] = plain.get(lag.source, True) and lag.counts_records
+    return plain
 
 
 def _spans(start: Offsets, end: Offsets) -> dict[str, tuple[int, int]]:

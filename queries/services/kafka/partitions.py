@@ -22,7 +22,7 @@ from queries.models.definitions import Query
 from queries.secret_references import ReferenceMissing
 from queries.selectors.kafka.sources import KafkaSource, kafka_sources
 from queries.selectors.secrets import bound_to
-from queries.selectors.triggers.cores import known_partitions
+from queries.selectors.triggers.cores import partition_counts
 from queries.services.local_references import local_references
 from queries.services.secrets.refusals import may_ask
 
@@ -73,8 +73,12 @@ def look(
     to a broker that no admin has allowed for this application; in this case, too, earlier values
     are used.
     """
-    sources = [one for one in kafka_sources(spec) if one.wanted.topics or one.wanted.pattern]
-    found = Looked(known_partitions(query.pk, spec) if query else {})
+    sources = [
+        kafka_source
+        for kafka_source in kafka_sources(spec)
+        if kafka_source.wanted.topics or kafka_source.wanted.pattern
+    ]
+    looked = Looked(partition_counts(query.pk, spec) if query else {})
     bound = bound_to(holder_named(application))
     for brokers in {source.brokers for source in sources}:
         if not may_ask(brokers, bound):
@@ -85,13 +89,17 @@ def look(
                 application,
             )
             continue
-        asked = [source for source in sources if source.brokers == brokers]
-        seen = _ask(brokers, asked)
-        found.counts.update({name: len(read) for name, read in seen.items()})
+        broker_sources = [source for source in sources if source.brokers == brokers]
+        partitions = _query_partitions(brokers, broker_sources)
+        looked.counts.update({name: len(read) for name, read in partitions.items()})
         if beginning:
-            whole = [one.name for one in asked if _is_whole(one, seen.get(one.name, set()))]
-            found.problems.extend(_uncovered(spec, {name: seen[name] for name in whole}))
-    return found
+            whole = [
+                kafka_source.name
+                for kafka_source in broker_sources
+                if _is_whole(kafka_source, partitions.get(kafka_source.name, set()))
+            ]
+            looked.problems.extend(_uncovered(spec, {name: partitions[name] for name in whole}))
+    return looked
 
 
 def _is_whole(source: KafkaSource, read: set[At]) -> bool:
@@ -99,9 +107,9 @@ def _is_whole(source: KafkaSource, read: set[At]) -> bool:
     return bool(read) and set(source.wanted.topics) <= {topic for topic, _ in read}
 
 
-def _uncovered(spec: Mapping[str, Any], seen: Mapping[str, set[At]]) -> Iterator[Problem]:
+def _uncovered(spec: Mapping[str, Any], partitions: Mapping[str, set[At]]) -> Iterator[Problem]:
     for index, options in _kafka_options(spec):
-        if (read := seen.get(spec["sources"][index].get("name", ""))) is not None:
+        if (read := partitions.get(spec["sources"][index].get("name", ""))) is not None:
             yield from uncovered(f"sources.{index}.options", options, read)
 
 
@@ -109,11 +117,11 @@ def _kafka_options(spec: Mapping[str, Any]) -> list[tuple[int, dict[str, Any]]]:
     sources = spec.get("sources")
     rows = enumerate(sources if isinstance(sources, list) else ())
     return [
-        (index, one["options"])
-        for index, one in rows
-        if isinstance(one, dict)
-        and one.get("format") == "kafka"
-        and isinstance(one.get("options"), dict)
+        (index, source["options"])
+        for index, source in rows
+        if isinstance(source, dict)
+        and source.get("format") == "kafka"
+        and isinstance(source.get("options"), dict)
     ]
 
 
@@ -125,16 +133,20 @@ def _listing(options: Mapping[str, Any]) -> bool:
     )
 
 
-def _ask(brokers: tuple[tuple[str, str], ...], sources: list[KafkaSource]) -> dict[str, set[At]]:
+def _query_partitions(
+    brokers: tuple[tuple[str, str], ...], sources: list[KafkaSource]
+) -> dict[str, set[At]]:
     """Query the partitions that each source reads; sources without any are omitted."""
     references = local_references()
     wanted = [source.wanted for source in sources]
     try:
         options = client_options(references.resolve_all(dict(brokers)))
         with closing(BrokerReader(options)) as reader:
-            found = reader.partitions(wanted, limit_s=LOOK_S)
+            partitions = reader.partitions(wanted, limit_s=LOOK_S)
     except (Unreachable, Unusable, ReferenceMissing) as error:
         logger.info("could not get the partitions of a source: %s", references.mask(str(error)))
         return {}
-    read = {source.name: {at for at in found if source.wanted.matches(at[0])} for source in sources}
+    read = {
+        source.name: {at for at in partitions if source.wanted.matches(at[0])} for source in sources
+    }
     return {name: ats for name, ats in read.items() if ats}

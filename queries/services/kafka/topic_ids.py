@@ -39,11 +39,11 @@ from queries.selectors.kafka.sources import (
 )
 from queries.services.kafka.loss_ledger import write_gaps
 
-Known = Mapping[At, SourceLag]
+StoredLags = Mapping[At, SourceLag]
 
 
 @dataclass(slots=True)
-class Memory:
+class TopicMemory:
     """A pass's findings about one query's topics."""
 
     before: dict[str, Any]  # as in the checkpoint's row
@@ -59,35 +59,42 @@ class Memory:
 
 
 def judge(
-    reading: Reading, looks: Mapping[tuple[tuple[str, str], ...], BrokerLook], known: Known
-) -> Memory:
+    reading: Reading,
+    looks: Mapping[tuple[tuple[str, str], ...], BrokerLook],
+    stored_lags: StoredLags,
+) -> TopicMemory:
     """Compare each topic that a query reads with the one whose offsets its checkpoint contains."""
     row = reading.checkpoint
     raw = row.topic_ids if row is not None else {}
-    memory = Memory(raw, ids_of(raw))
+    memory = TopicMemory(raw, ids_of(raw))
     if row is None:
         return memory
     for source in reading.sources:
         look = looks.get(source.brokers)
         if look is None or source.error:
             continue
-        held = memory.ids.setdefault(source.name, {})
-        there = {topic for topic, _ in look.partitions}
-        for topic in held.keys() - there:
+        source_topics = memory.ids.setdefault(source.name, {})
+        existing = {topic for topic, _ in look.partitions}
+        for topic in source_topics.keys() - existing:
             at = reading.committed.get(topic, {})
-            held[topic] = while_missing(held[topic], _places(row, source.wanted, topic, at, known))
-        for topic in sorted(there):
+            source_topics[topic] = while_missing(
+                source_topics[topic], _places(row, source.wanted, topic, at, stored_lags)
+            )
+        for topic in sorted(existing):
             if source.wanted.matches(topic):
-                found = _topic(reading, row, source, topic, look, known, memory)
-                if found is not None:
-                    held[topic] = found
+                remembered = _topic(reading, row, source, topic, look, stored_lags, memory)
+                if remembered is not None:
+                    source_topics[topic] = remembered
     memory.unread = {
-        topic for one in memory.ids.values() for topic, held in one.items() if held.is_unread
+        topic
+        for topics in memory.ids.values()
+        for topic, stored in topics.items()
+        if stored.is_unread
     }
     return memory
 
 
-def store(reading: Reading, memory: Memory, now: datetime) -> None:
+def store(reading: Reading, memory: TopicMemory, now: datetime) -> None:
     """Store a pass's results, unless another pass was faster; call this within a transaction."""
     after = as_json(memory.ids)
     if reading.checkpoint is None or (after == memory.before and not memory.lost):
@@ -97,8 +104,10 @@ def store(reading: Reading, memory: Memory, now: datetime) -> None:
         return
     if after != memory.before:
         Checkpoint.objects.filter(pk=row.pk).update(topic_ids=after)
-    for topic, gone in memory.left:
-        Loss.objects.filter(query=reading.query, source=topic, topic_id="").update(topic_id=gone)
+    for topic, former_id in memory.left:
+        Loss.objects.filter(query=reading.query, source=topic, topic_id="").update(
+            topic_id=former_id
+        )
     for topic_id, gaps in memory.lost:
         write_gaps(
             query=reading.query,
@@ -115,38 +124,45 @@ def _topic(
     source: KafkaSource,
     topic: str,
     look: BrokerLook,
-    known: Known,
-    memory: Memory,
+    stored_lags: StoredLags,
+    memory: TopicMemory,
 ) -> Remembered | None:
     """Return what to store about one topic after a pass, and record its losses."""
-    ends = {number: one for (name, number), one in look.ends.items() if name == topic}
-    latest = {number: one.latest for number, one in ends.items()}
+    ends = {
+        number: partition_ends
+        for (name, number), partition_ends in look.ends.items()
+        if name == topic
+    }
+    latest = {number: partition_ends.latest for number, partition_ends in ends.items()}
     at = reading.committed.get(topic) or first_offsets_at(row.location).get(topic) or {}
     before = memory.ids.get(source.name, {}).get(topic)
-    held = after_look(
+    remembered = after_look(
         before,
         look.topic_ids.get(topic),
         begun=bool(at),
-        was=_places(row, source.wanted, topic, at, known),
+        was=_places(row, source.wanted, topic, at, stored_lags),
         ends=latest,
     )
-    if held is None or not held.is_unread:
-        return held
-    found = entered(held, topic, history_at(row.location), latest)
-    if found is None and not reading.may_have_read:  # its rest is certainly gone
-        held = ended_at(held, at)
-        if rest := rest_of(held, topic):
-            memory.lost.append((held.id, rest))
-    if found is None:
-        return held
+    if remembered is None or not remembered.is_unread:
+        return remembered
+    entry_point = entered(remembered, topic, history_at(row.location), latest)
+    if entry_point is None and not reading.may_have_read:  # its rest is certainly gone
+        remembered = ended_at(remembered, at)
+        if rest := rest_of(remembered, topic):
+            memory.lost.append((remembered.id, rest))
+    if entry_point is None:
+        return remembered
     old, new = lost_by(
-        held, topic, found.at, {number: one.earliest for number, one in ends.items()}
+        remembered,
+        topic,
+        entry_point.at,
+        {number: partition_ends.earliest for number, partition_ends in ends.items()},
     )
-    memory.left.append((topic, held.id))
-    memory.lost += [(held.id, old), (held.now, new)]
+    memory.left.append((topic, remembered.id))
+    memory.lost += [(remembered.id, old), (remembered.now, new)]
     if _fails_on_loss(reading, source):
-        return replace(held, passed=found.batch)
-    return Remembered(held.now, found.batch)
+        return replace(remembered, passed=entry_point.batch)
+    return Remembered(remembered.now, entry_point.batch)
 
 
 def _fails_on_loss(reading: Reading, source: KafkaSource) -> bool:
@@ -155,16 +171,16 @@ def _fails_on_loss(reading: Reading, source: KafkaSource) -> bool:
 
 
 def _places(
-    row: Checkpoint, wanted: Wanted, topic: str, at: Mapping[int, int], known: Known
+    row: Checkpoint, wanted: Wanted, topic: str, at: Mapping[int, int], stored_lags: StoredLags
 ) -> dict[int, PartitionPosition]:
     """Return the query's position in a topic's partitions at the previous pass.
 
     Values from before the checkpoint was created belong to another checkpoint.
     """
-    found = {number: PartitionPosition(committed, None) for number, committed in at.items()}
-    for (name, number), lag in known.items():
+    positions = {number: PartitionPosition(committed, None) for number, committed in at.items()}
+    for (name, number), lag in stored_lags.items():
         if name != topic or number < 0 or not wanted.of(topic, (number,)):
             continue
         if lag.committed is not None and lag.seen_at > row.created_at and not lag.replaced:
-            found[number] = PartitionPosition(lag.committed, lag.latest)
-    return found
+            positions[number] = PartitionPosition(lag.committed, lag.latest)
+    return positions

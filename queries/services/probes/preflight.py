@@ -39,11 +39,18 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
 from queries.selectors.code import count_of_roots
 from queries.selectors.probes import last_good_run
-from queries.services.checkpoints.remote import StorageRefused, copy_here, fresh_logs
+from queries.services.checkpoints.remote import StorageRefused, copy_to_this_host, fresh_logs
 from queries.services.definitions import catalog
 from queries.services.probes import probe_steps
 from queries.services.probes.probe_steps import LIMIT
-from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
+from queries.services.procedures.engine import (
+    DONE,
+    Procedure,
+    ProcedureStep,
+    StepContext,
+    StepResult,
+    begin,
+)
 
 PROBE_LIMIT_S = 150.0
 ATTEMPT_LIMIT_S = 45.0
@@ -117,147 +124,154 @@ def begin_trial(
 # --- the steps ------------------------------------------------------------------------
 
 
-def _copy(turn: StepContext) -> StepResult:
+def _copy(context: StepContext) -> StepResult:
     """Copy the checkpoint twice: for a run without a sink, and for one with a temporary sink."""
-    checkpoint = probe_steps.checkpoint_of(turn)
-    turn.result |= {"checkpoint": checkpoint.pk, "batch": None, "copy_missing": "", "new": False}
-    place = probe_steps.folder(turn, checkpoint)
-    remove(place)  # left by a worker that died here
+    checkpoint = probe_steps.checkpoint_of(context)
+    context.result |= {"checkpoint": checkpoint.pk, "batch": None, "copy_missing": "", "new": False}
+    folder = probe_steps.folder(context, checkpoint)
+    remove(folder)  # left by a worker that died here
     try:
-        logs = fresh_logs(turn, checkpoint.location)
+        logs = fresh_logs(context, checkpoint.location)
     except StorageRefused as error:
-        turn.result["copy_missing"] = f"the checkpoint: {error}"
+        context.result["copy_missing"] = f"the checkpoint: {error}"
         return DONE
     if isinstance(logs, StepResult):
         return logs
     batch = batch_to_replay(logs)
     if batch is None:
-        turn.result |= {"copy_missing": "the checkpoint: no batch has committed yet", "new": True}
+        context.result |= {
+            "copy_missing": "the checkpoint: no batch has committed yet",
+            "new": True,
+        }
         return StepResult(True, "No batch has committed yet; there is nothing to copy.")
-    turn.result["pinned"] = pinned_configuration(logs, batch)
-    turn.result["written"] = _insist_on_a_way(turn, logs)
+    context.result["pinned"] = pinned_configuration(logs, batch)
+    context.result["written"] = _insist_on_a_way(context, logs)
     if is_continuous(logs, batch):
-        turn.result["copy_missing"] = (
+        context.result["copy_missing"] = (
             "the checkpoint: it was written by continuous processing, and micro-batches cannot "
             "continue from it"
         )
         return StepResult(True, "Written by continuous processing; it cannot be tested.")
-    copied = copy_here(turn, checkpoint.location, place / "copy", batch, keep_commit=False)
+    copied = copy_to_this_host(
+        context, checkpoint.location, folder / "copy", batch, keep_commit=False
+    )
     if isinstance(copied, StepResult):
         return copied
-    twin(place / "copy", place / "sink")
-    turn.result["batch"] = copied.batch
+    twin(folder / "copy", folder / "sink")
+    context.result["batch"] = copied.batch
     return StepResult(True, f"Batch {copied.batch}, {counted(copied.files, 'file')}")
 
 
-def _insist_on_a_way(turn: StepContext, logs: CheckpointLogs) -> dict[str, Any] | None:
+def _insist_on_a_way(context: StepContext, logs: CheckpointLogs) -> dict[str, Any] | None:
     """Return what wrote the checkpoint; raise `NoWayBack` if the Spark tried cannot continue it.
 
     An automatic rollback tries the former definition first, so it is held here too.
     """
-    found = written(logs)
-    if found is None:
+    last_written = written(logs)
+    if last_written is None:
         return None
-    refuse_no_way_back(found, probe_steps.application_spec(turn).spark, turn.query.name)
-    return asdict(found)
+    refuse_no_way_back(
+        last_written, probe_steps.application_spec(context).spark, context.query.name
+    )
+    return asdict(last_written)
 
 
-def _launch(turn: StepContext) -> StepResult:
+def _launch(context: StepContext) -> StepResult:
     def task(code_sha256: str) -> PreflightTask:
-        checkpoint = probe_steps.checkpoint_of(turn)
-        place, batch = probe_steps.folder(turn, checkpoint), turn.result.get("batch")
-        old, missing, roots, same = _old(turn, checkpoint, code_sha256)
-        turn.result["old_missing"] = missing
+        checkpoint = probe_steps.checkpoint_of(context)
+        folder, batch = probe_steps.folder(context, checkpoint), context.result.get("batch")
+        old, missing, roots, same = _old(context, checkpoint, code_sha256)
+        context.result["old_missing"] = missing
         return PreflightTask(
-            name=turn.query.name,
-            spec=turn.arguments["spec"],
-            scratch=str(place / "scratch"),
+            name=context.query.name,
+            spec=context.arguments["spec"],
+            scratch=str(folder / "scratch"),
             limit_s=PROBE_LIMIT_S,
             attempt_limit_s=ATTEMPT_LIMIT_S,
             batch=batch,
-            copy=(place / "copy").as_uri() if batch is not None else "",
-            sink_copy=(place / "sink").as_uri() if batch is not None else "",
+            copy=(folder / "copy").as_uri() if batch is not None else "",
+            sink_copy=(folder / "sink").as_uri() if batch is not None else "",
             old_spec=old,
             old_code_roots=roots,
             same_code=same,
         )
 
-    return probe_steps.launch(turn, task)
+    return probe_steps.launch(context, task)
 
 
 def _old(
-    turn: StepContext, checkpoint: Checkpoint, code_sha256: str
+    context: StepContext, checkpoint: Checkpoint, code_sha256: str
 ) -> tuple[dict[str, Any] | None, str, tuple[str, ...], bool]:
     """Return the last definition, why it cannot be compared, its code, and if that is the same."""
     run = last_good_run(checkpoint)
     if run is None:
-        said = "the previous definition: no run is known" if turn.result.get("batch") else ""
-        return None, said, (), True
-    turn.result["compared_with"] = run.revision.number
+        missing = "the previous definition: no run is known" if context.result.get("batch") else ""
+        return None, missing, (), True
+    context.result["compared_with"] = run.revision.number
     spec: dict[str, Any] = run.revision.spec
     if spec.get("kind") != "python" or run.code_sha256 == code_sha256:
         return spec, "", (), True
     before = ApplicationSpec.model_validate(run.driver.application_revision.spec)
-    roots = turn.launcher.frozen_code(count_of_roots(before), run.code_sha256)
+    roots = context.launcher.frozen_code(count_of_roots(before), run.code_sha256)
     if roots is None:
         return None, f"revision {run.revision.number}: its code is gone", (), False
     return spec, "", roots, False
 
 
-def _judge(turn: StepContext) -> StepResult:
+def _judge(context: StepContext) -> StepResult:
     """Evaluate the findings; raise `DidNotPass` if Spark refused the definition."""
-    answer = probe_steps.await_answer(turn)
+    answer = probe_steps.await_answer(context)
     if isinstance(answer, StepResult):
         return answer
-    spec = turn.arguments["spec"]
-    held = turn.result.pop("pinned", None) or {}
-    application = probe_steps.application_spec(turn)
+    spec = context.arguments["spec"]
+    pinned_settings = context.result.pop("pinned", None) or {}
+    application = probe_steps.application_spec(context)
     conf = {name: str(value) for name, value in spec.get("conf", {}).items()}
-    old = turn.query.revisions.filter(number=turn.result.get("compared_with", 0)).first()
-    before = turn.result.pop("written", None)
-    asked = PreflightRequest(
+    old = context.query.revisions.filter(number=context.result.get("compared_with", 0)).first()
+    before = context.result.pop("written", None)
+    preflight_input = PreflightRequest(
         spec=spec,
-        spark=_change_of_spark(turn, Written(**before), application.spark) if before else None,
+        spark=_change_of_spark(context, Written(**before), application.spark) if before else None,
         old_spec=old.spec if old is not None and answer.old_plan is not None else None,
-        old_missing=turn.result.pop("old_missing", ""),
-        copy_missing=turn.result.pop("copy_missing", ""),
-        is_new=turn.result.pop("new", False),
-        pinned=pinned({**application.conf, **conf}, held),
+        old_missing=context.result.pop("old_missing", ""),
+        copy_missing=context.result.pop("copy_missing", ""),
+        is_new=context.result.pop("new", False),
+        pinned=pinned({**application.conf, **conf}, pinned_settings),
         attempt_limit_s=ATTEMPT_LIMIT_S,
         cores=cores_of(application, host_cores=os.cpu_count()),
     )
-    judged = judge(asked, answer)
-    turn.result |= {"preflight": judged, "spark": application.spark}
+    judged = judge(preflight_input, answer)
+    context.result |= {"preflight": judged, "spark": application.spark}
     if judged["verdict"] == PreflightVerdict.FAILED:
         raise DidNotPass(sentence(judged))
     return DONE
 
 
-def _change_of_spark(turn: StepContext, before: Written, spark: Spark) -> SparkChange | None:
+def _change_of_spark(context: StepContext, before: Written, spark: Spark) -> SparkChange | None:
     """Return the change of version that was tried; None if the last good run had the same Spark.
 
     Without such a run, the checkpoint's own marks count.
     """
-    checkpoint = probe_steps.checkpoint_of(turn)
+    checkpoint = probe_steps.checkpoint_of(context)
     run = last_good_run(checkpoint)
     back = spark_of(run.driver.application_revision.spec) if run is not None else None
     if (back or before.back) == spark:
         return None
-    copy = CheckpointLogs(probe_steps.folder(turn, checkpoint) / "copy")
-    unchanged = run is not None and digest(run.revision.spec) == turn.arguments["digest"]
-    known = run is not None and run.revision.state_by.startswith(f"{back}.")
-    old = shapes_of(run.revision.state) if run is not None and unchanged and known else None
+    copy = CheckpointLogs(probe_steps.folder(context, checkpoint) / "copy")
+    unchanged = run is not None and digest(run.revision.spec) == context.arguments["digest"]
+    comparable = run is not None and run.revision.state_by.startswith(f"{back}.")
+    old = shapes_of(run.revision.state) if run is not None and unchanged and comparable else None
     return SparkChange(back, spark, before, written(copy) or before, old)
 
 
 PROCEDURE = Procedure(
     Verb.PREFLIGHT,
     (
-        Step("Copy the checkpoint", _copy),
-        Step("Wait for a slot on the host", probe_steps.take_place),
-        Step("Launch a probe driver", _launch),
-        Step("Test the definition", _judge),
-        Step("Delete the copy", probe_steps.forget),
+        ProcedureStep("Copy the checkpoint", _copy),
+        ProcedureStep("Wait for a slot on the host", probe_steps.take_slot),
+        ProcedureStep("Launch a probe driver", _launch),
+        ProcedureStep("Test the definition", _judge),
+        ProcedureStep("Delete the copy", probe_steps.forget),
     ),
     limit=LIMIT,
     undo=probe_steps.forget,

@@ -34,7 +34,7 @@ from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.models.installation import Installation
-from queries.selectors.supervision.observation import busy_beside_a_start, driver_seen, slots
+from queries.selectors.supervision.observation import busy_beside_a_start, observed_driver, slots
 from queries.services.changes import record, update_changed
 from queries.services.code.frozen import Frozen, freeze
 from queries.services.code.preparing import begin
@@ -58,13 +58,13 @@ LIMIT = timedelta(minutes=10)
 ROWS, MOST_ROWS = 50, 500  # to look at: by default, and at most
 
 
-class NoAnswer(NotAllowed):
+class NoProbeAnswer(NotAllowed):
     """The probe driver ended without an answer."""
 
     code = "no-answer"
 
 
-def no_answer(report: ExitReport | None, tail: str) -> NoAnswer:
+def no_answer(report: ExitReport | None, tail: str) -> NoProbeAnswer:
     """Return the error for a probe driver that ended without an answer.
 
     `report` is None if it is unknown how it ended.
@@ -76,10 +76,10 @@ def no_answer(report: ExitReport | None, tail: str) -> NoAnswer:
     )
     way_out = "Give the application more memory, then try again." if report.oom else "Try again."
     text = f"The probe driver ended without a result. {ended.title}. {ended.meaning} {tail}"
-    return NoAnswer(text.strip(), way_out=way_out)
+    return NoProbeAnswer(text.strip(), way_out=way_out)
 
 
-def folder(turn: StepContext, checkpoint: Checkpoint) -> Path:
+def folder(context: StepContext, checkpoint: Checkpoint) -> Path:
     """Return the operation's own folder for temporary files.
 
     If the checkpoint is local, the folder is next to it, because hard links do not work across file
@@ -90,7 +90,7 @@ def folder(turn: StepContext, checkpoint: Checkpoint) -> Path:
         base = Path(settings.DRIVERS_DIR) / "probes"
     else:
         base = Path(path.parent) / FOLDER / "probes"
-    return base / str(turn.operation.uuid)
+    return base / str(context.operation.uuid)
 
 
 def rows_problems(rows: int) -> list[Problem]:
@@ -100,81 +100,87 @@ def rows_problems(rows: int) -> list[Problem]:
     return [Problem("rows", str(rows), f"is not between 1 and {MOST_ROWS}.")]
 
 
-def checkpoint_of(turn: StepContext) -> Checkpoint:
+def checkpoint_of(context: StepContext) -> Checkpoint:
     """Return the operation's original checkpoint, which a rewind may have replaced since."""
-    known = turn.result.get("checkpoint")
-    checkpoints = turn.query.checkpoints
-    return checkpoints.get(retired_at=None) if known is None else checkpoints.get(pk=known)
+    checkpoint_id = context.result.get("checkpoint")
+    checkpoints = context.query.checkpoints
+    return (
+        checkpoints.get(retired_at=None)
+        if checkpoint_id is None
+        else checkpoints.get(pk=checkpoint_id)
+    )
 
 
-def take_place(turn: StepContext) -> StepResult:
+def take_slot(context: StepContext) -> StepResult:
     """Insert the probe's row once the host has a free slot; when repeated, find that row."""
-    if probe_of(turn.operation) is not None:
+    if probe_of(context.operation) is not None:
         return DONE
-    application, revision = turn.query.application, application_revision(turn)
-    spec = application_spec(turn)
+    application, revision = context.query.application, application_revision(context)
+    spec = application_spec(context)
     with transaction.atomic():
         Installation.get()
         Installation.objects.select_for_update().filter(pk=1).first()
-        if waits := slots(spec, now=turn.now).free:
+        if waits := slots(spec, now=context.now).free:
             return waiting(f"{phrase(waits)} on the host")
-        if busy := busy_beside_a_start(now=turn.now):
+        if busy := busy_beside_a_start(now=context.now):
             return waiting(f"Waiting because {busy}")
         driver = decision_rows.create_driver(
             application,
             revision,
-            launcher=turn.launcher,
-            now=turn.now,
+            launcher=context.launcher,
+            now=context.now,
             kind=DriverKind.PROBE,
-            probe_for=turn.operation,
+            probe_for=context.operation,
         )
-        _record(driver, "", DriverState.STARTING, turn)
+        _record(driver, "", DriverState.STARTING, context)
     return DONE
 
 
-def application_revision(turn: StepContext) -> ApplicationRevision:
+def application_revision(context: StepContext) -> ApplicationRevision:
     """Return the application revision for the launch: the newest, unless the request names another.
 
     If the definition is not written yet, the revision exists only in memory.
     """
-    revisions = turn.query.application.revisions
-    number = turn.arguments.get("application_revision")
-    found = revisions.order_by("-number") if number is None else revisions.filter(number=number)
-    return _as_tried(turn, found[0])
+    revisions = context.query.application.revisions
+    number = context.arguments.get("application_revision")
+    candidates = (
+        revisions.order_by("-number") if number is None else revisions.filter(number=number)
+    )
+    return _as_tried(context, candidates[0])
 
 
-def application_spec(turn: StepContext) -> ApplicationSpec:
+def application_spec(context: StepContext) -> ApplicationSpec:
     """Return the application's definition that the probe is launched with."""
-    return ApplicationSpec.model_validate(application_revision(turn).spec)
+    return ApplicationSpec.model_validate(application_revision(context).spec)
 
 
-def _as_tried(turn: StepContext, revision: ApplicationRevision) -> ApplicationRevision:
-    revision.spec = turn.arguments.get("application_spec", revision.spec)
+def _as_tried(context: StepContext, revision: ApplicationRevision) -> ApplicationRevision:
+    revision.spec = context.arguments.get("application_spec", revision.spec)
     return revision
 
 
 def launch(
-    turn: StepContext, task_for: Callable[[str], PreflightTask | XrayTask | RecordsTask]
+    context: StepContext, task_for: Callable[[str], PreflightTask | XrayTask | RecordsTask]
 ) -> StepResult:
     """Launch the probe of the operation's row; when repeated, complete the launch.
 
     `task_for` is called with the SHA-256 of the code that the probe runs, "" if none.
     """
-    driver = _must(turn)
-    spec = ApplicationSpec.model_validate(_as_tried(turn, driver.application_revision).spec)
+    driver = _must(context)
+    spec = ApplicationSpec.model_validate(_as_tried(context, driver.application_revision).spec)
     try:
-        code = freeze(spec, turn.launcher)
+        code = freeze(spec, context.launcher)
         driver.code_sha256 = code.sha256
         driver.save(update_fields=["code_sha256"])
         task = task_for(driver.code_sha256)
         _require_allowed(task, driver.application.name)
-        turn.launcher.launch_probe(_driver_spec(driver, code), task.dumps())
+        context.launcher.launch_probe(_driver_spec(driver, code), task.dumps())
     except LaunchRefused as error:
         if error.passing:
             begin(spec)
             return waiting(str(error))
-        raise NoAnswer(str(error)) from error
-    turn.result["code_sha256"] = driver.code_sha256
+        raise NoProbeAnswer(str(error)) from error
+    context.result["code_sha256"] = driver.code_sha256
     return DONE
 
 
@@ -202,85 +208,89 @@ def _driver_spec(driver: Driver, code: Frozen) -> DriverSpec:
     )
 
 
-def await_answer(turn: StepContext) -> ProbeResult | StepResult:
+def await_answer(context: StepContext) -> ProbeResult | StepResult:
     """Return what the probe has found once it is done, else its current activity.
 
     Raises `NoAnswer` if the probe died (killed, out of memory, or its host restarted), or if its
     output cannot be read.
     """
-    driver = _must(turn)
+    driver = _must(context)
     name = driver.application.name
-    seen = turn.launcher.sight(name, driver.epoch, probe=True, known=driver.identity)
-    result = found_by(driver, launcher=turn.launcher)
-    _note(driver, seen, up=result is not None and result.took_ms != {}, now=turn.now)
+    sighting = context.launcher.sight(name, driver.epoch, probe=True, known=driver.identity)
+    result = read_result(driver, launcher=context.launcher)
+    _note(driver, sighting, up=result is not None and result.took_ms != {}, now=context.now)
     if result is not None and result.done:
         return result
-    if seen.liveness in PASSED:
-        tail = read_log(driver, *_tried(turn.operation), launcher=turn.launcher, lines=3)[-500:]
-        raise no_answer(seen.exit, tail)
+    if sighting.liveness in PASSED:
+        tail = read_log(driver, *_tried(context.operation), launcher=context.launcher, lines=3)[
+            -500:
+        ]
+        raise no_answer(sighting.exit, tail)
     return waiting(result.at if result is not None else "Launching")
 
 
-def await_read(turn: StepContext, part: str, what: str) -> ProbeResult | StepResult:
+def await_read(context: StepContext, part: str, what: str) -> ProbeResult | StepResult:
     """Return what the probe has found once it is done, else its current activity.
 
     Raises `NoAnswer` as `await_answer` does, or if this part of `ProbeResult` is missing because
     Spark could not read it. `what` describes the missing part in the message.
     """
-    answer = await_answer(turn)
+    answer = await_answer(context)
     if isinstance(answer, StepResult):
         return answer
     if answer.error is not None or getattr(answer, part) is None:
-        said = str((answer.error or {}).get("root_cause", "no answer"))
-        raise NoAnswer(f"{what} cannot be read: {first_sentence(said) or said}")
+        root_cause = str((answer.error or {}).get("root_cause", "no answer"))
+        raise NoProbeAnswer(f"{what} cannot be read: {first_sentence(root_cause) or root_cause}")
     return answer
 
 
-def put_away(turn: StepContext) -> StepResult:
+def put_away(context: StepContext) -> StepResult:
     """End the probe driver and its row, whatever it is doing; does nothing when repeated."""
-    driver = probe_of(turn.operation)
+    driver = probe_of(context.operation)
     if driver is None or driver.state not in OPEN_DRIVER_STATES:
         return DONE
     name = driver.application.name
-    turn.launcher.end_probe(name, driver.epoch, grace_s=LEAVES_S if _answered(turn, driver) else 0)
-    seen = turn.launcher.sight(name, driver.epoch, probe=True, known=driver.identity)
-    if seen.liveness not in PASSED and seen.liveness is not Liveness.ABSENT:
+    context.launcher.end_probe(
+        name, driver.epoch, grace_s=LEAVES_S if _answered(context, driver) else 0
+    )
+    sighting = context.launcher.sight(name, driver.epoch, probe=True, known=driver.identity)
+    if sighting.liveness not in PASSED and sighting.liveness is not Liveness.ABSENT:
         return waiting("Waiting for the probe driver's processes to end")
     Driver.objects.filter(pk=driver.pk).update(
         state=DriverState.ENDED,
-        state_since=turn.now,
-        ended_at=turn.now,
-        exit_python=seen.exit.python[:12] if seen.exit else "UNKNOWN",
-        exit_jvm=seen.exit.jvm[:12] if seen.exit else "UNKNOWN",
+        state_since=context.now,
+        ended_at=context.now,
+        exit_python=sighting.exit.python[:12] if sighting.exit else "UNKNOWN",
+        exit_jvm=sighting.exit.jvm[:12] if sighting.exit else "UNKNOWN",
         last_seq=0,
     )
-    _record(driver, driver.state, DriverState.ENDED, turn)
+    _record(driver, driver.state, DriverState.ENDED, context)
     return DONE
 
 
-def tidy(turn: StepContext) -> StepResult:
+def tidy(context: StepContext) -> StepResult:
     """End the probe, then delete the copy of the checkpoint."""
-    told = put_away(turn)
-    if told.done and turn.result.get("checkpoint") is not None:
-        remove(folder(turn, checkpoint_of(turn)))
-    return told
+    result = put_away(context)
+    if result.done and context.result.get("checkpoint") is not None:
+        remove(folder(context, checkpoint_of(context)))
+    return result
 
 
-def forget(turn: StepContext) -> StepResult:
+def forget(context: StepContext) -> StepResult:
     """End the probe, then delete the copy and the probe's answer."""
-    told = tidy(turn)
-    if told.done and (driver := probe_of(turn.operation)) is not None:
-        turn.launcher.forget_result(driver.application.name, driver.epoch)
-    return told
+    result = tidy(context)
+    if result.done and (driver := probe_of(context.operation)) is not None:
+        context.launcher.forget_result(driver.application.name, driver.epoch)
+    return result
 
 
 def probe_of(operation: Operation) -> Driver | None:
     """Return the row of an operation's probe; None if it has none."""
-    found = Driver.objects.select_related("application", "application_revision")
-    return found.filter(operation=operation).first()
+    drivers = Driver.objects.select_related("application", "application_revision")
+    return drivers.filter(operation=operation).first()
 
 
-def found_by(driver: Driver, *, launcher: Launcher) -> ProbeResult | None:
+def read_result(driver: Driver, *, launcher: Launcher) -> ProbeResult | None:
     """Return what a probe has found so far; None if there is nothing yet (or any more).
 
     Raises `NoAnswer` if the result is malformed, incomplete or too large.
@@ -289,7 +299,7 @@ def found_by(driver: Driver, *, launcher: Launcher) -> ProbeResult | None:
     try:
         return probe_answer(driver, *tried, launcher=launcher)
     except ValueError as error:  # `UnreadableResult`, or bytes that are not text
-        raise NoAnswer(f"The probe's result cannot be read: {error}.") from error
+        raise NoProbeAnswer(f"The probe's result cannot be read: {error}.") from error
 
 
 def shown(operation: Operation, *, launcher: Launcher, now: datetime) -> ProbeResult | None:
@@ -299,13 +309,13 @@ def shown(operation: Operation, *, launcher: Launcher, now: datetime) -> ProbeRe
     driver = probe_of(operation)
     if driver is None or driver.host != settings.HEADGATE_HOST:
         return None  # its rows are kept on the host that read them
-    return found_by(driver, launcher=launcher)
+    return read_result(driver, launcher=launcher)
 
 
-def _answered(turn: StepContext, driver: Driver) -> bool:
+def _answered(context: StepContext, driver: Driver) -> bool:
     try:
-        result = found_by(driver, launcher=turn.launcher)
-    except NoAnswer:
+        result = read_result(driver, launcher=context.launcher)
+    except NoProbeAnswer:
         return False
     return result is not None and result.done
 
@@ -319,31 +329,31 @@ def _tried(operation: Operation) -> list[Any]:
 # --- the row --------------------------------------------------------------------------
 
 
-def _must(turn: StepContext) -> Driver:
-    driver = probe_of(turn.operation)
+def _must(context: StepContext) -> Driver:
+    driver = probe_of(context.operation)
     if driver is None:
-        raise NoAnswer("The probe driver's row is gone.", way_out="Try again.")
+        raise NoProbeAnswer("The probe driver's row is gone.", way_out="Try again.")
     return driver
 
 
-def _note(driver: Driver, seen: Sighting, *, up: bool, now: datetime) -> None:
+def _note(driver: Driver, sighting: Sighting, *, up: bool, now: datetime) -> None:
     """Store the identity of the processes and how far the start has come.
 
     Once Spark is up, free the start slot.
     """
-    fields: dict[str, Any] = {**seen.process}
+    fields: dict[str, Any] = {**sighting.process}
     starting = driver.state == DriverState.STARTING
-    if starting and (about := driver_seen(driver, seen)) is not None:
+    if starting and (about := observed_driver(driver, sighting)) is not None:
         fields |= decision_rows.progress_fields(advanced(about, now))
     if up and starting:
         fields |= {"state": DriverState.LIVE, "state_since": now}
     update_changed(driver, fields)
 
 
-def _record(driver: Driver, before: str, after: str, turn: StepContext) -> None:
-    operation, query = turn.operation, turn.query
+def _record(driver: Driver, before: str, after: str, context: StepContext) -> None:
+    operation, query = context.operation, context.query
     about = {"application": driver.application, "query": query, "driver": driver}
     who = {"actor": operation.actor, "operation": operation}
     detail = Because(Detail.PROBE_FOR, {"verb": operation.verb, "query": query.name})
-    record("driver", before, after, Reason.PROBED, now=turn.now, detail=detail, **about, **who)
+    record("driver", before, after, Reason.PROBED, now=context.now, detail=detail, **about, **who)
     changed(f"driver:{driver.pk}")

@@ -27,7 +27,14 @@ from queries.selectors.newest import newest_revisions
 from queries.services.checkpoints.remote import fresh_logs
 from queries.services.probes import probe_steps
 from queries.services.probes.probe_steps import LIMIT, ROWS, rows_problems
-from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
+from queries.services.procedures.engine import (
+    DONE,
+    Procedure,
+    ProcedureStep,
+    StepContext,
+    StepResult,
+    begin,
+)
 
 PROBE_LIMIT_S = 150.0
 SEARCH_S = 60.0
@@ -58,8 +65,8 @@ def records_can_be_read(query: Query) -> bool:
 
 def records_of(operation: Operation, *, launcher: Launcher, now: datetime) -> dict[str, Any] | None:
     """Return the records that the probe found; None once they are removed."""
-    found = probe_steps.shown(operation, launcher=launcher, now=now)
-    return found.records if found else None
+    result = probe_steps.shown(operation, launcher=launcher, now=now)
+    return result.records if result else None
 
 
 def reads_of(
@@ -75,50 +82,56 @@ def reads_of(
     """
     start: defaultdict[str, Any] = defaultdict(lambda: defaultdict(dict))
     end: defaultdict[str, Any] = defaultdict(lambda: defaultdict(dict))
-    for one in ranges:
+    for offset_range in ranges:
         for source in kafka_sources(spec):
-            if source.wanted.matches(one.topic):
-                start[source.name][one.topic][str(one.partition)] = _start(one, began)
-                end[source.name][one.topic][str(one.partition)] = one.end
+            if source.wanted.matches(offset_range.topic):
+                start[source.name][offset_range.topic][str(offset_range.partition)] = _start(
+                    offset_range, began
+                )
+                end[source.name][offset_range.topic][str(offset_range.partition)] = offset_range.end
                 break
     reads = [BatchRead(name, start=start[name], end=end[name]) for name in start]
-    found = defaultdict(list)
+    files_by_source = defaultdict(list)
     roots = _folders(spec)
     for path in files:
-        place = fixed_part(path)
+        directory = fixed_part(path)
         for name, folder in roots.items():
-            if f"{place}/".startswith(f"{folder}/"):
-                found[name].append(path)
+            if f"{directory}/".startswith(f"{folder}/"):
+                files_by_source[name].append(path)
                 break
-    return reads + [BatchRead(name, files=tuple(held)) for name, held in found.items()]
+    return reads + [BatchRead(name, files=tuple(paths)) for name, paths in files_by_source.items()]
 
 
-def _start(one: OffsetRange, began: Mapping[str, Mapping[str, Mapping[str, int]]]) -> int:
+def _start(offset_range: OffsetRange, began: Mapping[str, Mapping[str, Mapping[str, int]]]) -> int:
     """Return where the read of a partition began: if it was added later, at its first offset."""
-    if one.start is not None:
-        return one.start
-    return began.get(one.source, {}).get(one.topic, {}).get(str(one.partition), EARLIEST)
+    if offset_range.start is not None:
+        return offset_range.start
+    return (
+        began.get(offset_range.source, {})
+        .get(offset_range.topic, {})
+        .get(str(offset_range.partition), EARLIEST)
+    )
 
 
 def _folders(spec: Mapping[str, Any]) -> dict[str, str]:
     """Return each file source's folder, by source name."""
-    found = {}
+    folders = {}
     for source in spec.get("sources") or ():
         for key, value in (source.get("options") or {}).items():
             if key.lower() == "path":
                 try:
-                    found[source["name"]] = fixed_part(value)
+                    folders[source["name"]] = fixed_part(value)
                 except NotALocation:
                     continue
-    return found
+    return folders
 
 
 def _spec(query: Query) -> dict[str, Any]:
     """Return the definition that ran last, with its values for parameters; or else the newest."""
     run = query.runs.order_by("-pk").select_related("revision").first()
     revision = run.revision if run else newest_revisions([query.pk])[query.pk]
-    given = (run.params if run else None) or {}
-    return {**revision.spec, "params": {**(revision.spec.get("params") or {}), **given}}
+    run_params = (run.params if run else None) or {}
+    return {**revision.spec, "params": {**(revision.spec.get("params") or {}), **run_params}}
 
 
 def _require_sources(spec: Mapping[str, Any]) -> None:
@@ -132,22 +145,22 @@ def _require_sources(spec: Mapping[str, Any]) -> None:
 # --- the steps ------------------------------------------------------------------------
 
 
-def _find(turn: StepContext) -> StepResult:
-    checkpoint = probe_steps.checkpoint_of(turn)
-    logs = fresh_logs(turn, checkpoint.location)
+def _find(context: StepContext) -> StepResult:
+    checkpoint = probe_steps.checkpoint_of(context)
+    logs = fresh_logs(context, checkpoint.location)
     if isinstance(logs, StepResult):
         return logs
-    number, spec = turn.arguments["batch"], _spec(turn.query)
-    found = batches.one(logs, number)
-    if found is None:
+    number, spec = context.arguments["batch"], _spec(context.query)
+    batch = batches.one(logs, number)
+    if batch is None:
         raise NotAllowed(f"The checkpoint does not contain batch {number}.")
-    files = [one.path for one in batches.files_of(logs, number)]
+    files = [file.path for file in batches.files_of(logs, number)]
     began = {
-        one.source: source_logs.first_offsets(logs.root / "sources" / one.source)
-        for one in found.ranges
-        if one.start is None
+        offset_range.source: source_logs.first_offsets(logs.root / "sources" / offset_range.source)
+        for offset_range in batch.ranges
+        if offset_range.start is None
     }
-    reads = reads_of(spec, found.ranges, files, began=began)
+    reads = reads_of(spec, batch.ranges, files, began=began)
     if not reads and batches.read_nothing(logs, number):
         raise NotAllowed(
             f"Batch {number} read no new records: Spark ran it to advance the watermark.",
@@ -158,23 +171,33 @@ def _find(turn: StepContext) -> StepResult:
             f"The log does not show what batch {number} read: its sources keep no log, or the "
             "preceding entry was purged.",
         )
-    turn.result["reads"] = [
-        {"source": one.source, "files": one.files, "start": one.start, "end": one.end}
-        for one in reads
+    context.result["reads"] = [
+        {
+            "source": offset_range.source,
+            "files": offset_range.files,
+            "start": offset_range.start,
+            "end": offset_range.end,
+        }
+        for offset_range in reads
     ]
     return StepResult(True, f"{len(reads)} of {len(spec['sources'])} sources")
 
 
-def _launch(turn: StepContext) -> StepResult:
-    spec, batch = _spec(turn.query), turn.arguments["batch"]
-    progress = Progress.objects.filter(query=turn.query.pk, batch=batch).order_by("-pk").first()
+def _launch(context: StepContext) -> StepResult:
+    spec, batch = _spec(context.query), context.arguments["batch"]
+    progress = Progress.objects.filter(query=context.query.pk, batch=batch).order_by("-pk").first()
     task = RecordsTask(
         spec=spec,
         reads=tuple(
-            BatchRead(one["source"], tuple(one["files"]), one["start"], one["end"])
-            for one in turn.result["reads"]
+            BatchRead(
+                source_read["source"],
+                tuple(source_read["files"]),
+                source_read["start"],
+                source_read["end"],
+            )
+            for source_read in context.result["reads"]
         ),
-        rows=turn.arguments["rows"],
+        rows=context.arguments["rows"],
         looked_at=LOOKED_AT,
         limit_s=PROBE_LIMIT_S,
         search_s=SEARCH_S,
@@ -182,17 +205,19 @@ def _launch(turn: StepContext) -> StepResult:
         sampled=SAMPLED,
         batch_rows=progress.num_input_rows if progress else 0,
     )
-    return probe_steps.launch(turn, lambda _: task)
+    return probe_steps.launch(context, lambda _: task)
 
 
-def _read(turn: StepContext) -> StepResult:
-    answer = probe_steps.await_read(turn, "records", "The records")
+def _read(context: StepContext) -> StepResult:
+    answer = probe_steps.await_read(context, "records", "The records")
     if isinstance(answer, StepResult):
         return answer
     assert answer.records is not None
     failing = answer.records["failing"]
-    turn.result |= {
-        "looked_at": {one["source"]: one["looked_at"] for one in answer.records["sources"]},
+    context.result |= {
+        "looked_at": {
+            source["source"]: source["looked_at"] for source in answer.records["sources"]
+        },
         "searched": answer.records["searched"],
         "failing": {name: failing[name] for name in ("source", "record")} if failing else None,
         "took_ms": answer.took_ms,
@@ -203,11 +228,11 @@ def _read(turn: StepContext) -> StepResult:
 PROCEDURE = Procedure(
     Verb.RECORDS,
     (
-        Step("Find out what the batch read", _find),
-        Step("Wait for a slot on the host", probe_steps.take_place),
-        Step("Launch a probe driver", _launch),
-        Step("Read the records", _read),
-        Step("End the probe driver", probe_steps.put_away),
+        ProcedureStep("Find out what the batch read", _find),
+        ProcedureStep("Wait for a slot on the host", probe_steps.take_slot),
+        ProcedureStep("Launch a probe driver", _launch),
+        ProcedureStep("Read the records", _read),
+        ProcedureStep("End the probe driver", probe_steps.put_away),
     ),
     limit=LIMIT,
     undo=probe_steps.forget,

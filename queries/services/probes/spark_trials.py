@@ -21,7 +21,7 @@ def begin_spark_trials(
     spec = with_spark(application, spark)
     plan_application(application=application, spec=spec, python=python)
     living = application.queries.filter(archived_at=None).order_by("name")
-    asked = [
+    operations = [
         begin_trial(
             query=query,
             spec=query.revisions.order_by("-number")[0].spec,
@@ -32,9 +32,9 @@ def begin_spark_trials(
         for query in living
         if not query.discovered
     ]
-    if not asked:
+    if not operations:
         raise NotAllowed(
             f"{application.name} has no query that a preflight can try.",
             way_out="Change its Spark without preflights; take snapshots first.",
         )
-    return asked
+    return operations

@@ -23,10 +23,17 @@ from queries.models.definitions import Query
 from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.selectors.checkpoints import snapshot_of
-from queries.services.checkpoints.remote import copy_here
+from queries.services.checkpoints.remote import copy_to_this_host
 from queries.services.probes import probe_steps
 from queries.services.probes.probe_steps import LIMIT, ROWS, SHOWN_FOR, rows_problems
-from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
+from queries.services.procedures.engine import (
+    DONE,
+    Procedure,
+    ProcedureStep,
+    StepContext,
+    StepResult,
+    begin,
+)
 
 logger = logging.getLogger(__name__)
 _forget = each("prune", logger)
@@ -74,8 +81,8 @@ def begin_xray(
 
 def rows_of(operation: Operation, *, launcher: Launcher, now: datetime) -> dict[str, Any] | None:
     """Return an X-ray's findings with its rows; None once they are removed."""
-    found = probe_steps.shown(operation, launcher=launcher, now=now)
-    return found.state if found else None
+    result = probe_steps.shown(operation, launcher=launcher, now=now)
+    return result.state if result else None
 
 
 def forget_old_results(*, launcher: Launcher, now: datetime) -> None:
@@ -94,65 +101,65 @@ def forget_old_results(*, launcher: Launcher, now: datetime) -> None:
 # --- the steps ------------------------------------------------------------------------
 
 
-def _copy(turn: StepContext) -> StepResult:
-    checkpoint = probe_steps.checkpoint_of(turn)
-    turn.result["checkpoint"] = checkpoint.pk
+def _copy(context: StepContext) -> StepResult:
+    checkpoint = probe_steps.checkpoint_of(context)
+    context.result["checkpoint"] = checkpoint.pk
     source = checkpoint.location
-    if (kept := turn.arguments.get("snapshot")) is not None:
-        source = snapshot_of(turn.query, kept).location
-    place = probe_steps.folder(turn, checkpoint)
-    remove(place)
-    copied = copy_here(turn, source, place / "copy")
+    if (snapshot_id := context.arguments.get("snapshot")) is not None:
+        source = snapshot_of(context.query, snapshot_id).location
+    folder = probe_steps.folder(context, checkpoint)
+    remove(folder)
+    copied = copy_to_this_host(context, source, folder / "copy")
     if isinstance(copied, StepResult):
         return copied
-    logs = CheckpointLogs.at((place / "copy").as_uri())
+    logs = CheckpointLogs.at((folder / "copy").as_uri())
     if not (logs.root / "state").is_dir():
         raise NotAllowed(
-            f"{turn.query.name} has no state in its checkpoint.",
+            f"{context.query.name} has no state in its checkpoint.",
             way_out="Only queries that aggregate, join streams or drop duplicates have state.",
         )
     commit = logs.commit(copied.batch)
-    turn.result |= {"batch": copied.batch, "state_format": 1}
+    context.result |= {"batch": copied.batch, "state_format": 1}
     if commit is not None and (commit.version == "v2" or commit.state_ids):
-        turn.result["state_format"] = 2
+        context.result["state_format"] = 2
     return StepResult(True, f"Batch {copied.batch}, {counted(copied.files, 'file')}")
 
 
-def _launch(turn: StepContext) -> StepResult:
-    place = probe_steps.folder(turn, probe_steps.checkpoint_of(turn)) / "copy"
-    asked = turn.arguments
+def _launch(context: StepContext) -> StepResult:
+    copy_folder = probe_steps.folder(context, probe_steps.checkpoint_of(context)) / "copy"
+    arguments = context.arguments
     task = XrayTask(
-        checkpoint=place.as_uri(),
+        checkpoint=copy_folder.as_uri(),
         limit_s=PROBE_LIMIT_S,
-        rows=asked["rows"],
-        operator=asked["operator"],
-        store=asked.get("store", "default"),
-        side=asked.get("side", ""),
-        variable=asked.get("variable", ""),
-        contains=asked.get("private_key", ""),
-        state_format=turn.result["state_format"],
+        rows=arguments["rows"],
+        operator=arguments["operator"],
+        store=arguments.get("store", "default"),
+        side=arguments.get("side", ""),
+        variable=arguments.get("variable", ""),
+        contains=arguments.get("private_key", ""),
+        state_format=context.result["state_format"],
     )
-    return probe_steps.launch(turn, lambda _: task)
+    return probe_steps.launch(context, lambda _: task)
 
 
-def _read(turn: StepContext) -> StepResult:
-    answer = probe_steps.await_read(turn, "state", "The state")
+def _read(context: StepContext) -> StepResult:
+    answer = probe_steps.await_read(context, "state", "The state")
     if isinstance(answer, StepResult):
         return answer
     assert answer.state is not None
-    turn.result |= {name: answer.state[name] for name in STATE_NUMBERS}
-    turn.result["took_ms"] = answer.took_ms
+    context.result |= {name: answer.state[name] for name in STATE_NUMBERS}
+    context.result["took_ms"] = answer.took_ms
     return DONE
 
 
 PROCEDURE = Procedure(
     Verb.XRAY,
     (
-        Step("Copy the checkpoint", _copy),
-        Step("Wait for a slot on the host", probe_steps.take_place),
-        Step("Launch a probe driver", _launch),
-        Step("Read the state", _read),
-        Step("Delete the copy", probe_steps.tidy),
+        ProcedureStep("Copy the checkpoint", _copy),
+        ProcedureStep("Wait for a slot on the host", probe_steps.take_slot),
+        ProcedureStep("Launch a probe driver", _launch),
+        ProcedureStep("Read the state", _read),
+        ProcedureStep("Delete the copy", probe_steps.tidy),
     ),
     limit=LIMIT,
     undo=probe_steps.forget,

@@ -39,14 +39,14 @@ from queries.launchers.base import Launcher
 from queries.models.definitions import Query
 from queries.models.drivers import Driver
 from queries.models.history import Operation
-from queries.selectors.hosts import AwayHost, away, is_silent, placed_here
+from queries.selectors.hosts import AwayHost, away, is_silent, on_this_host
 from queries.services.access.audit_trail import record_act
 from queries.services.access.rate_limits import record_operation
 from queries.services.scripts.discovered import refuse_discovered
 from queries.services.supervision.operations import locked
 
 logger = logging.getLogger(__name__)
-_each = each("operations", logger)
+_loop = each("operations", logger)
 
 #: How long a worker's claim on a step lasts; renewed after a third of it. A dead worker delays a
 #: step by at most this long.
@@ -83,8 +83,8 @@ class StepContext:
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments of the request."""
-        given: dict[str, Any] = self.operation.arguments
-        return given
+        arguments: dict[str, Any] = self.operation.arguments
+        return arguments
 
     def insist(self) -> None:
         """Raise `Conflict` if the operation has since been cancelled or superseded.
@@ -96,15 +96,15 @@ class StepContext:
             raise Conflict(f"The {row.verb} has ended in the meantime: {row.detail}.")
 
 
-Act = Callable[[StepContext], StepResult]
+StepFunction = Callable[[StepContext], StepResult]
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ProcedureStep:
     """One step. If it `commits`, the operation cannot be cancelled once this step is taken."""
 
     name: str  # shown on pages: "Stop the query"
-    act: Act
+    act: StepFunction
     commits: bool = False
 
 
@@ -120,7 +120,7 @@ class Procedure:
     """A verb's steps, and the cleanup for a procedure that did not finish."""
 
     verb: Verb
-    steps: tuple[Step, ...]
+    steps: tuple[ProcedureStep, ...]
     limit: timedelta  # for all steps together; then TIMED_OUT, unless past no return
     undo: Callable[[StepContext], StepResult | None] | None = None
 
@@ -128,11 +128,13 @@ class Procedure:
         """Take the next step, or clean up; return whether more may be possible now."""
         if operation.query is None:
             return False
-        turn = StepContext(operation, operation.query, launcher, timezone.now(), operation.result)
+        context = StepContext(
+            operation, operation.query, launcher, timezone.now(), operation.result
+        )
         if operation.outcome != OperationOutcome.OPEN:
-            _tidy(self, turn)
+            _tidy(self, context)
             return False
-        return _take(self, turn)
+        return _take(self, context)
 
 
 def begin(
@@ -212,8 +214,10 @@ def due_operations(*, now: datetime) -> list[int]:
 
     Only operations of this host, and those that any host can take, are included.
     """
-    found = _unfinished().filter(_leases.free(now), _here()).exclude(verb__in=PLAIN_VERBS)
-    return list(found.order_by("pk").values_list("pk", flat=True)[:200])
+    operations = (
+        _unfinished().filter(_leases.free(now), _of_this_host()).exclude(verb__in=PLAIN_VERBS)
+    )
+    return list(operations.order_by("pk").values_list("pk", flat=True)[:200])
 
 
 def advance(
@@ -232,38 +236,38 @@ def advance(
     return True
 
 
-def _take(procedure: Procedure, turn: StepContext) -> bool:
+def _take(procedure: Procedure, context: StepContext) -> bool:
     """Take the first step that is not finished; return whether more may be possible now."""
-    operation = turn.operation
-    place = next(
+    operation = context.operation
+    index = next(
         (i for i, step in enumerate(operation.steps) if step["state"] != StepState.DONE), None
     )
-    if place is None:
-        return _end(turn, OperationOutcome.DONE, NOTHING)
-    if _is_late(operation, turn.now) and not operation.committed:
-        waited_for = operation.steps[place]["detail"] or operation.steps[place]["name"]
-        return _end(turn, OperationOutcome.TIMED_OUT, noted(waited_for))
-    step = procedure.steps[place]
-    if not _mark(turn, place, StepState.DOING, "", committed=step.commits, to_undo=True):
+    if index is None:
+        return _end(context, OperationOutcome.DONE, NOTHING)
+    if _is_late(operation, context.now) and not operation.committed:
+        waited_for = operation.steps[index]["detail"] or operation.steps[index]["name"]
+        return _end(context, OperationOutcome.TIMED_OUT, noted(waited_for))
+    step = procedure.steps[index]
+    if not _mark(context, index, StepState.DOING, "", committed=step.commits, to_undo=True):
         return True
-    point = f"{procedure.verb}.{place + 1}"
+    point = f"{procedure.verb}.{index + 1}"
     fail_points.reach(f"{point}.before")
     try:
-        told = step.act(turn)
+        result = step.act(context)
     except HeadgateError as error:
         if operation.committed and not step.commits:
-            return _hold(turn, place, str(error))
-        _mark(turn, place, StepState.FAILED, str(error))
+            return _postpone_step(context, index, str(error))
+        _mark(context, index, StepState.FAILED, str(error))
         refused = Because(Detail.REFUSED, {"error": error.code, "message": str(error)})
-        return _end(turn, OperationOutcome.FAILED, refused)
+        return _end(context, OperationOutcome.FAILED, refused)
     except Exception as error:  # loop boundary: a disk or a network may recover
         logger.exception("step %r of operation %s", step.name, operation.pk)
-        return _hold(turn, place, f"{type(error).__name__}: {error}")
-    if told.done:
+        return _postpone_step(context, index, f"{type(error).__name__}: {error}")
+    if result.done:
         fail_points.reach(f"{point}.after")
-    state = StepState.DONE if told.done else StepState.DOING
-    _mark(turn, place, state, told.detail)
-    return told.done
+    state = StepState.DONE if result.done else StepState.DOING
+    _mark(context, index, state, result.detail)
+    return result.done
 
 
 def _is_late(operation: Operation, now: datetime) -> bool:
@@ -283,15 +287,15 @@ def _is_late(operation: Operation, now: datetime) -> bool:
     return not host_pressure.read_pressure().is_high and not starting.exists()
 
 
-def _hold(turn: StepContext, place: int, detail: str) -> bool:
+def _postpone_step(context: StepContext, index: int, detail: str) -> bool:
     """Leave the step for another attempt, and record why it was not completed."""
-    _mark(turn, place, StepState.DOING, detail)
+    _mark(context, index, StepState.DOING, detail)
     return False
 
 
 def _mark(
-    turn: StepContext,
-    place: int,
+    context: StepContext,
+    index: int,
     state: StepState,
     detail: str,
     *,
@@ -299,8 +303,8 @@ def _mark(
     to_undo: bool | None = None,
 ) -> bool:
     """Write the state of a step; False if the operation has ended in the meantime."""
-    operation = turn.operation
-    step = operation.steps[place]
+    operation = context.operation
+    step = operation.steps[index]
     news = step["state"] != state or step["detail"] != detail
     if step["state"] != state:
         step["at"] = timezone.now().isoformat()
@@ -309,39 +313,41 @@ def _mark(
     operation.to_undo = operation.to_undo if to_undo is None else to_undo
     written = Operation.objects.filter(pk=operation.pk, outcome=OperationOutcome.OPEN).update(
         steps=operation.steps,
-        result=turn.result,
+        result=context.result,
         detail=noted(detail),
         committed=operation.committed,
         to_undo=operation.to_undo,
     )
     if not written:  # the cleanup must know what the step has made
-        Operation.objects.filter(pk=operation.pk).update(result=turn.result)
+        Operation.objects.filter(pk=operation.pk).update(result=context.result)
     if news:
         changed(f"query:{operation.query_id}", f"operation:{operation.uuid}")
     return bool(written)
 
 
-def _end(turn: StepContext, outcome: OperationOutcome, detail: Because) -> bool:
+def _end(context: StepContext, outcome: OperationOutcome, detail: Because) -> bool:
     """Close the operation; return whether anything is left to clean up."""
     done = outcome is OperationOutcome.DONE
-    fields: dict[str, Any] = {"outcome": outcome, "detail": detail, "ended_at": turn.now}
+    fields: dict[str, Any] = {"outcome": outcome, "detail": detail, "ended_at": context.now}
     if done:
         fields["to_undo"] = False
-    Operation.objects.filter(pk=turn.operation.pk, outcome=OperationOutcome.OPEN).update(**fields)
-    changed(f"query:{turn.operation.query_id}", f"operation:{turn.operation.uuid}")
+    Operation.objects.filter(pk=context.operation.pk, outcome=OperationOutcome.OPEN).update(
+        **fields
+    )
+    changed(f"query:{context.operation.query_id}", f"operation:{context.operation.uuid}")
     return not done
 
 
-def _tidy(procedure: Procedure, turn: StepContext) -> None:
+def _tidy(procedure: Procedure, context: StepContext) -> None:
     """Undo what an operation that ended early left behind; wait if necessary."""
-    operation = turn.operation
+    operation = context.operation
     if not operation.to_undo:
         return
     if procedure.undo is not None and not operation.committed:
-        told = procedure.undo(turn)
-        if told is not None and not told.done:  # taken again at the next pass
+        result = procedure.undo(context)
+        if result is not None and not result.done:  # taken again at the next pass
             return
-    Operation.objects.filter(pk=operation.pk).update(to_undo=False, result=turn.result)
+    Operation.objects.filter(pk=operation.pk).update(to_undo=False, result=context.result)
 
 
 def _waits_for(silent: AwayHost) -> Because:
@@ -353,8 +359,8 @@ def _waits_for(silent: AwayHost) -> Because:
 def _refuse_beside_another(row: Query, verb: Verb) -> None:
     if verb in READING_VERBS:
         return
-    found = Operation.objects.filter(query=row, outcome=OperationOutcome.OPEN)
-    other = found.exclude(verb__in=PLAIN_VERBS | READING_VERBS).first()
+    open_operations = Operation.objects.filter(query=row, outcome=OperationOutcome.OPEN)
+    other = open_operations.exclude(verb__in=PLAIN_VERBS | READING_VERBS).first()
     if other is not None:
         raise Conflict(
             f"Another operation ({other.verb}) of {row.name} is in progress.",
@@ -367,21 +373,23 @@ def _refuse_beside_another(row: Query, verb: Verb) -> None:
 
 def _lease(operation_id: int, now: datetime) -> Lease | None:
     """Claim the operation; return None if it is claimed already or has no work for this host."""
-    found = _unfinished()
-    of_any = _leases.take(found.filter(verb__in=MANY_VERBS), operation_id, now=now)
-    if of_any is not None or not found.filter(_here(), pk=operation_id).exists():
+    unfinished = _unfinished()
+    of_any = _leases.take(unfinished.filter(verb__in=MANY_VERBS), operation_id, now=now)
+    if of_any is not None or not unfinished.filter(_of_this_host(), pk=operation_id).exists():
         return of_any
     # The first step decides which host takes the others: they need each other's files.
-    here = settings.HEADGATE_HOST
-    return _leases.take(found.filter(host__in=("", here)), operation_id, now=now, host=here)
+    this_host = settings.HEADGATE_HOST
+    return _leases.take(
+        unfinished.filter(host__in=("", this_host)), operation_id, now=now, host=this_host
+    )
 
 
-def _here() -> Q:
+def _of_this_host() -> Q:
     """Return a filter for operations whose files are, or will be, on this host.
 
     Operations on many queries have no files.
     """
-    placed = Q(placed_here("application__"), host="") | Q(host=settings.HEADGATE_HOST)
+    placed = Q(on_this_host("application__"), host="") | Q(host=settings.HEADGATE_HOST)
     return placed | Q(verb__in=MANY_VERBS)
 
 
@@ -393,8 +401,8 @@ def _unfinished() -> QuerySet[Operation]:
 def note_silent_hosts() -> None:
     """Record why an operation is waiting if its host has no heartbeat."""
     waits = Operation.objects.filter(outcome=OperationOutcome.OPEN).exclude(verb__in=PLAIN_VERBS)
-    for operation in waits.exclude(_here()).select_related("application"):
-        with _each.by_itself(f"operation {operation.uuid}"):
+    for operation in waits.exclude(_of_this_host()).select_related("application"):
+        with _loop.by_itself(f"operation {operation.uuid}"):
             _note_silent_host(operation)
 
 

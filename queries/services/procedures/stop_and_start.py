@@ -10,29 +10,29 @@ from queries.services.procedures.engine import DONE, StepContext, StepResult, wa
 from queries.services.supervision import application_operations, operations
 
 
-def remember(turn: StepContext, **found: object) -> None:
+def remember(context: StepContext, **findings: object) -> None:
     """Store a step's findings immediately, because they cannot be determined again."""
-    turn.result.update(found)
-    Operation.objects.filter(pk=turn.operation.pk).update(result=turn.result)
+    context.result.update(findings)
+    Operation.objects.filter(pk=context.operation.pk).update(result=context.result)
 
 
-def stop(turn: StepContext) -> StepResult:
+def stop(context: StepContext) -> StepResult:
     """Stop the query after its batch in flight, and wait until nothing runs.
 
     Stores in `ran` whether to start the query again afterwards.
     """
-    query = turn.query
+    query = context.query
     if query.discovered:
-        return _stop_script(turn)
-    if "ran" not in turn.result:
-        remember(turn, ran=query.desired == Desired.RUNNING)
+        return _stop_script(context)
+    if "ran" not in context.result:
+        remember(context, ran=query.desired == Desired.RUNNING)
     if query.desired == Desired.RUNNING:
         operations.request_stop(
             query=query,
             mode=StopMode.GRACEFUL,
-            actor=turn.operation.actor,
-            now=turn.now,
-            within=turn.operation,
+            actor=context.operation.actor,
+            now=context.now,
+            within=context.operation,
         )
         query.refresh_from_db()
     if query.phase in STOPPED_PHASES and not _has_run(query):
@@ -45,58 +45,61 @@ def waiting_for(query: Query) -> StepResult:
     return waiting(waited(query.phase, query.phase_reason, query.phase_detail).text)
 
 
-def start_again(turn: StepContext) -> StepResult:
+def start_again(context: StepContext) -> StepResult:
     """Start the query on its newest revision if it should have run before the procedure."""
-    if turn.result.get("ran") and turn.query.discovered:
-        _start_script(turn, turn.operation)
-    elif turn.result.get("ran"):
+    if context.result.get("ran") and context.query.discovered:
+        _start_script(context, context.operation)
+    elif context.result.get("ran"):
         operations.request_start(
-            query=turn.query, actor=turn.operation.actor, now=turn.now, within=turn.operation
+            query=context.query,
+            actor=context.operation.actor,
+            now=context.now,
+            within=context.operation,
         )
     return DONE
 
 
-def start_after_undo(turn: StepContext) -> None:
+def start_after_undo(context: StepContext) -> None:
     """Start a query that the unfinished procedure stopped, unless a user has decided otherwise."""
-    stopped = turn.operation.children.filter(verb="stop").order_by("-generation").first()
-    if stopped is None or not turn.result.get("ran"):
+    stopped = context.operation.children.filter(verb="stop").order_by("-generation").first()
+    if stopped is None or not context.result.get("ran"):
         return
-    if turn.query.discovered:
-        application = turn.query.application
+    if context.query.discovered:
+        application = context.query.application
         application.refresh_from_db()
         if application.generation == stopped.generation and application.archived_at is None:
-            _start_script(turn, None)
+            _start_script(context, None)
         return
-    if turn.query.generation == stopped.generation and turn.query.archived_at is None:
+    if context.query.generation == stopped.generation and context.query.archived_at is None:
         operations.request_start(
-            query=turn.query, actor=turn.operation.actor, now=turn.now, keep_params=True
+            query=context.query, actor=context.operation.actor, now=context.now, keep_params=True
         )
 
 
-def _stop_script(turn: StepContext) -> StepResult:
+def _stop_script(context: StepContext) -> StepResult:
     """Stop the script that starts the query, and wait until nothing of the query runs."""
-    query, script = turn.query, Script.objects.get(application=turn.query.application_id)
+    query, script = context.query, Script.objects.get(application=context.query.application_id)
     running = script.desired == Desired.RUNNING
-    if "ran" not in turn.result:
-        remember(turn, ran=running)
+    if "ran" not in context.result:
+        remember(context, ran=running)
     if running:
         application_operations.request_script_stop(
             application=query.application,
             mode=StopMode.GRACEFUL,
-            actor=turn.operation.actor,
-            now=turn.now,
-            within=turn.operation,
+            actor=context.operation.actor,
+            now=context.now,
+            within=context.operation,
         )
     elif script.phase in STOPPED_PHASES and query.phase in STOPPED_PHASES and not _has_run(query):
         return DONE
     return waiting_for(query)
 
 
-def _start_script(turn: StepContext, within: Operation | None) -> None:
+def _start_script(context: StepContext, within: Operation | None) -> None:
     application_operations.request_script_start(
-        application=turn.query.application,
-        actor=turn.operation.actor,
-        now=turn.now,
+        application=context.query.application,
+        actor=context.operation.actor,
+        now=context.now,
         within=within,
     )
 

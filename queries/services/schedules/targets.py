@@ -33,7 +33,7 @@ Times = list[tuple[datetime, datetime | None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class DeletedTarget:
     """The last schedule of what was deleted, and when that was."""
 
     schedule: Schedule
@@ -67,12 +67,12 @@ class Target(ABC):
             return None
         return schedule_of(self.row.revisions.order_by("-number").first())
 
-    def ended(self) -> Ended | None:
+    def ended(self) -> DeletedTarget | None:
         """Return the schedule of a row that has been deleted; None if it has none, or lives."""
         schedule = schedule_of(self.row.revisions.order_by("-number").first())
         if self.row.archived_at is None or schedule is None:
             return None
-        return Ended(schedule, self.row.archived_at)
+        return DeletedTarget(schedule, self.row.archived_at)
 
     @abstractmethod
     def subject(self, *, paused: bool, waiting: bool) -> ScheduledObject:
@@ -127,8 +127,8 @@ class QueryTarget(Target):
     def times(self, first: int, last: int) -> Times:
         """Return the times of its runs."""
         runs = self._runs(first, last).order_by("epoch")
-        found = runs.values_list("started_at", "created_at", "ended_at")
-        return [(started or created, ended) for started, created, ended in found]
+        rows = runs.values_list("started_at", "created_at", "ended_at")
+        return [(started or created, ended) for started, created, ended in rows]
 
     def why_it_failed(self, first: int, last: int) -> dict[str, str]:
         """Return the phase's reason and the newest failure."""

@@ -48,12 +48,12 @@ from queries.services.schedules import upstream
 from queries.services.schedules.targets import ACTOR, Target, target_of
 
 logger = logging.getLogger(__name__)
-_each = each("schedules", logger)
+_loop = each("schedules", logger)
 
 #: Ends of another query's runs handled in one transaction; the rest follow at once in the next.
 _AT_ONCE = 500
 #: How long planned runs are kept; their calendar shows 90 days. Older times are not made up for.
-KEPT = timedelta(days=90)
+RETENTION = timedelta(days=90)
 
 
 class _Overtaken(Conflict):
@@ -143,7 +143,7 @@ def run_schedules(*, now: datetime) -> None:
     states = ScheduleState.objects.filter(due | busy).order_by("pk")
     for state in states.select_related("query", "application"):
         target = target_of(state)
-        with _each.by_itself(f"schedule of {target.name}"):
+        with _loop.by_itself(f"schedule of {target.name}"):
             while _handle(state.pk, target, now):
                 pass
 
@@ -235,7 +235,7 @@ def _decide(
     for choice in choose(times, schedule, subject, now, more=due.more, instead=instead):
         written += choice.times
         _write(target, due.planned[written - 1][0], choice, schedule, subject, now)
-    PlannedRun.objects.filter(**target.columns, due_at__lt=now - KEPT).exclude(
+    PlannedRun.objects.filter(**target.columns, due_at__lt=now - RETENTION).exclude(
         state__in=OPEN_STATES
     ).delete()
     return due.more
@@ -260,19 +260,23 @@ def _recall(state: ScheduleState, target: Target, schedule: Schedule | None, now
     forgotten = 0
     for row in undone if state.kind == "cron" else ():
         forgotten += row.due_times
-        kept: list[datetime] = []
+        restored: list[datetime] = []
         if schedule is not None and row.first_due_at is not None and row.first_due_at <= now:
             among = due_times(schedule, row.first_due_at - timedelta(seconds=1), now)
             own = PlannedRun.objects.filter(
                 **target.columns, due_at__range=(row.first_due_at, now), first_due_at=None
             )
             had = set(own.values_list("due_at", flat=True))
-            kept = [at for at in among if at not in had]
+            restored = [at for at in among if at not in had]
         row.delete()
-        if kept:
-            forgotten -= len(kept)
-            row.key, row.due_at, row.due_times = kept[-1].isoformat(), kept[-1], len(kept)
-            row.first_due_at = kept[0] if len(kept) > 1 else None
+        if restored:
+            forgotten -= len(restored)
+            row.key, row.due_at, row.due_times = (
+                restored[-1].isoformat(),
+                restored[-1],
+                len(restored),
+            )
+            row.first_due_at = restored[0] if len(restored) > 1 else None
             row.save(force_insert=True)
     record_act(
         Act.SCHEDULE,
@@ -291,7 +295,7 @@ def _due(state: ScheduleState, target: Target, schedule: Schedule, now: datetime
         return _ended(state, schedule)
     if schedule.kind == "files":
         return _arrived(state, schedule, now)
-    times = due_times(schedule, max(state.cursor, now - KEPT), now)
+    times = due_times(schedule, max(state.cursor, now - RETENTION), now)
     cursor = times[-1] if times else state.cursor
     following = next_times(schedule, cursor, 1)
     handled = {"cursor": cursor, "next_at": following[0] if following else None}
@@ -301,11 +305,11 @@ def _due(state: ScheduleState, target: Target, schedule: Schedule, now: datetime
 
 
 def _ended(state: ScheduleState, schedule: Schedule) -> _Due:
-    if not upstream.found(state, schedule):
+    if not upstream.find_upstream(state, schedule):
         return _Due([], {"next_at": None})
     ends = upstream.ends(state, schedule, _AT_ONCE)
     planned = [(f"run {run}", at) for run, at in ends.runs]
-    return _Due(planned, {"upstream_run": ends.seen, "next_at": None}, ends.more)
+    return _Due(planned, {"upstream_run": ends.newest_run, "next_at": None}, ends.more)
 
 
 def _arrived(state: ScheduleState, schedule: Schedule, now: datetime) -> _Due:
@@ -418,8 +422,8 @@ def _follow(
 def _stop(row: PlannedRun, target: Target, schedule: Schedule, now: datetime) -> None:
     try:
         with transaction.atomic():
-            asked = target.stop(now)
+            operation = target.stop(now)
     except HeadgateError:  # a procedure has the query for now; the next tick asks again
         return
-    row.generation = asked.generation
+    row.generation = operation.generation
     row.reason = Because(Detail.OVER_LIMIT, {"seconds": schedule.limit_s})

@@ -21,12 +21,12 @@ _ENDED = Run.objects.filter(ended_at__isnull=False).exclude(outcome=RunOutcome.O
 def due() -> Q:
     """Return which schedules have an end to look at, or have not found their query."""
     ended = _ENDED.filter(query=OuterRef("upstream"), pk__gt=OuterRef("upstream_run"))
-    found = Exists(ended.values("pk")) & Q(upstream__archived_at__isnull=True)
+    has_end = Exists(ended.values("pk")) & Q(upstream__archived_at__isnull=True)
     lost = Q(upstream__isnull=True) | Q(upstream__archived_at__isnull=False)
-    return Q(kind="after") & (found | lost)
+    return Q(kind="after") & (has_end | lost)
 
 
-def found(state: ScheduleState, schedule: Schedule) -> bool:
+def find_upstream(state: ScheduleState, schedule: Schedule) -> bool:
     """Set the query that a schedule follows, or the problem; return whether there is one.
 
     A query that has just been found counts from its newest ended run on.
@@ -50,22 +50,24 @@ def insist_it_ends(state: ScheduleState, schedule: Schedule) -> None:
 
     A query that does not exist yet may follow in the same set of definitions.
     """
-    if not found(state, schedule) and Query.objects.filter(name=schedule.after, archived_at=None):
+    if not find_upstream(state, schedule) and Query.objects.filter(
+        name=schedule.after, archived_at=None
+    ):
         message = "leads back to this query: each would start the other without end."
         way_out = "Name a query that does not start after this one."
         raise Invalid([Problem("schedule.after", schedule.after, message, way_out)])
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class UpstreamEnds:
     """The ended runs that no planned run covers, oldest first, and how far they were read."""
 
     runs: list[tuple[int, datetime]]  # (number, end)
-    seen: int  # the newest run that was read: those up to it need no second look
+    newest_run: int  # the newest run that was read: those up to it need no second look
     more: bool = False
 
 
-def ends(state: ScheduleState, schedule: Schedule, most: int) -> Ends:
+def ends(state: ScheduleState, schedule: Schedule, most: int) -> UpstreamEnds:
     """Return at most `most` ended runs, read at once: a run that ends meanwhile is seen later.
 
     An end counts as `any` once the query is not restarted: the newest run stands for those before.
@@ -74,17 +76,19 @@ def ends(state: ScheduleState, schedule: Schedule, most: int) -> Ends:
     if schedule.after_end == "completed":
         rows = list(ended.values_list("pk", "ended_at", "outcome")[: most + 1])
         read = rows[:most]
-        found = [(pk, at) for pk, at, how in read if how == RunOutcome.COMPLETED and at is not None]
-        seen = read[-1][0] if read else state.upstream_run
-        later = ended.filter(pk__gt=seen, outcome=RunOutcome.COMPLETED)
-        return Ends(found, seen, more=len(rows) > most and later.exists())
+        completed = [
+            (pk, at) for pk, at, how in read if how == RunOutcome.COMPLETED and at is not None
+        ]
+        newest_run = read[-1][0] if read else state.upstream_run
+        later = ended.filter(pk__gt=newest_run, outcome=RunOutcome.COMPLETED)
+        return UpstreamEnds(completed, newest_run, more=len(rows) > most and later.exists())
     upstream, newest = state.upstream, ended.last()
     if newest is None or newest.ended_at is None or upstream is None:
-        return Ends([], state.upstream_run)
+        return UpstreamEnds([], state.upstream_run)
     restarts = upstream.phase not in STOPPED_PHASES | HELD_PHASES
     if restarts or Run.objects.filter(query=upstream, outcome=RunOutcome.OPEN).exists():
-        return Ends([], state.upstream_run)
-    return Ends([(newest.pk, newest.ended_at)], newest.pk)
+        return UpstreamEnds([], state.upstream_run)
+    return UpstreamEnds([(newest.pk, newest.ended_at)], newest.pk)
 
 
 def _leads_back(query: Query, to: int | None) -> bool:

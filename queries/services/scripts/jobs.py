@@ -44,7 +44,7 @@ def script_job(
         checkpoints=resolved(canonical(str(home)), follow),
         py_files=tuple(copy_of(file) for file in script.submit.py_files),
         files=tuple(copy_of(file) for file in script.submit.files),
-        known=known_queries(application),
+        known=earlier_queries(application),
         accepted=tuple(Script.objects.get(application=application).accepted),
     )
 
@@ -62,7 +62,7 @@ def folders(application: Application) -> tuple[str, ...]:
     )
 
 
-def known_queries(application: Application) -> tuple[KnownQuery, ...]:
+def earlier_queries(application: Application) -> tuple[KnownQuery, ...]:
     """Return the queries found by earlier drivers, each with the checkpoint where it continues."""
     rows = Checkpoint.objects.filter(
         query__application=application, query__archived_at=None, retired_at=None
@@ -71,36 +71,38 @@ def known_queries(application: Application) -> tuple[KnownQuery, ...]:
         application=application, kind=DriverKind.SERVICE, exit_python="0"
     ).aggregate(Max("created_at"))["created_at__max"]
 
-    def gone(query: Query) -> bool:
+    def is_missing(query: Query) -> bool:
         # That the query was missing when the question was asked proves nothing, because the script
         # could have started it later. A complete driver run after the answer without a start of the
         # query does.
         return query.gone_at is not None and orderly is not None and orderly >= query.gone_at
 
     return tuple(
-        KnownQuery(row.query_id, row.query.identity, row.query.asked, row.location, gone(row.query))
+        KnownQuery(
+            row.query_id, row.query.identity, row.query.asked, row.location, is_missing(row.query)
+        )
         for row in rows.select_related("query").order_by("query_id")
     )
 
 
 def submitted(submit: Submit) -> dict[str, str]:
     """Return the configuration that `spark-submit` derives from its arguments."""
-    given = {
+    conf = {
         "spark.executor.memory": submit.executor_memory,
         "spark.executor.cores": submit.executor_cores,
         "spark.executor.instances": submit.num_executors,
         "spark.cores.max": submit.total_executor_cores,
     }
-    return {name: str(value) for name, value in given.items() if value}
+    return {name: str(value) for name, value in conf.items() if value}
 
 
 def _copy_of(file: str, roots: tuple[str, ...], copies: tuple[str, ...]) -> str:
-    place = Path(os.path.normpath(file))
-    if not place.is_absolute() and len(copies) > len(roots):  # of the code that Headgate stores
-        return str(Path(copies[-1]) / place)
+    path = Path(os.path.normpath(file))
+    if not path.is_absolute() and len(copies) > len(roots):  # of the code that Headgate stores
+        return str(Path(copies[-1]) / path)
     for root, copy in zip(roots, copies, strict=False):
-        if place.is_relative_to(root):
-            return str(Path(copy) / place.relative_to(root))
+        if path.is_relative_to(root):
+            return str(Path(copy) / path.relative_to(root))
     raise LaunchRefused(
         f"{file} is not in any of the application's code folders. Correct the path."
     )

@@ -45,7 +45,9 @@ class _News:
     question: dict[str, object] = field(default_factory=dict)
 
 
-def take_found(rows: Rows, sighting: Sighting | None, *, now: datetime) -> bool | None:
+def create_discovered_queries(
+    rows: Rows, sighting: Sighting | None, *, now: datetime
+) -> bool | None:
     """Create a row for each reported query that does not have one.
 
     Returns whether any row was written; None if the application has been changed in the meantime.
@@ -62,17 +64,17 @@ def take_found(rows: Rows, sighting: Sighting | None, *, now: datetime) -> bool 
         ).update(version=F("version") + 1)
         if not won:
             return None
-        for found in news.queries:
-            problem = _problem(rows.application, found)
+        for reported_query in news.queries:
+            problem = _problem(rows.application, reported_query)
             if problem:
                 news.notes.append(problem)
             else:
-                _add(rows.application, driver, found, now)
-        added = {found.identity for found in news.queries}
+                _add(rows.application, driver, reported_query, now)
+        added = {reported_query.identity for reported_query in news.queries}
         Script.objects.filter(pk=script.pk).update(
             notes=news.notes[:NOTES_AT_MOST],
             question=news.question,
-            accepted=[one for one in script.accepted if one not in added],
+            accepted=[identity for identity in script.accepted if identity not in added],
         )
         changed(f"application:{rows.application.pk}")
     return True
@@ -81,72 +83,80 @@ def take_found(rows: Rows, sighting: Sighting | None, *, now: datetime) -> bool 
 def _news(rows: Rows, driver: Driver, sighting: Sighting) -> _News:
     status = sighting.status
     assert status is not None
-    heard = believed(status.found)
+    valid = believed(status.found)
     report = status.script
-    said = [str(note)[:_NOTE_LIMIT] for note in report.notes] if report else []
-    known = set(
+    notes = [str(note)[:_NOTE_LIMIT] for note in report.notes] if report else []
+    recorded = set(
         Run.objects.filter(driver=driver, found__isnull=False).values_list("found", flat=True)
     )
     busy = {query.identity for query in rows.queries if query.pk in rows.runs}
-    asked = believed_question(
+    question = believed_question(
         report.question if report else None,
         {query.pk for query in rows.queries if query.discovered and query.archived_at is None},
     )
     moved = moved_checkpoints(since=driver.created_at)
-    own = [one.text for one in moved if one.application == rows.application.pk]
+    own = [note.text for note in moved if note.application == rows.application.pk]
     news = _News(
-        notes=[*own, *said, *heard.refused][:NOTES_AT_MOST],
-        question=as_json(asked) if asked else {},
+        notes=[*own, *notes, *valid.refused][:NOTES_AT_MOST],
+        question=as_json(question) if question else {},
     )
-    for found in sorted(heard.queries, key=lambda one: one.number):
+    for reported_query in sorted(valid.queries, key=lambda reported: reported.number):
         # Its earlier run is settled first; then this one is examined again.
-        if not found.started or found.number in known or found.identity in busy:
+        if (
+            not reported_query.started
+            or reported_query.number in recorded
+            or reported_query.identity in busy
+        ):
             continue
-        busy.add(found.identity)
-        problem = _problem(rows.application, found)
+        busy.add(reported_query.identity)
+        problem = _problem(rows.application, reported_query)
         if problem:
             news.notes.append(problem)
         else:
-            news.queries.append(found)
+            news.queries.append(reported_query)
     return news
 
 
-def _problem(application: Application, found: FoundQuery) -> str:
+def _problem(application: Application, reported: FoundQuery) -> str:
     """Return, as a sentence, why a reported query does not get a row; "" if it gets one."""
     living = Query.objects.filter(application=application, archived_at=None).exclude(identity="")
-    own = living.filter(identity=found.identity).first()
+    own = living.filter(identity=reported.identity).first()
     if own is None and living.count() >= MAX_QUERIES:
         return (
-            f"The query {found.name or found.identity} is not shown because the application "
+            f"The query {reported.name or reported.identity} is not shown because the application "
             f"already has {MAX_QUERIES}. Delete queries that the script no longer starts."
         )
-    nested = checkpoint_problem(found.location, held_checkpoints(but=own))
-    outside: list[Problem] = checkpoint_problems(found.location, application.name)
+    nested = checkpoint_problem(reported.location, held_checkpoints(but=own))
+    outside: list[Problem] = checkpoint_problems(reported.location, application.name)
     for problem in ([nested] if nested else []) + outside:
-        said = f"{problem.value[:200]} {problem.message} {problem.way_out}".strip()
-        return f"The query {found.name or found.identity} is not shown: its checkpoint {said}"
+        why = f"{problem.value[:200]} {problem.message} {problem.way_out}".strip()
+        return f"The query {reported.name or reported.identity} is not shown: its checkpoint {why}"
     return ""
 
 
-def _add(application: Application, driver: Driver, found: FoundQuery, now: datetime) -> None:
+def _add(
+    application: Application, driver: Driver, reported_query: FoundQuery, now: datetime
+) -> None:
     """Insert a found query's run, and its query, revision and checkpoint if they are new."""
     query = Query.objects.filter(
-        application=application, identity=found.identity, archived_at=None
+        application=application, identity=reported_query.identity, archived_at=None
     ).first()
     if query is None:
-        taken = Query.objects.filter(archived_at=None, name__startswith=f"{application.name}/")
+        siblings = Query.objects.filter(archived_at=None, name__startswith=f"{application.name}/")
         query = Query.objects.create(
-            name=row_name(application.name, found, taken.values_list("name", flat=True)),
+            name=row_name(
+                application.name, reported_query, siblings.values_list("name", flat=True)
+            ),
             application=application,
-            identity=found.identity,
+            identity=reported_query.identity,
             created_at=now,
             phase_since=now,
         )
-    revision = _revision(query, found, now)
+    revision = _revision(query, reported_query, now)
     before = query.phase
     Query.objects.filter(pk=query.pk).update(
-        asked=found.asked,
-        temporary=found.temporary[:200],
+        asked=reported_query.asked,
+        temporary=reported_query.temporary[:200],
         gone_at=None,
         target_revision=revision,
         desired=Desired.RUNNING,
@@ -159,23 +169,23 @@ def _add(application: Application, driver: Driver, found: FoundQuery, now: datet
         query=query,
         driver=driver,
         epoch=Installation.draw_epoch(),
-        checkpoint=_checkpoint(query, found, now),
+        checkpoint=_checkpoint(query, reported_query, now),
         revision=revision,
         code_sha256=driver.code_sha256,
         generation=query.generation,
         cause=Reason.SCRIPT_STARTED,
         created_at=now,
-        found=found.number,
+        found=reported_query.number,
     )
     about = {"application": application, "query": query, "run": run, "driver": driver}
     record("phase", before, Phase.STARTING, Reason.SCRIPT_STARTED, now=now, **about)
     changed(f"query:{query.pk}")
 
 
-def _revision(query: Query, found: FoundQuery, now: datetime) -> QueryRevision:
+def _revision(query: Query, reported_query: FoundQuery, now: datetime) -> QueryRevision:
     """Return the newest revision, or a new one if the script has changed the definition."""
     function = f"__main__:{query.name.partition('/')[2]}"
-    spec = parsing.as_json(PythonQuery(function=function, trigger=trigger_of(found)))
+    spec = parsing.as_json(PythonQuery(function=function, trigger=trigger_of(reported_query)))
     newest: QueryRevision | None = query.revisions.order_by("-number").first()
     if newest is not None and newest.spec == spec:
         return newest
@@ -185,11 +195,11 @@ def _revision(query: Query, found: FoundQuery, now: datetime) -> QueryRevision:
     )
 
 
-def _checkpoint(query: Query, found: FoundQuery, now: datetime) -> Checkpoint:
+def _checkpoint(query: Query, reported_query: FoundQuery, now: datetime) -> Checkpoint:
     """Return the query's checkpoint; one at a new location retires the previous one."""
     current = Checkpoint.objects.filter(query=query, retired_at=None).first()
-    if current is not None and current.location == found.location:
+    if current is not None and current.location == reported_query.location:
         return current
     if current is not None:
         Checkpoint.objects.filter(pk=current.pk).update(retired_at=now)
-    return Checkpoint.objects.create(query=query, location=found.location, created_at=now)
+    return Checkpoint.objects.create(query=query, location=reported_query.location, created_at=now)

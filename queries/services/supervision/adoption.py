@@ -17,10 +17,10 @@ from queries.models.applications import Application
 from queries.models.drivers import Driver
 
 logger = logging.getLogger(__name__)
-_each = each("drivers that were given up", logger)
+_loop = each("drivers that were given up", logger)
 
 #: How many of an application's newest drivers on a host declared gone are looked for.
-GIVEN_UP_JUDGED = 5
+ABANDONED_DRIVERS_LIMIT = 5
 
 
 def end_strays(*, launcher: Launcher) -> list[tuple[str, int]]:
@@ -32,21 +32,21 @@ def end_strays(*, launcher: Launcher) -> list[tuple[str, int]]:
     epochs = [epoch for _, epoch in living]
     rows = Driver.objects.filter(kind__in=DISPATCHED_KINDS, epoch__in=epochs)
     columns = ("application__name", "epoch", "host", "state", "end_wanted")
-    found = {(name, epoch): about for name, epoch, *about in rows.values_list(*columns)}
+    drivers = {(name, epoch): about for name, epoch, *about in rows.values_list(*columns)}
     strays = []
     for name, epoch in living:
-        if (name, epoch) not in found:
+        if (name, epoch) not in drivers:
             logger.warning(
                 "driver %s of %s is alive but has no row; `make stop` ends it", epoch, name
             )
             continue
-        host, state, end_wanted = found[name, epoch]
-        given_up = state not in OPEN_DRIVER_STATES or end_wanted == Reason.HOST_GONE
-        if host == settings.HEADGATE_HOST and given_up:
+        host, state, end_wanted = drivers[name, epoch]
+        abandoned = state not in OPEN_DRIVER_STATES or end_wanted == Reason.HOST_GONE
+        if host == settings.HEADGATE_HOST and abandoned:
             logger.warning(
                 "driver %s of %s is alive although its row has ended; killing it", epoch, name
             )
-            with _each.by_itself(f"driver {epoch} of {name}"):
+            with _loop.by_itself(f"driver {epoch} of {name}"):
                 launcher.kill(name, epoch, Reason.GIVEN_UP)
                 strays.append((name, epoch))
     return strays
@@ -60,19 +60,19 @@ def end_given_up(application: Application, *, launcher: Launcher) -> bool:
     rows = application.drivers.filter(
         kind=DriverKind.SERVICE, host=settings.HEADGATE_HOST, state_reason=Reason.HOST_GONE
     )
-    found = [
+    epochs = [
         row.epoch
-        for row in rows[:GIVEN_UP_JUDGED]
+        for row in rows[:ABANDONED_DRIVERS_LIMIT]
         if launcher.sight(application.name, row.epoch, known=row.identity).liveness in LIVING
     ]
-    for epoch in found:
+    for epoch in epochs:
         logger.warning(
             "driver %s of %s is alive although its host was declared gone; killing it",
             epoch,
             application.name,
         )
         launcher.kill(application.name, epoch, Reason.HOST_GONE)
-    return bool(found)
+    return bool(epochs)
 
 
 def without_files(living: Iterable[tuple[str, int]], *, launcher: Launcher) -> list[str]:

@@ -32,7 +32,11 @@ from queries.services.access.audit_trail import record_act
 from queries.services.changes import record
 from queries.services.scripts.answers import take_answer
 from queries.services.secrets.roots import take_everything
-from queries.services.supervision.operation_rows import follow, joined, refuse_in_the_midst
+from queries.services.supervision.operation_rows import (
+    create_operation,
+    forbid_after_commit_point,
+    join_or_create,
+)
 from queries.services.supervision.operations import archive_query, request_stop
 from queries.services.supervision.required_preflight import refuse_unproven
 
@@ -49,7 +53,7 @@ def request_application_restart(
         return request_script_restart(application=application, actor=actor, now=now)
     with transaction.atomic():
         application = Application.objects.select_for_update().get(pk=application.pk)
-        joined = Operation.objects.filter(
+        open_restart = Operation.objects.filter(
             application=application,
             query=None,
             verb=Verb.RESTART,
@@ -57,13 +61,13 @@ def request_application_restart(
             deadline__gt=now,
         ).first()
         newest = application.revisions.order_by("-number").values_list("pk", flat=True).first()
-        if joined is not None and application.target_revision_id == newest:
-            return joined
+        if open_restart is not None and application.target_revision_id == newest:
+            return open_restart
         running = application.queries.filter(archived_at=None, desired=Desired.RUNNING)
         for query in () if of_deploy else running.order_by("name"):
             refuse_unproven(query)
         application.renew()
-        return follow(
+        return create_operation(
             Verb.RESTART,
             application,
             None,
@@ -93,7 +97,7 @@ def archive_application(*, application: Application, actor: str, now: datetime) 
     """
     with transaction.atomic():
         application = Application.objects.select_for_update().get(pk=application.pk)
-        _archive_found(application, actor, now)
+        _archive_discovered(application, actor, now)
         names = list(application.queries.filter(archived_at=None).values_list("name", flat=True))
         if names:
             raise NotAllowed(
@@ -113,11 +117,11 @@ def archive_application(*, application: Application, actor: str, now: datetime) 
         )
         about = {"application": application, "actor": actor}
         record("definition", "", "DELETED", Reason.ARCHIVED, now=now, **about)
-        said = {"of": "application", "after": "DELETED"}
-        record_act(Act.DEFINITION, actor=actor, now=now, subject=application.name, **said)
+        details = {"of": "application", "after": "DELETED"}
+        record_act(Act.DEFINITION, actor=actor, now=now, subject=application.name, **details)
 
 
-def _archive_found(application: Application, actor: str, now: datetime) -> None:
+def _archive_discovered(application: Application, actor: str, now: datetime) -> None:
     script = Script.objects.filter(application=application).first()
     if script is None:
         return
@@ -146,18 +150,18 @@ def request_script_start(
     """
     with transaction.atomic():
         row, script = _locked_script(application)
-        _refuse_in_the_midst(row, within)
-        change = transitions.start(_asked(row, script))
-        return _ask_script(row, script, Verb.START, change, actor, now, within)
+        _forbid_after_commit_point(row, within)
+        change = transitions.start(_transition_input(row, script))
+        return _request_script_change(row, script, Verb.START, change, actor, now, within)
 
 
 def request_script_restart(*, application: Application, actor: str, now: datetime) -> Operation:
     """Run the script in a new driver, on the application's newest revision and code."""
     with transaction.atomic():
         row, script = _locked_script(application)
-        _refuse_in_the_midst(row, None)
-        change = transitions.restart(_asked(row, script))
-        return _ask_script(row, script, Verb.RESTART, change, actor, now, None)
+        _forbid_after_commit_point(row, None)
+        change = transitions.restart(_transition_input(row, script))
+        return _request_script_change(row, script, Verb.RESTART, change, actor, now, None)
 
 
 def request_script_stop(
@@ -171,8 +175,8 @@ def request_script_stop(
     """Tell the script to stop: after its queries' batches in flight, or everything immediately."""
     with transaction.atomic():
         row, script = _locked_script(application)
-        change = transitions.stop(_asked(row, script), mode)
-        return _ask_script(row, script, Verb.STOP, change, actor, now, within)
+        change = transitions.stop(_transition_input(row, script), mode)
+        return _request_script_change(row, script, Verb.STOP, change, actor, now, within)
 
 
 def answer_script(
@@ -199,7 +203,7 @@ def _locked_script(application: Application) -> tuple[Application, Script]:
     return row, script
 
 
-def _asked(row: Application, script: Script) -> transitions.TransitionInput:
+def _transition_input(row: Application, script: Script) -> transitions.TransitionInput:
     return transitions.TransitionInput(
         name=row.name,
         desired=Desired(script.desired),
@@ -211,12 +215,12 @@ def _asked(row: Application, script: Script) -> transitions.TransitionInput:
     )
 
 
-def _refuse_in_the_midst(row: Application, within: Operation | None) -> None:
-    found = Operation.objects.filter(application=row, query__isnull=False)
-    refuse_in_the_midst(found, f"a query of {row.name}", within)
+def _forbid_after_commit_point(row: Application, within: Operation | None) -> None:
+    query_operations = Operation.objects.filter(application=row, query__isnull=False)
+    forbid_after_commit_point(query_operations, f"a query of {row.name}", within)
 
 
-def _ask_script(
+def _request_script_change(
     row: Application,
     script: Script,
     verb: Verb,
@@ -228,7 +232,7 @@ def _ask_script(
     """Write the change and follow it; without one, return the operation that already does it."""
     own = Operation.objects.filter(application=row, query=None)
     if change is None:
-        return joined(own, verb, row, None, actor=actor, now=now)
+        return join_or_create(own, verb, row, None, actor=actor, now=now)
     fields: dict[str, Any] = {"desired": change.desired, "stop_mode": change.stop_mode}
     if change.desired is Desired.RUNNING:  # its driver repeats any question that is still open
         fields |= {"question": {}}
@@ -244,7 +248,7 @@ def _ask_script(
         detail=Because(Detail.SUPERSEDED_BY, {"verb": verb, "actor": actor}),
     )
     changed(f"application:{row.pk}")
-    return follow(
+    return create_operation(
         verb,
         row,
         None,

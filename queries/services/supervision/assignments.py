@@ -154,7 +154,7 @@ def _folders(driver: Driver, runs_script: bool) -> tuple[str, ...]:
     return () if driver.application.own else (str(checkpoints_of(driver.application.name)),)
 
 
-def place_checkpoint(query: Query, checkpoint: Checkpoint) -> None:
+def relocate_checkpoint(query: Query, checkpoint: Checkpoint) -> None:
     """Move a checkpoint location chosen by Headgate below this host's home, unless it was used.
 
     Call this before the first run: the location depends on the host that runs the query, whose home
@@ -167,15 +167,17 @@ def place_checkpoint(query: Query, checkpoint: Checkpoint) -> None:
     if checkpoint.runs.exists():
         return
     shared = "" if query.application.own else query.application.name
-    taken = retired_locations() | set(held_checkpoints(but=query))
-    checkpoint.location = default_checkpoint(query.name, shared, avoid=taken)
+    used_locations = retired_locations() | set(held_checkpoints(but=query))
+    checkpoint.location = default_checkpoint(query.name, shared, avoid=used_locations)
     checkpoint.save(update_fields=["location"])
 
 
 def _locations(driver: Driver) -> tuple[str, ...]:
     """Return the locations of the checkpoints of the driver's application."""
-    held = Checkpoint.objects.filter(query__application=driver.application_id, retired_at=None)
-    return tuple(held.order_by("pk").values_list("location", flat=True))
+    checkpoints = Checkpoint.objects.filter(
+        query__application=driver.application_id, retired_at=None
+    )
+    return tuple(checkpoints.order_by("pk").values_list("location", flat=True))
 
 
 def _variables_named(driver: Driver, spec: ApplicationSpec) -> tuple[str, ...]:
@@ -190,8 +192,8 @@ def _variables_named(driver: Driver, spec: ApplicationSpec) -> tuple[str, ...]:
     named += living.exclude(target_revision=None).values_list("target_revision__spec", flat=True)
     if driver.operation is not None:  # a probe tries definitions that may be unsaved
         named.append(driver.operation.arguments)
-    found = references(named) & bound_to(holder_named(driver.application.name)).keys()
-    return tuple(name for name in settings.SECRET_ENV_ALLOWLIST if f"env:{name}" in found)
+    usable = references(named) & bound_to(holder_named(driver.application.name)).keys()
+    return tuple(name for name in settings.SECRET_ENV_ALLOWLIST if f"env:{name}" in usable)
 
 
 def spark_folder(spark: Spark) -> str:
@@ -215,7 +217,9 @@ def connector_jars(names: tuple[str, ...], spark: Spark = OURS) -> tuple[str, ..
     Raises `LaunchRefused` if a connector is not installed: otherwise, Spark would report only after
     its start that it cannot find a data source.
     """
-    found: dict[str, str] = {}  # two connectors may contain the same library: one copy is enough
+    jars_by_name: dict[
+        str, str
+    ] = {}  # two connectors may contain the same library: one copy is enough
     for name in names:
         jars = jars_of(name, spark)
         if not jars:
@@ -225,8 +229,8 @@ def connector_jars(names: tuple[str, ...], spark: Spark = OURS) -> tuple[str, ..
                 f"{folder_for(spark)}. {way_out} Then start the application again."
             )
         for jar in jars:
-            found.setdefault(jar.name, str(jar))
-    return tuple(found.values())
+            jars_by_name.setdefault(jar.name, str(jar))
+    return tuple(jars_by_name.values())
 
 
 def pools_xml(driver: Driver) -> str:

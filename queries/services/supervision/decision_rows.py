@@ -48,7 +48,7 @@ from queries.services.spark_ui import free_port
 from queries.services.supervision.started_topics import note_look, note_start
 
 logger = logging.getLogger(__name__)
-_each = each("reconcile", logger)
+_loop = each("reconcile", logger)
 
 #: How long to wait for the telemetry of a run's first batch.
 MEASURED_WITHIN = timedelta(minutes=10)
@@ -106,10 +106,10 @@ def take_over(standby: Driver, application: Application, *, now: datetime) -> bo
         "state_reason": Reason.TOOK_OVER,
         "state_since": now,
     }
-    found = Driver.objects.filter(
+    rows = Driver.objects.filter(
         pk=standby.pk, kind=DriverKind.STANDBY, state__in=sorted(TAKES_OVER), end_wanted=""
     )
-    if not found.update(**fields):
+    if not rows.update(**fields):
         return False
     before = standby.state
     for name, value in fields.items():
@@ -133,7 +133,7 @@ def update_driver(
             "spark_version": status.spark_version,
             "java_version": status.java_version[:80],
             "spark_application_id": status.application_id,
-            "executors": [asdict(one) for one in status.executors],
+            "executors": [asdict(executor) for executor in status.executors],
             "executors_wanted": asdict(status.wanted) if status.wanted else None,
         }
         _note_executors(driver, status.executors, now)
@@ -168,18 +168,24 @@ def progress_fields(progress: StartMark) -> dict[str, Any]:
     }
 
 
-def _note_executors(driver: Driver, seen: tuple[ExecutorSeen, ...], now: datetime) -> None:
+def _note_executors(driver: Driver, executors: tuple[ExecutorSeen, ...], now: datetime) -> None:
     """Record which executors were added and which were lost since the last pass."""
-    before = {one["id"]: one["active"] for one in driver.executors}
-    for one in seen:
-        known = before.get(one.id)
-        if known == one.active or (known is None and not one.active and not driver.executors):
+    before = {executor["id"]: executor["active"] for executor in driver.executors}
+    for executor in executors:
+        was_active = before.get(executor.id)
+        if was_active == executor.active or (
+            was_active is None and not executor.active and not driver.executors
+        ):
             continue
         after, reason = ("LOST", Reason.EXECUTOR_LOST)
-        if one.active:
+        if executor.active:
             after, reason = ("ACTIVE", Reason.EXECUTOR_CAME)
-        came = "" if known is None else "ACTIVE"
-        about = {"application_id": driver.application_id, "driver": driver, "detail": _about(one)}
+        came = "" if was_active is None else "ACTIVE"
+        about = {
+            "application_id": driver.application_id,
+            "driver": driver,
+            "detail": _about(executor),
+        }
         record("executor", came, after, reason, now=now, **about)
         changed(f"application:{driver.application_id}", f"driver:{driver.pk}")
 
@@ -197,11 +203,11 @@ def create_run(
     """Insert the next run of a query, on the revision that its start pinned."""
     revision = query.target_revision or query.revisions.order_by("-number").first()
     assert revision is not None, "a query has a revision from its first transaction on"
-    asked = None
+    operation = None
     if cause in {Reason.ASKED_START, Reason.ASKED_RESTART}:
         wanted = Operation.objects.filter(query=query, generation=query.generation)
-        asked = wanted.order_by("-pk").first()
-    if asked is not None and asked.verb == Verb.RESTART:
+        operation = wanted.order_by("-pk").first()
+    if operation is not None and operation.verb == Verb.RESTART:
         cause = Reason.ASKED_RESTART  # a later wait does not show who requested it
     return Run.objects.create(
         query=query,
@@ -212,7 +218,7 @@ def create_run(
         code_sha256=driver.code_sha256,
         generation=query.generation,
         cause=cause,
-        actor=asked.actor if asked else "",
+        actor=operation.actor if operation else "",
         params=effective(revision.spec.get("params", {}), query.params),
         accepts_loss=_accepts_loss(query),
         created_at=now,
@@ -221,8 +227,10 @@ def create_run(
 
 def _accepts_loss(query: Query) -> bool:
     """Return whether an open `go_on_after_loss` operation is at the step that skips the gap."""
-    found = Operation.objects.filter(query=query, verb=Verb.GO_ON, outcome=OperationOutcome.OPEN)
-    return any(one.result.get("accepting") for one in found)
+    operations = Operation.objects.filter(
+        query=query, verb=Verb.GO_ON, outcome=OperationOutcome.OPEN
+    )
+    return any(operation.result.get("accepting") for operation in operations)
 
 
 def update_run(run: Run, status: RunStatus | None, choice: QueryDecision, *, now: datetime) -> None:
@@ -242,8 +250,8 @@ def update_run(run: Run, status: RunStatus | None, choice: QueryDecision, *, now
         if fields["started_at"] and status.topic_ids:
             (note_start if run.started_at is None else note_look)(run, status.topic_ids)
         if fields["started_at"] and run.started_at is None:  # one confirmation, one takeover
-            taken = Checkpoint.objects.filter(pk=run.checkpoint_id)
-            taken.exclude(takeover_at=None).update(takeover_at=None)
+            checkpoint_rows = Checkpoint.objects.filter(pk=run.checkpoint_id)
+            checkpoint_rows.exclude(takeover_at=None).update(takeover_at=None)
     if run.replayed is None and tracking_of(run.revision, run) is not None:
         fields["replayed"] = _replayed(run, ended=choice.ended is not None, now=now)
     if choice.ended is not None:
@@ -263,12 +271,12 @@ def _replayed(run: Run, *, ended: bool, now: datetime) -> dict[str, Any] | None:
     """Return what the run replayed; None until its first batch has been reported."""
     if run.first_commit_at is None:
         return None
-    found = None
-    with _each.by_itself(f"run {run.pk}: what it replayed"), transaction.atomic():
-        found = replayed_by(run)
-    if found is None and (ended or now - run.first_commit_at > MEASURED_WITHIN):
+    replay = None
+    with _loop.by_itself(f"run {run.pk}: what it replayed"), transaction.atomic():
+        replay = replayed_by(run)
+    if replay is None and (ended or now - run.first_commit_at > MEASURED_WITHIN):
         return {}
-    return found
+    return replay
 
 
 def update_query(query: Query, run: Run | None, choice: QueryDecision, *, now: datetime) -> None:

@@ -49,27 +49,27 @@ def this_worker() -> Worker:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class ClaimAttempt:
     """The result of one attempt to claim this host's name."""
 
-    seen: ClaimSeen
+    observed: ClaimSeen
     free: bool = False  # nobody else holds it; with `take`, this worker does now
     refused: bool = False  # another live worker holds it
 
 
-def attempt(worker: Worker, first: ClaimSeen | None, *, take: bool) -> Attempt:
+def attempt(worker: Worker, first: ClaimSeen | None, *, take: bool) -> ClaimAttempt:
     """Check whether this host's name is free, and with `take`, claim it.
 
     `first` is what the first attempt saw. `free` is False if another worker was faster.
     """
-    seen = look(worker)
-    match judge_claim(first or seen, seen):
+    observed = look(worker)
+    match judge_claim(first or observed, observed):
         case ClaimVerdict.TAKE:
-            return Attempt(seen, free=not take or _take(worker, seen))
+            return ClaimAttempt(observed, free=not take or _take(worker, observed))
         case ClaimVerdict.LEAVE:
-            return Attempt(seen, refused=True)
+            return ClaimAttempt(observed, refused=True)
         case ClaimVerdict.WATCH:
-            return Attempt(seen)
+            return ClaimAttempt(observed)
         case never:
             assert_never(never)
 
@@ -89,9 +89,9 @@ def _is_dead(row: Host, worker: Worker) -> bool:
     return not identities.is_alive(row.pid, row.start_time)
 
 
-def _take(worker: Worker, seen: ClaimSeen) -> bool:
+def _take(worker: Worker, observed: ClaimSeen) -> bool:
     """Claim this host's name; return False if another worker was faster."""
-    won = Host.objects.filter(name=settings.HEADGATE_HOST, claim=seen.claim).update(
+    won = Host.objects.filter(name=settings.HEADGATE_HOST, claim=observed.claim).update(
         claim=worker.claim,
         boot_id=worker.boot_id,
         pid_space=worker.pid_space,
@@ -111,8 +111,10 @@ def renew(worker: Worker) -> bool:
     steady = Case(late, default=F("steady_since"))
     renewed = again_if_busy(lambda: mine.update(seen_at=Now(), steady_since=steady))
     if renewed:
-        here = Driver.objects.filter(host=settings.HEADGATE_HOST, state__in=OPEN_DRIVER_STATES)
-        services = here.filter(kind__in=DISPATCHED_KINDS)  # probes own no checkpoint
+        local_drivers = Driver.objects.filter(
+            host=settings.HEADGATE_HOST, state__in=OPEN_DRIVER_STATES
+        )
+        services = local_drivers.filter(kind__in=DISPATCHED_KINDS)  # probes own no checkpoint
         launcher().show_heartbeat(services.values_list("application__name", "epoch"))
     return bool(renewed)
 

@@ -5,7 +5,7 @@ from queries.domain.definitions.spec import PythonQuery, SqlQuery
 from queries.domain.errors import NotAllowed, Problem
 from queries.domain.triggers.async_progress import FIELD, tracking
 from queries.models.definitions import Query, QueryRevision
-from queries.selectors.triggers.replay_exposure import Gap, gap_of
+from queries.selectors.triggers.replay_exposure import UnloggedBatches, gap_of
 
 
 def gap_problems(
@@ -37,7 +37,7 @@ def gap_problems(
     ]
 
 
-def _gap(query: Query) -> Gap | None:
+def _gap(query: Query) -> UnloggedBatches | None:
     checkpoint = query.checkpoints.filter(retired_at=None).first()
     return gap_of(checkpoint.location) if checkpoint else None
 

@@ -82,7 +82,10 @@ def _until(operation: Operation, choice: QueryDecision | None, decision: Decisio
     named: list[QueryDecision | ScriptDecision] = [choice] if choice else [*decision.queries]
     if choice is None and decision.script is not None:
         named.append(decision.script)
-    if not any(waits_for_start(one.phase, one.reason, busy=decision.busy) for one in named):
+    if not any(
+        waits_for_start(query_decision.phase, query_decision.reason, busy=decision.busy)
+        for query_decision in named
+    ):
         return operation.deadline
     return operation.deadline + timedelta(seconds=settings.START_MAX_S)
 
@@ -130,8 +133,8 @@ def _application_end(
 
 
 def _tried_again(fault: Fault, at: datetime | None) -> Because:
-    said = {"title": fault.classified.title.rstrip("."), "way_out": fault.classified.way_out}
-    about = Because(Detail.FAILURE, said).as_json()
+    failure = {"title": fault.classified.title.rstrip("."), "way_out": fault.classified.way_out}
+    about = Because(Detail.FAILURE, failure).as_json()
     if at is None:
         return Because(Detail.TRIED_AGAIN_NOW, {"about": about})
     return Because(Detail.TRIED_AGAIN, {"about": about, "at": f"{at:%H:%M:%S}"})

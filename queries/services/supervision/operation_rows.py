@@ -29,7 +29,7 @@ _REASONS = {
 }
 
 
-def follow(
+def create_operation(
     verb: Verb,
     application: Application,
     query: Query | None,
@@ -51,7 +51,7 @@ def follow(
     operation = new_operation(verb, application, query, generation, actor, now, parent)
     about = {"application": application, "query": query, "actor": actor, "operation": operation}
     record("desired", before, after, _REASONS[verb], now=now, **about)
-    wake(application.pk, now)
+    schedule_reconcile(application.pk, now)
     if query is not None:
         changed(f"query:{query.pk}")
     return operation
@@ -91,8 +91,8 @@ def new_operation(
     return operation
 
 
-def joined(
-    found: QuerySet[Operation],
+def join_or_create(
+    operations: QuerySet[Operation],
     verb: Verb,
     application: Application,
     query: Query | None,
@@ -105,7 +105,7 @@ def joined(
     `query` is None if `verb` applies to the whole application.
     """
     verbs = [Verb.STOP] if verb is Verb.STOP else [Verb.START, Verb.RESTART]
-    newest = found.filter(verb__in=verbs).first()
+    newest = operations.filter(verb__in=verbs).first()
     if newest is not None and newest.outcome == OperationOutcome.OPEN:
         return newest
     _refuse_while_lost(verb, application, query)
@@ -133,13 +133,15 @@ def _refuse_while_lost(verb: Verb, application: Application, query: Query | None
     )
 
 
-def refuse_in_the_midst(found: QuerySet[Operation], of: str, within: Operation | None) -> None:
+def forbid_after_commit_point(
+    operations: QuerySet[Operation], of: str, within: Operation | None
+) -> None:
     """Raise `Conflict` while one of these operations switches a checkpoint.
 
     `of` describes their subject; `within` is the operation that makes the request, which is never
     rejected.
     """
-    open_ones = found.filter(outcome=OperationOutcome.OPEN, committed=True)
+    open_ones = operations.filter(outcome=OperationOutcome.OPEN, committed=True)
     other = open_ones.exclude(pk=within.pk if within else 0).first()
     if other is not None:
         raise Conflict(
@@ -148,7 +150,7 @@ def refuse_in_the_midst(found: QuerySet[Operation], of: str, within: Operation |
         )
 
 
-def wake(application_id: int, now: datetime) -> None:
+def schedule_reconcile(application_id: int, now: datetime) -> None:
     """Have the application reconciled now: by a nudge or, if that is lost, by the sweep."""
     # The version changes too: a reconcile that started before this request loses its claim, so it
     # cannot overwrite the wake-up with a decision based on older rows.

@@ -40,10 +40,10 @@ from queries.services.scripts.discovered import refuse_discovered
 from queries.services.secrets.roots import take_everything
 from queries.services.supervision.offset_gaps import refuse_start_on_gap
 from queries.services.supervision.operation_rows import (
-    follow,
-    joined,
-    refuse_in_the_midst,
-    wake,
+    create_operation,
+    forbid_after_commit_point,
+    join_or_create,
+    schedule_reconcile,
 )
 from queries.services.supervision.required_preflight import refuse_unaccepted, refuse_unproven
 
@@ -78,7 +78,9 @@ def request_start(
     if params is None and within is None and not keep_params:
         params = {}
     change = transitions.start
-    return _ask(query, change, Verb.START, actor, now, within, accept_state_change, params)
+    return _request_change(
+        query, change, Verb.START, actor, now, within, accept_state_change, params
+    )
 
 
 def request_stop(
@@ -91,10 +93,12 @@ def request_stop(
 ) -> Operation:
     """Set the query to STOPPED: after the batch in flight (graceful), or immediately."""
 
-    def stop(asked: transitions.TransitionInput) -> transitions.DesiredStateChange | None:
-        return transitions.stop(asked, mode)
+    def stop(
+        transition_input: transitions.TransitionInput,
+    ) -> transitions.DesiredStateChange | None:
+        return transitions.stop(transition_input, mode)
 
-    return _ask(query, stop, Verb.STOP, actor, now, within)
+    return _request_change(query, stop, Verb.STOP, actor, now, within)
 
 
 def request_restart(
@@ -115,7 +119,9 @@ def request_restart(
     query keeps the values that it was started with.
     """
     change = transitions.restart
-    return _ask(query, change, Verb.RESTART, actor, now, within, accept_state_change, params)
+    return _request_change(
+        query, change, Verb.RESTART, actor, now, within, accept_state_change, params
+    )
 
 
 def request_again(*, query: Query, actor: str, now: datetime) -> Operation:
@@ -123,7 +129,7 @@ def request_again(*, query: Query, actor: str, now: datetime) -> Operation:
 
     The query stays on the revision that it was started on.
     """
-    return _ask(query, transitions.retry, Verb.START, actor, now, None)
+    return _request_change(query, transitions.retry, Verb.START, actor, now, None)
 
 
 def archive_query(*, query: Query, actor: str, now: datetime) -> None:
@@ -133,7 +139,7 @@ def archive_query(*, query: Query, actor: str, now: datetime) -> None:
     """
     with transaction.atomic():
         query = locked(query)
-        transitions.archive(_asked(query))
+        transitions.archive(_transition_input(query))
         archive_stopped([query], actor=actor, now=now)
 
 
@@ -167,8 +173,8 @@ def archive_stopped(rows: list[Query], *, actor: str, now: datetime) -> None:
         Transition(application_id=row.application_id, query=row, reason=Reason.ARCHIVED, **about)
         for row in rows
     )
-    said: dict[str, Any] = {"of": "query", "after": "DELETED", "actor": actor, "now": now}
-    acts = (sealed_act(Act.DEFINITION, subject=row.name, **said) for row in rows)
+    details: dict[str, Any] = {"of": "query", "after": "DELETED", "actor": actor, "now": now}
+    acts = (sealed_act(Act.DEFINITION, subject=row.name, **details) for row in rows)
     insert_acts(Prepared(acts))
     living = Query.objects.filter(application__in=places, archived_at=None)
     alone = Application.objects.filter(pk__in=places, own=True).exclude(
@@ -177,8 +183,8 @@ def archive_stopped(rows: list[Query], *, actor: str, now: datetime) -> None:
     for name in alone.values_list("name", flat=True):
         take_everything(name, actor=actor, now=now)
     alone.update(archived_at=now)
-    for place in places:
-        wake(place, now)
+    for application_id in places:
+        schedule_reconcile(application_id, now)
     changed(*(f"query:{pk}" for pk in ids))
 
 
@@ -189,7 +195,7 @@ def confirm_takeover(*, query: Query, actor: str, now: datetime) -> Operation:
         return request_start(query=query, actor=actor, now=now)
 
 
-def _ask(
+def _request_change(
     query: Query,
     verb: Callable[[transitions.TransitionInput], transitions.DesiredStateChange | None],
     name: Verb,
@@ -204,18 +210,20 @@ def _ask(
             row = locked(query)
             refuse_discovered(row)
             own = Operation.objects.filter(query=row)
-            refuse_in_the_midst(own, row.name, within)
-            given = _given(row, params)
-            change = verb(_asked(row))
+            forbid_after_commit_point(own, row.name, within)
+            requested_params = _requested_params(row, params)
+            change = verb(_transition_input(row))
             if change is None:
-                _refuse_other_params(row, name, params, given)
-                found = own.filter(generation__lte=row.generation).order_by("-generation", "-pk")
-                return joined(found, name, row.application, row, actor=actor, now=now)
+                _refuse_other_params(row, name, params, requested_params)
+                earlier = own.filter(generation__lte=row.generation).order_by("-generation", "-pk")
+                return join_or_create(earlier, name, row.application, row, actor=actor, now=now)
             if change.pin and within is None:
                 refuse_start_on_gap(row)
                 refuse_unproven(row)
-                refuse_unaccepted(row, accepted=accept_state_change, actor=actor, params=given)
-            operation = _apply(row, change, actor, now, within, given)
+                refuse_unaccepted(
+                    row, accepted=accept_state_change, actor=actor, params=requested_params
+                )
+            operation = _apply(row, change, actor, now, within, requested_params)
             if operation is not None:
                 return operation
     raise Conflict(
@@ -223,17 +231,20 @@ def _ask(
     )
 
 
-def _given(row: Query, params: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _requested_params(row: Query, params: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return the values that a start or restart sets; None for the defaults."""
     return row.params if params is None else accepted(param_defaults(row), params) or None
 
 
 def _refuse_other_params(
-    row: Query, verb: Verb, params: Mapping[str, Any] | None, given: dict[str, Any] | None
+    row: Query,
+    verb: Verb,
+    params: Mapping[str, Any] | None,
+    requested_params: dict[str, Any] | None,
 ) -> None:
     """Raise `Conflict` if a start gives values to a query that already runs with others."""
     defaults = param_defaults(row)
-    if params and effective(defaults, given) != effective(defaults, row.params):
+    if params and effective(defaults, requested_params) != effective(defaults, row.params):
         raise Conflict(
             f"{row.name} is already being {verb.lower()}ed with other parameters.",
             way_out="Wait until it has ended, or restart it with these parameters.",
@@ -271,7 +282,7 @@ def _apply(
         ended_at=now,
         detail=Because(Detail.SUPERSEDED_BY, {"verb": change.verb, "actor": actor}),
     )
-    return follow(
+    return create_operation(
         change.verb,
         row.application,
         row,
@@ -311,7 +322,7 @@ def _is_newest(row: Query, revision_id: int | None) -> bool:
     return newest == revision_id
 
 
-def _asked(row: Query) -> transitions.TransitionInput:
+def _transition_input(row: Query) -> transitions.TransitionInput:
     silent = away(row.application) if row.phase_reason == Reason.HOST_SILENT else None
     return transitions.TransitionInput(
         away=silent.name if silent else "",

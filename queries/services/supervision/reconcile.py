@@ -31,14 +31,14 @@ from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
 from queries.models.installation import Installation
 from queries.models.lock_waits import again_if_busy
-from queries.selectors.hosts import at_work, is_silent, placed_here, to_look_after
+from queries.selectors.hosts import at_work, is_silent, on_this_host, to_look_after
 from queries.selectors.supervision.observation import Rows, observation, read_rows, slots, statuses
 from queries.services.code import frozen as code
 from queries.services.code import preparing
 from queries.services.code.frozen import NO_CODE
 from queries.services.failures.driver_logs import read_log, without_secrets
 from queries.services.failures.recording import record_failure
-from queries.services.scripts.script_queries import take_found
+from queries.services.scripts.script_queries import create_discovered_queries
 from queries.services.supervision import (
     adoption,
     assignments,
@@ -49,7 +49,7 @@ from queries.services.supervision import (
 )
 
 logger = logging.getLogger(__name__)
-_each = each("reconcile", logger)
+_loop = each("reconcile", logger)
 _prune = each("prune", logger)
 
 #: Rounds per call: after an end is recorded, its consequences are decided at once.
@@ -76,15 +76,17 @@ def _reconcile(application_id: int, *, launcher: Launcher, now: datetime) -> boo
             return False
         silent = rows.placed_on if ours is Responsibility.SILENT else ""
         sighting = _sight(rows, launcher)
-        taken = take_found(rows, sighting, now=now)
-        if taken is None:
+        adopted = create_discovered_queries(rows, sighting, now=now)
+        if adopted is None:
             return False
-        if taken and (rows := read_rows(application_id)) is None:
+        if adopted and (rows := read_rows(application_id)) is None:
             return False
         alone = rows.driver is None and not silent
         standby = standbys.able(rows, launcher, now=now) if alone else None
-        seen = observation(rows, sighting, now=now, silent_host=silent, standby=standby is not None)
-        decision = decide(seen, now)
+        observed = observation(
+            rows, sighting, now=now, silent_host=silent, standby=standby is not None
+        )
+        decision = decide(observed, now)
         if not _Step(rows, sighting, decision, launcher, now, standby).take():
             return False
         if not decision.again:
@@ -94,9 +96,9 @@ def _reconcile(application_id: int, *, launcher: Launcher, now: datetime) -> boo
 
 def responsibility_for(rows: Rows) -> Responsibility:
     """Return what this host's worker is responsible for in an application."""
-    here, placed_on = settings.HEADGATE_HOST, rows.placed_on
-    silent = placed_on not in ("", here) and is_silent(placed_on)
-    return responsibility(placed_on, here, silent=silent, movable=rows.movable)
+    this_host, placed_on = settings.HEADGATE_HOST, rows.placed_on
+    silent = placed_on not in ("", this_host) and is_silent(placed_on)
+    return responsibility(placed_on, this_host, silent=silent, movable=rows.movable)
 
 
 def _sight(rows: Rows, launcher: Launcher) -> Sighting | None:
@@ -105,15 +107,15 @@ def _sight(rows: Rows, launcher: Launcher) -> Sighting | None:
     if rows.driver.host != settings.HEADGATE_HOST:
         # Only its host, which is silent, can tell a dead driver from a live one; a user who
         # declares the host gone takes responsibility.
-        gone = rows.driver.end_wanted == Reason.HOST_GONE
-        return Sighting(Liveness.GONE if gone else Liveness.ELSEWHERE)
-    seen = launcher.sight(
+        abandoned = rows.driver.end_wanted == Reason.HOST_GONE
+        return Sighting(Liveness.GONE if abandoned else Liveness.ELSEWHERE)
+    sighting = launcher.sight(
         rows.application.name,
         rows.driver.epoch,
         locations=rows.locations,
         known=rows.driver.identity,
     )
-    return without_secrets(seen, rows.driver)
+    return without_secrets(sighting, rows.driver)
 
 
 class _NoSlot(Exception):
@@ -220,7 +222,7 @@ class _Step:
         )
         if not ended or self.driver is None or self.driver.host != settings.HEADGATE_HOST:
             return ""
-        with _each.by_itself(f"the log of driver {self.driver.epoch}"):
+        with _loop.by_itself(f"the log of driver {self.driver.epoch}"):
             return read_log(self.driver, launcher=self.launcher, lines=100)
         return ""
 
@@ -262,7 +264,7 @@ class _Step:
             standbys.make_room(self._spec(), now=self.now)
             for query in self.rows.queries:
                 if query.pk in self.rows.checkpoints:
-                    assignments.place_checkpoint(query, self.rows.checkpoints[query.pk])
+                    assignments.relocate_checkpoint(query, self.rows.checkpoints[query.pk])
             self.driver = decision_rows.create_driver(
                 self.application,
                 self.rows.revision,
@@ -303,7 +305,7 @@ class _Step:
                 self.rows.runs.pop(choice.query, None)
             if choice.open_run is not None and self.driver is not None:
                 checkpoint = self.rows.checkpoints[choice.query]
-                assignments.place_checkpoint(query, checkpoint)
+                assignments.relocate_checkpoint(query, checkpoint)
                 self.rows.runs[choice.query] = decision_rows.create_run(
                     query, self.driver, checkpoint, choice.open_run, now=self.now
                 )
@@ -328,9 +330,9 @@ class _Step:
         if driver.host != settings.HEADGATE_HOST:
             return  # nobody on this host can deliver it
         runs = {query: run for query, run in self.rows.runs.items() if run.driver_id == driver.pk}
-        said = assignments.entries(self.decision, runs, self.rows.checkpoints)
+        entries = assignments.entries(self.decision, runs, self.rows.checkpoints)
         end = bool(self.decision.driver.end_wanted)
-        digest = assignments.digest(said, end=end)
+        digest = assignments.digest(entries, end=end)
         generation = self.application.assignment_generation
         if digest != driver.assignment_digest:
             generation += 1
@@ -340,7 +342,7 @@ class _Step:
             Driver.objects.filter(pk=driver.pk).update(assignment_digest=digest)
         on_disk = self.sighting.assignment_generation if self.sighting else 0
         self.assignment = Assignment(
-            generation=generation, epoch=driver.epoch, queries=said, end=end
+            generation=generation, epoch=driver.epoch, queries=entries, end=end
         )
         self.assignment_is_news = on_disk < generation
 
@@ -414,13 +416,13 @@ def due_applications(*, now: datetime, limit: int = 200) -> list[int]:
 
 def wake_all(*, now: datetime) -> None:
     """Reconcile every application of this host that has something to do."""
-    found = list(at_work().values_list("pk", flat=True))
-    Application.objects.filter(pk__in=found).update(reconcile_after=now)
+    application_ids = list(at_work().values_list("pk", flat=True))
+    Application.objects.filter(pk__in=application_ids).update(reconcile_after=now)
 
 
 def prune_folders(*, launcher: Launcher) -> None:
     """Delete the folders of this host's ended drivers, except each application's newest few."""
-    here = placed_here() | Q(drivers__host=settings.HEADGATE_HOST)
-    for name in Application.objects.filter(here).values_list("name", flat=True).distinct():
+    local = on_this_host() | Q(drivers__host=settings.HEADGATE_HOST)
+    for name in Application.objects.filter(local).values_list("name", flat=True).distinct():
         with _prune.by_itself(f"folders of {name}"):
             launcher.prune(name, keep=settings.DRIVER_FOLDERS_KEPT)

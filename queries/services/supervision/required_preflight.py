@@ -22,8 +22,8 @@ def refuse_unproven(query: Query) -> None:
     """
     if is_unproven(query):
         revision = query.revisions.order_by("-number")[0]
-        if (found := could_not_try(query, revision.spec)) is not None:
-            raise found
+        if (refusal := could_not_try(query, revision.spec)) is not None:
+            raise refusal
         raise Unproven(
             f"Revision {revision.number} of {query.name} has not passed a preflight on the query's "
             f"checkpoint, and application {query.application.name} requires one.",
@@ -67,19 +67,19 @@ def refuse_unaccepted(
     require it. Other values of `params` than those of the run that wrote the state must be accepted
     at each start.
     """
-    if not accepted and (said := params_change(query, params)):
+    if not accepted and (message := params_change(query, params)):
         raise StateChanges(
-            said,
+            message,
             way_out=(
                 "Reset the query to rebuild its state, start it with the former values, or accept "
                 "the change: “accept_state_change” over REST, --accept-state-change on the command "
                 "line, or on the confirmation page."
             ),
         )
-    found = unaccepted_change(query)
-    if found is None:
+    unaccepted = unaccepted_change(query)
+    if unaccepted is None:
         return
-    revision, change = found
+    revision, change = unaccepted
     if not accepted:
         raise StateChanges(
             f"Revision {revision.number} of {query.name} changes its state. {sentences(change)[0]}",
@@ -89,6 +89,6 @@ def refuse_unaccepted(
                 "command line, or on the confirmation page."
             ),
         )
-    held = query.checkpoints.filter(retired_at=None).first()
+    checkpoint = query.checkpoints.filter(retired_at=None).first()
     rows = QueryRevision.objects.filter(pk=revision.pk)
-    rows.update(accepted_on=held, accepted_by=actor)
+    rows.update(accepted_on=checkpoint, accepted_by=actor)

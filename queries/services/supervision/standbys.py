@@ -45,11 +45,11 @@ from queries.models.drivers import Driver
 from queries.selectors.supervision.drift import pool_form
 from queries.selectors.supervision.observation import (
     Rows,
-    driver_seen,
     memory_budget_mb,
     memory_mb,
     memory_of,
-    open_drivers_here,
+    observed_driver,
+    open_drivers_on_this_host,
     read_rows,
     slots,
     supervision_limits,
@@ -59,7 +59,7 @@ from queries.services.code.frozen import Frozen
 from queries.services.supervision import assignments, decision_rows
 
 logger = logging.getLogger(__name__)
-_each = each("standbys", logger)
+_loop = each("standbys", logger)
 
 _OPEN = sorted(OPEN_DRIVER_STATES)
 
@@ -67,14 +67,14 @@ _OPEN = sorted(OPEN_DRIVER_STATES)
 def keep_standbys(*, launcher: Launcher, now: datetime) -> None:
     """Launch, observe and end the standbys of this host's applications."""
     newest = ApplicationRevision.objects.filter(application=OuterRef("application"))
-    kept = newest.order_by("-number").annotate(kept=KT("spec__standby"))
-    here = Driver.objects.filter(host=settings.HEADGATE_HOST, state__in=_OPEN).order_by()
-    found = here.filter(kind__in=DISPATCHED_KINDS).annotate(
-        wanted=Subquery(kept.values("kept")[:1])
+    standby_modes = newest.order_by("-number").annotate(kept=KT("spec__standby"))
+    local_drivers = Driver.objects.filter(host=settings.HEADGATE_HOST, state__in=_OPEN).order_by()
+    drivers = local_drivers.filter(kind__in=DISPATCHED_KINDS).annotate(
+        wanted=Subquery(standby_modes.values("kept")[:1])
     )
-    found = found.filter(Q(kind=DriverKind.STANDBY) | Q(wanted="own"))
-    for pk, name in sorted(set(found.values_list("application_id", "application__name"))):
-        with _each.by_itself(name):
+    drivers = drivers.filter(Q(kind=DriverKind.STANDBY) | Q(wanted="own"))
+    for pk, name in sorted(set(drivers.values_list("application_id", "application__name"))):
+        with _loop.by_itself(name):
             keep_standby(pk, launcher=launcher, now=now)
 
 
@@ -84,17 +84,17 @@ def keep_standby(application_id: int, *, launcher: Launcher, now: datetime) -> N
     if rows is None:
         return
     row = _open_row(rows.application)
-    seen = None
+    observed = None
     if row is not None:
         name = rows.application.name
-        seen = driver_seen(row, launcher.sight(name, row.epoch, known=row.identity))
+        observed = observed_driver(row, launcher.sight(name, row.epoch, known=row.identity))
     limits = supervision_limits()
-    choice = decide_standby(seen, _wanted(rows, row, launcher, now), limits, now)
+    choice = decide_standby(observed, _wanted(rows, row, launcher, now), limits, now)
     if row is None:
         if choice.action is DriverAction.LAUNCH:
             _launch(rows, launcher, now)
         return
-    assert seen is not None
+    assert observed is not None
     written = DriverDecision(
         state=choice.state,
         end_wanted=choice.end_wanted,
@@ -109,7 +109,7 @@ def keep_standby(application_id: int, *, launcher: Launcher, now: datetime) -> N
         if choice.exit is not None:
             last = choice.exit.last_seq
             note_exit(driver=row.pk, epoch=row.epoch, last_seq=last, at=now)
-        decision_rows.update_driver(row, seen.sighting, written, now=now)
+        decision_rows.update_driver(row, observed.sighting, written, now=now)
     _act(row, choice, launcher)
 
 
@@ -118,9 +118,11 @@ def able(rows: Rows, launcher: Launcher, *, now: datetime) -> Driver | None:
     row = _open_row(rows.application)
     if row is None or row.state not in TAKES_OVER or _why_not_fit(rows, row):
         return None
-    seen = driver_seen(row, launcher.sight(rows.application.name, row.epoch, known=row.identity))
-    assert seen is not None
-    return row if may_take_over(seen, supervision_limits(), now) else None
+    observed = observed_driver(
+        row, launcher.sight(rows.application.name, row.epoch, known=row.identity)
+    )
+    assert observed is not None
+    return row if may_take_over(observed, supervision_limits(), now) else None
 
 
 def fits(standby: Driver, now_frozen: Frozen) -> bool:
@@ -137,8 +139,8 @@ def fits(standby: Driver, now_frozen: Frozen) -> bool:
 
 def end(standby: Driver, reason: Reason, *, now: datetime) -> None:
     """Note that a standby must end; the next pass ends it."""
-    found = Driver.objects.filter(pk=standby.pk, kind=DriverKind.STANDBY, end_wanted="")
-    found.update(end_wanted=reason, end_wanted_at=now)
+    standby_rows = Driver.objects.filter(pk=standby.pk, kind=DriverKind.STANDBY, end_wanted="")
+    standby_rows.update(end_wanted=reason, end_wanted_at=now)
 
 
 def make_room(spec: ApplicationSpec, *, now: datetime) -> None:
@@ -147,7 +149,7 @@ def make_room(spec: ApplicationSpec, *, now: datetime) -> None:
     Call this when a driver is launched: it does not wait for them. A standby has hardly used its
     memory, and ends before the new driver uses its own.
     """
-    drivers = list(open_drivers_here())
+    drivers = list(open_drivers_on_this_host())
     over = sum(map(memory_of, drivers)) + memory_mb(spec.memory) - memory_budget_mb()
     waiting = [row for row in drivers if row.kind == DriverKind.STANDBY and not row.end_wanted]
     for row in sorted(waiting, key=lambda row: -row.epoch):
@@ -193,8 +195,8 @@ def _why_not(rows: Rows) -> Reason:
         return Reason.SHUTDOWN
     running = any(query.desired == Desired.RUNNING for query in rows.queries)
     elsewhere = rows.placed_on != settings.HEADGATE_HOST
-    held = rows.application.hold == Hold.FAILED
-    if spec.standby == "none" or not running or elsewhere or held:
+    has_failed = rows.application.hold == Hold.FAILED
+    if spec.standby == "none" or not running or elsewhere or has_failed:
         return Reason.NOT_WANTED
     return Reason.NONE
 
@@ -236,7 +238,7 @@ def _may_start(rows: Rows, now: datetime) -> bool:
     if existing(settings.JARS_DIR) is None and not compile_failed(settings.JARS_DIR):
         return False
     spec = ApplicationSpec.model_validate(rows.revision.spec)
-    drivers = list(open_drivers_here())
+    drivers = list(open_drivers_on_this_host())
     if any(row.state == DriverState.STARTING for row in drivers) or slots(spec, now=now).free:
         return False
     return sum(map(memory_of, drivers)) + memory_mb(spec.memory) <= memory_budget_mb()

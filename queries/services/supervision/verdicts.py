@@ -17,7 +17,7 @@ from queries.models.drivers import Run
 from queries.selectors.supervision.health import healths
 
 logger = logging.getLogger(__name__)
-_each = each("verdicts", logger)
+_loop = each("verdicts", logger)
 
 
 def note_verdicts(*, now: datetime) -> int:
@@ -34,7 +34,7 @@ def note_verdicts(*, now: datetime) -> int:
     count = 0
     for pk, query in queries.items():
         verdict = str(judged[pk].verdict) if pk in judged else ""
-        with _each.by_itself(f"query {query.name}"):
+        with _loop.by_itself(f"query {query.name}"):
             count += _note(query, verdict, now)
     return count
 
@@ -44,8 +44,8 @@ def _note(query: Query, verdict: str, now: datetime) -> int:
         return 0
     # Compare-and-set: of two concurrent passes, the one that read the older row does nothing.
     since = now if verdict else None
-    seen = Query.objects.filter(pk=query.pk, verdict=query.verdict)
-    wrote = seen.update(verdict=verdict, verdict_since=since)
+    rows = Query.objects.filter(pk=query.pk, verdict=query.verdict)
+    wrote = rows.update(verdict=verdict, verdict_since=since)
     if wrote:
         changed(f"query:{query.pk}")
     return wrote

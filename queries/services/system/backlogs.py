@@ -19,32 +19,40 @@ def backlog(now: datetime) -> Part:
     from listeners.loops.backlogs import backlogs
 
     try:
-        found = backlogs()
+        current_backlogs = backlogs()
     except DatabaseError as error:
         return problem("backlog", f"The backlog cannot be read: {first_line(error)}")
-    return backlog_part(found, now)
+    return backlog_part(current_backlogs, now)
 
 
-def backlog_part(found: "list[Backlog]", now: datetime) -> Part:
+def backlog_part(current_backlogs: "list[Backlog]", now: datetime) -> Part:
     """Check how far behind the bulk work is: the number of rows, and the age of the oldest."""
-    behind = [one for one in found if one.rows and one.since is not None]
-    told = "; ".join(_behind(one, now) for one in behind)
-    late = [one for one in behind if one.since is not None and now - one.since > one.late_after]
-    stuck = [one for one in found if one.ran_at and now - one.ran_at > one.silent_after]
+    behind = [backlog for backlog in current_backlogs if backlog.rows and backlog.since is not None]
+    summary = "; ".join(_behind(backlog, now) for backlog in behind)
+    late = [
+        backlog
+        for backlog in behind
+        if backlog.since is not None and now - backlog.since > backlog.late_after
+    ]
+    stuck = [
+        backlog
+        for backlog in current_backlogs
+        if backlog.ran_at and now - backlog.ran_at > backlog.silent_after
+    ]
     if late:
-        since = min(one.since for one in late if one.since is not None)
-        return problem("backlog", f"{_capital(told)}. It is processed in slices.", since)
+        since = min(backlog.since for backlog in late if backlog.since is not None)
+        return problem("backlog", f"{_capital(summary)}. It is processed in slices.", since)
     if stuck:
-        oldest = min(one.ran_at for one in stuck if one.ran_at is not None)
-        names = ", ".join(one.title for one in stuck)
+        oldest = min(backlog.ran_at for backlog in stuck if backlog.ran_at is not None)
+        names = ", ".join(backlog.title for backlog in stuck)
         return problem("backlog", f"No run of {names} has finished since {clock(oldest)}.", oldest)
-    return ok("backlog", f"{_capital(told)}." if told else "No background work is behind.")
+    return ok("backlog", f"{_capital(summary)}." if summary else "No background work is behind.")
 
 
-def _behind(one: "Backlog", now: datetime) -> str:
-    noun = "batch,batches" if one.unit == "batch" else one.unit
-    assert one.since is not None, "only such are told"
-    return f"{one.title}: {counted(one.rows, noun)} behind, the oldest by {_span(now - one.since)}"
+def _behind(job: "Backlog", now: datetime) -> str:
+    noun = "batch,batches" if job.unit == "batch" else job.unit
+    assert job.since is not None, "only such are told"
+    return f"{job.title}: {counted(job.rows, noun)} behind, the oldest by {_span(now - job.since)}"
 
 
 def loops(now: datetime) -> Part:
@@ -52,18 +60,18 @@ def loops(now: datetime) -> Part:
     from listeners.loops.troubles import current, of_drivers
 
     try:
-        found = [*current(now), *of_drivers(now)]
+        skipped = [*current(now), *of_drivers(now)]
     except DatabaseError as error:
         return problem("loops", f"The list of skipped objects cannot be read: {first_line(error)}")
-    return loops_part(found)
+    return loops_part(skipped)
 
 
-def loops_part(found: "list[Shown]") -> Part:
+def loops_part(skipped: "list[Shown]") -> Part:
     """Check for elements that loops skip while they process the others."""
-    if not found:
+    if not skipped:
         return ok("loops", "Nothing is skipped.")
-    first = min(found, key=lambda one: one.since)
-    more = f" And {len(found) - 1:,} more." if len(found) > 1 else ""
+    first = min(skipped, key=lambda element: element.since)
+    more = f" And {len(skipped) - 1:,} more." if len(skipped) > 1 else ""
     times = "once" if first.times == 1 else f"{first.times:,} times"
     return problem(
         "loops",

@@ -14,9 +14,9 @@ Check = Callable[[], Part | tuple[Part, ...]]
 def checked(name: str, look: Check) -> tuple[Part, ...]:
     """Return the parts that a check finds; one that fails does not affect the others."""
     try:
-        found = look()
+        parts = look()
     except Exception as error:  # loop boundary: the others must still be reported
         logger.exception("the check of %s failed", name)
-        said = f"{type(error).__name__}: {first_line(error)}"
-        return (problem(name, f"It could not be checked: {said}."),)
-    return (found,) if isinstance(found, Part) else found
+        cause = f"{type(error).__name__}: {first_line(error)}"
+        return (problem(name, f"It could not be checked: {cause}."),)
+    return (parts,) if isinstance(parts, Part) else parts

@@ -52,20 +52,20 @@ def _commands(file: Path) -> Iterator[str]:
     ours, group = os.geteuid(), os.getegid()
     folders = shlex.join(_folders())
     names = _accounts(file)
-    known = [
+    accounts = [
         entry
         for entry in pwd.getpwall()
         if entry.pw_name in (names or ()) and entry.pw_uid not in (0, ours)
     ]
-    for entry in known:
+    for entry in accounts:
         yield f"pkill -KILL -u {entry.pw_uid}  # drivers that still run as {entry.pw_name}"
         yield f"chown -R -h --from={entry.pw_uid} {ours}:{group} {folders}"
         yield f"chown -R -h --from=:{entry.pw_gid} :{group} {folders}"
     if names is None:
         yield f"find {folders} ! -user {ours}  # {FILE} is unreadable: chown what accounts had"
-    elif len(known) < len(names):
-        gone = sorted(names - {entry.pw_name for entry in known})
-        yield f"find {folders} -nouser  # chown what {', '.join(gone)} had: no such account"
+    elif len(accounts) < len(names):
+        missing = sorted(names - {entry.pw_name for entry in accounts})
+        yield f"find {folders} -nouser  # chown what {', '.join(missing)} had: no such account"
     yield shlex.join(["chmod", "700", str(settings.HEADGATE_HOME)])
     yield shlex.join(["rm", "-f", str(file)])
 
@@ -82,15 +82,19 @@ def _accounts(file: Path) -> set[str] | None:
 
 def _folders() -> list[str]:
     """Return the local folders that may hold files of drivers, none inside another, but not "/"."""
-    found = {settings.HEADGATE_HOME, settings.CHECKPOINTS_DIR}
+    folders = {settings.HEADGATE_HOME, settings.CHECKPOINTS_DIR}
     roots = list(settings.DATA_ROOTS)
     with suppress(DatabaseError):  # else the commands do without what only the database knows
-        roots += [root for given in all_given_roots().values() for root in given]
-        held = Checkpoint.objects.values_list("location", flat=True).distinct()
-        found |= {Path(path).parent for path in map(local_path, held) if path is not None}
+        roots += [
+            root for application_roots in all_given_roots().values() for root in application_roots
+        ]
+        locations = Checkpoint.objects.values_list("location", flat=True).distinct()
+        folders |= {Path(path).parent for path in map(local_path, locations) if path is not None}
     local = (local_path(root_location(root)) for root in roots)
-    found |= {Path(path) for path in local if path is not None}
-    found = {Path(os.path.realpath(path)) for path in found} - {Path("/")}
+    folders |= {Path(path) for path in local if path is not None}
+    folders = {Path(os.path.realpath(path)) for path in folders} - {Path("/")}
     return sorted(
-        str(path) for path in found if not any(path.is_relative_to(one) for one in found - {path})
+        str(path)
+        for path in folders
+        if not any(path.is_relative_to(other) for other in folders - {path})
     )

@@ -60,7 +60,7 @@ def _sentence() -> Unavailable:
 
 def _free() -> int:
     try:
-        found = os.statvfs(settings.HEADGATE_HOME)
+        file_system = os.statvfs(settings.HEADGATE_HOME)
     except OSError:
         return 0
-    return found.f_bavail * found.f_frsize
+    return file_system.f_bavail * file_system.f_frsize

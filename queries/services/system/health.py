@@ -111,13 +111,13 @@ _watch = _Watch()
 
 def look(now: datetime) -> tuple[Part, ...]:
     """Check every part now."""
-    found: list[Part] = []
+    parts: list[Part] = []
     for name, asks_database, look_at in checks(now):
-        if asks_database and not found[0].ok:
-            found.append(unknown(name, "the database is not responding"))
+        if asks_database and not parts[0].ok:
+            parts.append(unknown(name, "the database is not responding"))
         else:
-            found += checked(name, look_at)
-    return tuple(found)
+            parts += checked(name, look_at)
+    return tuple(parts)
 
 
 def checks(now: datetime) -> tuple[tuple[str, bool, Check], ...]:
@@ -196,22 +196,24 @@ def _hosts() -> Part:
     from queries.selectors.hosts import silent_hosts
 
     try:
-        heard, silent = silent_hosts()
+        live_hosts, silent = silent_hosts()
     except DatabaseError as error:
         return problem("hosts", f"The hosts cannot be read: {first_line(error)}")
     if not silent:
-        return ok("hosts", f"Heartbeats from {', '.join(heard)}." if heard else "None yet.")
-    if not heard:  # the part "worker" already reports that
+        return ok(
+            "hosts", f"Heartbeats from {', '.join(live_hosts)}." if live_hosts else "None yet."
+        )
+    if not live_hosts:  # the part "worker" already reports that
         return unknown("hosts", "no worker sends heartbeats")
-    said = [
-        f"Host {one.name} has sent no "
-        f"heartbeat{f' since {clock(one.seen_at)}' if one.seen_at else ''}; "
-        f"{counted(one.drivers, 'driver')} and {counted(one.queries, 'query,queries')} that "
+    sentences = [
+        f"Host {host.name} has sent no "
+        f"heartbeat{f' since {clock(host.seen_at)}' if host.seen_at else ''}; "
+        f"{counted(host.drivers, 'driver')} and {counted(host.queries, 'query,queries')} that "
         "should run are on it."
-        for one in silent
+        for host in silent
     ]
-    known = [one.seen_at for one in silent if one.seen_at]
-    return problem("hosts", " ".join(said), min(known, default=None))
+    last_heartbeats = [host.seen_at for host in silent if host.seen_at]
+    return problem("hosts", " ".join(sentences), min(last_heartbeats, default=None))
 
 
 def _root_worker() -> Part:

@@ -27,7 +27,7 @@ from queries.models.history import Operation
 from queries.models.hosts import Host
 from queries.selectors.hosts import another_is_heard_of, at_work, away
 from queries.services.changes import record
-from queries.services.supervision.operation_rows import new_operation, wake
+from queries.services.supervision.operation_rows import new_operation, schedule_reconcile
 
 
 def request_shutdown(*, now: datetime) -> None:
@@ -46,8 +46,10 @@ def resume(*, now: datetime) -> None:
 
 
 def _wake_all(now: datetime) -> None:
-    found = list(at_work().values_list("pk", flat=True))
-    Application.objects.filter(pk__in=found).update(reconcile_after=now, version=F("version") + 1)
+    application_ids = list(at_work().values_list("pk", flat=True))
+    Application.objects.filter(pk__in=application_ids).update(
+        reconcile_after=now, version=F("version") + 1
+    )
 
 
 def declare_host_gone(
@@ -73,14 +75,14 @@ def declare_host_gone(
         _refuse_to_give_up(row, driver, host)
         operation = new_operation(Verb.DECLARE_GONE, row, None, row.generation, actor, now)
         operation.outcome, operation.ended_at = OperationOutcome.DONE, now
-        operation.result = _given_up(row, driver, host)
+        operation.result = _effects_of_declaration(row, driver, host)
         operation.save(update_fields=["outcome", "ended_at", "result"])
         if driver is not None:
             fields = {"end_wanted": Reason.HOST_GONE, "end_wanted_at": now}
             Driver.objects.filter(pk=driver.pk).update(**fields)
             about = {"application": row, "driver": driver, "actor": actor, "operation": operation}
             record("driver", driver.state, driver.state, Reason.HOST_GONE, now=now, **about)
-        wake(row.pk, now)
+        schedule_reconcile(row.pk, now)
         changed(f"application:{row.pk}")
         return operation
 
@@ -88,8 +90,8 @@ def declare_host_gone(
 def _refuse_to_give_up(row: Application, driver: Driver | None, host: str) -> None:
     placed = driver.host if driver else row.host
     if not placed or host != placed:
-        there = f"It is on host {placed}." if placed else "It has not run on any host."
-        raise Invalid([Problem("host", host, f"is not the host of {row.name}.", there)])
+        way_out = f"It is on host {placed}." if placed else "It has not run on any host."
+        raise Invalid([Problem("host", host, f"is not the host of {row.name}.", way_out)])
     silent = away(row)
     after = f"It can be declared gone after {settings.HOST_GONE_AFTER_S} s of silence."
     if silent is None:
@@ -103,10 +105,12 @@ def _refuse_to_give_up(row: Application, driver: Driver | None, host: str) -> No
         )
 
 
-def _given_up(row: Application, driver: Driver | None, host: str) -> dict[str, Any]:
+def _effects_of_declaration(row: Application, driver: Driver | None, host: str) -> dict[str, Any]:
     """Return the effects of a declaration on an application's driver and checkpoints."""
-    held = Checkpoint.objects.filter(query__application=row, retired_at=None).order_by("location")
-    places = list(held.values_list("query__name", "location"))
+    checkpoints = Checkpoint.objects.filter(query__application=row, retired_at=None).order_by(
+        "location"
+    )
+    places = list(checkpoints.values_list("query__name", "location"))
     stay = [name for name, location in places if local_path(location) is not None]
     return {
         "host": host,

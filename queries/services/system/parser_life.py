@@ -26,27 +26,27 @@ def questions() -> str:
 
 def note(client: redis.Redis, took_s: float, error: str, *, now: datetime) -> None:
     """Record the newest answer: how long it took, or why there was none."""
-    said = json.dumps({"at": now.isoformat(), "ms": int(took_s * 1000), "error": error[:500]})
-    client.set(f"{questions()}:last", said, ex=_FORGOTTEN_AFTER_S)
+    answer = json.dumps({"at": now.isoformat(), "ms": int(took_s * 1000), "error": error[:500]})
+    client.set(f"{questions()}:last", answer, ex=_FORGOTTEN_AFTER_S)
 
 
 def parser_part(client: redis.Redis, now: datetime) -> Part:
     """Check the part; raises `redis.RedisError`."""
     waiting: Any = client.lrange(questions(), 0, _MOST_WAITING)
-    told: Any = client.get(f"{questions()}:last")
-    return judged(waiting, told, now)
+    last_answer: Any = client.get(f"{questions()}:last")
+    return judged(waiting, last_answer, now)
 
 
-def judged(waiting: list[bytes | str], told: bytes | str | None, now: datetime) -> Part:
+def judged(waiting: list[bytes | str], last_answer: bytes | str | None, now: datetime) -> Part:
     """Evaluate the queued questions and the newest answer."""
     unchecked = "New SQL is saved as “SQL not checked” and checked later."
-    since = _asked_at(waiting[0]) if waiting else None
+    since = _question_time(waiting[0]) if waiting else None
     if since is not None and (now - since).total_seconds() > _LATE_S:
         many = counted(len(waiting), "request is,requests are")
         if len(waiting) > _MOST_WAITING:
             many = f"{len(waiting)} or more requests are"
         return problem(PARSER, f"{many} waiting for Spark's parser. {unchecked}", since)
-    last = json.loads(told) if told else None
+    last = json.loads(last_answer) if last_answer else None
     if last is None:
         return ok(PARSER, "Spark's parser starts when the first SQL is saved.")
     at = datetime.fromisoformat(last["at"])
@@ -55,7 +55,7 @@ def judged(waiting: list[bytes | str], told: bytes | str | None, now: datetime) 
     return ok(PARSER, f"Spark's parser responded in {last['ms']:,} ms at {clock(at)}.")
 
 
-def _asked_at(question: bytes | str) -> datetime | None:
+def _question_time(question: bytes | str) -> datetime | None:
     try:
         return _EPOCH + timedelta(seconds=float(json.loads(question)["at"]))
     except (ValueError, KeyError, TypeError, OverflowError):

@@ -29,16 +29,16 @@ def data_roots_part() -> Part:
     from queries.services.local_roots import missing, root_location
 
     try:
-        given = [root for roots in all_given_roots().values() for root in roots]
-        found = missing(root_location(root) for root in (*settings.DATA_ROOTS, *given))
+        application_roots = [root for roots in all_given_roots().values() for root in roots]
+        absent = missing(root_location(root) for root in (*settings.DATA_ROOTS, *application_roots))
     except DatabaseError as error:
         return problem(DATA_ROOTS, f"The data roots cannot be read: {first_line(error)}")
-    if not found:
+    if not absent:
         return ok(DATA_ROOTS, "All data roots exist on this host.")
-    which = "is not a folder" if len(found) == 1 else "are not folders"
+    which = "is not a folder" if len(absent) == 1 else "are not folders"
     return problem(
         DATA_ROOTS,
-        f"{', '.join(found)} {which} on host {settings.HEADGATE_HOST}; reads and writes there "
+        f"{', '.join(absent)} {which} on host {settings.HEADGATE_HOST}; reads and writes there "
         "fail. Create or mount it, then restart the applications that use it.",
     )
 
@@ -53,10 +53,10 @@ def data_disks() -> tuple[Part, ...]:
     from queries.services.local_roots import root_location
 
     try:
-        given = [root for roots in all_given_roots().values() for root in roots]
+        application_roots = [root for roots in all_given_roots().values() for root in roots]
     except DatabaseError:  # the part "data roots" says so
-        given = []
-    roots = (root_location(root) for root in (*settings.DATA_ROOTS, *given))
+        application_roots = []
+    roots = (root_location(root) for root in (*settings.DATA_ROOTS, *application_roots))
     paths = [str(settings.CHECKPOINTS_DIR), *filter(None, map(local_path, roots))]
     return tuple(
         problem(f"{OF_DATA}{disk.mount}", f"{disk.sentence} Free up space there.")

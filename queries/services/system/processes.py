@@ -66,19 +66,23 @@ def worker_part(signs: dict[str, Sign], reports: list[Report], now: datetime) ->
         return problem("worker", "No worker has sent a heartbeat.")
     if _silent(worker, now):
         return problem("worker", f"No worker heartbeat since {clock(worker.at)}.", worker.at)
-    heard = {report.host for report in reports if now - report.at <= SILENT_AFTER}
-    if not heard:
+    live_hosts = {report.host for report in reports if now - report.at <= SILENT_AFTER}
+    if not live_hosts:
         return problem("worker", "A worker is running, but its timers do not report.")
-    late = {one.host: one for one in _late(reports, now) if one.tick.name == SWEEP}
-    if on_time := sorted(heard - late.keys()):
+    late = {
+        late_tick.host: late_tick
+        for late_tick in _late(reports, now)
+        if late_tick.tick.name == SWEEP
+    }
+    if on_time := sorted(live_hosts - late.keys()):
         return ok("worker", f"Sweeps run on {', '.join(on_time)}.")
-    first = min(late.values(), key=lambda one: one.since)
+    first = min(late.values(), key=lambda late_tick: late_tick.since)
     return problem("worker", _sentence(first), first.since)
 
 
 def ticks_part(reports: list[Report], now: datetime) -> Part:
     """Check that no tick of the workers is late; which workers run is another part's."""
-    late = sorted(_late(reports, now), key=lambda one: one.since)
+    late = sorted(_late(reports, now), key=lambda late_tick: late_tick.since)
     if not late:
         return ok("ticks", "The periodic work of every worker is on time.")
     return problem("ticks", " ".join(map(_sentence, late)), late[0].since)
@@ -101,10 +105,10 @@ def _sentence(late: Late) -> str:
 
 def ingester_part(signs: dict[str, Sign], consumers: list[datetime], now: datetime) -> Part:
     """Check the ingester by its last read of the event stream or by its own heartbeat."""
-    seen = [sign.at for name, sign in signs.items() if name == signs_of_life.INGESTER] + consumers
-    if not seen:
+    times = [sign.at for name, sign in signs.items() if name == signs_of_life.INGESTER] + consumers
+    if not times:
         return problem("ingester", "No ingester is reading events.")
-    newest = max(seen)
+    newest = max(times)
     if now - newest > SILENT_AFTER:
         return problem("ingester", f"No ingester has read events since {clock(newest)}.", newest)
     return ok("ingester", "Events are being read.")

@@ -59,13 +59,13 @@ def _refusal(path: Path) -> str:
 
 
 def _sentence(holder: Holder | None, waited_s: float) -> str:
-    said = f"SQLite can be read, but no write has begun for {max(waited_s, WAITS_S):.0f} s"
+    sentence = f"SQLite can be read, but no write has begun for {max(waited_s, WAITS_S):.0f} s"
     if holder is None:
-        return f"{said}: the database is locked, and this host does not show by which process."
+        return f"{sentence}: the database is locked, and this host does not show by which process."
     how = "is stopped and " if holder.stopped else ""
     end = (
         "`make run` ends it after a minute without progress."
         if holder.program
         else f"Let it finish, or end it: kill {holder.pid}."
     )
-    return f"{said}: {holder.called} {how}holds the write lock. {end}"
+    return f"{sentence}: {holder.called} {how}holds the write lock. {end}"

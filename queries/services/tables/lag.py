@@ -48,7 +48,7 @@ from queries.storage.table_logs import (
 )
 
 logger = logging.getLogger(__name__)
-_each = each("look at tables", logger)
+_loop = each("look at tables", logger)
 
 #: How often a table on a storage is read: its storage JVM ends in between (`STORAGE_IDLE_S`).
 REMOTE_EVERY = timedelta(minutes=10)
@@ -62,7 +62,7 @@ _SHOWN = ("committed", "latest", "earliest", "files", "bytes", "deleted_at", "er
 #: Seconds after which a pass reads no further query; the next pass begins with the oldest rows.
 PASS_S = 20.0
 #: Tables whose logs a process keeps in memory.
-MOST_KEPT = 500
+CACHE_LIMIT = 500
 
 _NOT_COMMITTED = "No batch has committed yet, so the lag is unknown."
 _NO_ID = "its log does not state it."
@@ -86,20 +86,30 @@ def look_at_tables(
     """
     mine = looked_after("application__")
     passed_over: set[int] = set()  # their stored rows stay
-    found = table_readings(query_ids, where=mine, each=_each.by_itself, passed_over=passed_over)
+    query_readings = table_readings(
+        query_ids, where=mine, isolate=_loop.by_itself, passed_over=passed_over
+    )
     if query_ids is None:
-        _forget_others({one.query.pk for one in found} | passed_over)
-        for gone in _BEGAN.keys() - {one.query.pk for one in found}:
-            _BEGAN.pop(gone, None)
-    known = _known([one.query.pk for one in found])
+        _forget_others({query_reading.query.pk for query_reading in query_readings} | passed_over)
+        for query_id in _BEGAN.keys() - {
+            query_reading.query.pk for query_reading in query_readings
+        }:
+            _BEGAN.pop(query_id, None)
+    stored_lags = _stored_lags([query_reading.query.pk for query_reading in query_readings])
     began, again = time.monotonic(), False
-    for reading in sorted(found, key=lambda one: _oldest(one, known)):
+    for reading in sorted(
+        query_readings, key=lambda query_reading: _oldest(query_reading, stored_lags)
+    ):
         if time.monotonic() - began > PASS_S:
             break
         _BEGAN[reading.query.pk] = now.timestamp()
-        with _each.by_itself(f"the tables of {reading.query.name}"):
+        with _loop.by_itself(f"the tables of {reading.query.name}"):
             again |= _look(
-                reading, known[reading.query.pk], launcher, now, asked=query_ids is not None
+                reading,
+                stored_lags[reading.query.pk],
+                launcher,
+                now,
+                on_request=query_ids is not None,
             )
     return again
 
@@ -117,49 +127,49 @@ def look_if_old(query: Query, *, now: datetime) -> None:
 
 def _look(
     reading: TableReading,
-    known: Mapping[str, SourceLag],
+    stored_lags: Mapping[str, SourceLag],
     launcher: Launcher,
     now: datetime,
     *,
-    asked: bool,
+    on_request: bool,
 ) -> bool:
     """Read a query's tables and store what was found; return whether a storage JVM is starting."""
     fresh: dict[str, SourceLag] = {}
     starting = False
     roots = data_roots(reading.query.application.name)
-    for place in reading.tables:
-        row = known.get(place.name[:255])
-        remote = bool(place.location) and local_path(place.location) is None
-        if remote and not asked and not _is_due(place.location, row, now):
+    for table in reading.tables:
+        row = stored_lags.get(table.name[:255])
+        remote = bool(table.location) and local_path(table.location) is None
+        if remote and not on_request and not _is_due(table.location, row, now):
             if row is not None:
                 fresh[row.source] = row
             continue
-        _TRIED[place.location] = now
-        _WAITING.discard(place.location)
+        _TRIED[table.location] = now
+        _WAITING.discard(table.location)
         try:
             files = storage_of_table(
-                place, reading.query.application, launcher=launcher, now=now, roots=roots
+                table, reading.query.application, launcher=launcher, now=now, roots=roots
             )
-            fresh[place.name[:255]] = _row(reading, place, _lag(reading, place, files), row, now)
+            fresh[table.name[:255]] = _row(reading, table, _lag(reading, table, files), row, now)
         except NoStorage as error:
             starting = True
-            _TRIED.pop(place.location, None)  # another thread may have
-            _WAITING.add(place.location)
-            fresh[place.name[:255]] = _old(reading, place, row, f"{error}…", now)
+            _TRIED.pop(table.location, None)  # another thread may have
+            _WAITING.add(table.location)
+            fresh[table.name[:255]] = _old(reading, table, row, f"{error}…", now)
         except (Unknown, NoTable, StorageFailed) as error:
-            fresh[place.name[:255]] = _old(reading, place, row, str(error)[:500], now)
-    if not _is_known(fresh, known, now):
-        _write(reading, fresh, known, now)
+            fresh[table.name[:255]] = _old(reading, table, row, str(error)[:500], now)
+    if not _is_stored(fresh, stored_lags, now):
+        _write(reading, fresh, stored_lags, now)
     return starting
 
 
-def _is_known(
-    fresh: Mapping[str, SourceLag], known: Mapping[str, SourceLag], now: datetime
+def _is_stored(
+    fresh: Mapping[str, SourceLag], stored_lags: Mapping[str, SourceLag], now: datetime
 ) -> bool:
     """Return whether the stored rows have the same values and were written a moment ago."""
-    return fresh.keys() == known.keys() and all(
-        now - known[name].seen_at < WRITE_EVERY
-        and all(getattr(row, each) == getattr(known[name], each) for each in _SHOWN)
+    return fresh.keys() == stored_lags.keys() and all(
+        now - stored_lags[name].seen_at < WRITE_EVERY
+        and all(getattr(row, column) == getattr(stored_lags[name], column) for column in _SHOWN)
         for name, row in fresh.items()
     )
 
@@ -172,37 +182,44 @@ def _is_due(location: str, row: SourceLag | None, now: datetime) -> bool:
     return row is None or location in _WAITING or now - row.seen_at >= REMOTE_EVERY
 
 
-def _lag(reading: TableReading, place: TablePlace, files: Files) -> TableLag:
+def _lag(reading: TableReading, table: TablePlace, files: Files) -> TableLag:
     if not reading.offsets and reading.unknown:
         raise Unknown(reading.unknown)
-    if not reading.offsets and (place.format != DELTA or place.start.unknown):
+    if not reading.offsets and (table.format != DELTA or table.start.unknown):
         raise Unknown(_NOT_COMMITTED)
-    alone = sum(one.format == place.format for one in reading.tables) == 1
+    alone = sum(other.format == table.format for other in reading.tables) == 1
     lags = (
-        _delta_lags(reading, place, files, alone)
-        if place.format == DELTA
-        else _iceberg_lags(reading, place, files, alone)
+        _delta_lags(reading, table, files, alone)
+        if table.format == DELTA
+        else _iceberg_lags(reading, table, files, alone)
     )
     if not lags:
         raise Unknown(_UNKNOWN_OFFSET)
     # If a query reads a table twice, the source that is further behind counts.
-    return max(lags, key=lambda one: (bool(one.problem), one.versions is None, one.versions or 0))
+    return max(
+        lags,
+        key=lambda table_lag: (
+            bool(table_lag.problem),
+            table_lag.versions is None,
+            table_lag.versions or 0,
+        ),
+    )
 
 
 def _delta_lags(
-    reading: TableReading, place: TablePlace, files: Files, alone: bool
+    reading: TableReading, table: TablePlace, files: Files, alone: bool
 ) -> list[TableLag]:
-    offsets = [one for value in reading.offsets if (one := delta_offset(value))]
-    if not reading.offsets and place.start.version is not None:
-        offsets = [DeltaOffset("", place.start.version, -1)]
+    offsets = [offset for value in reading.offsets if (offset := delta_offset(value))]
+    if not reading.offsets and table.start.version is not None:
+        offsets = [DeltaOffset("", table.start.version, -1)]
     # Not by the table alone: the query that is ahead would drop the commits that others still need.
-    name = f"{reading.query.pk} {place.location}"
+    name = f"{reading.query.pk} {table.location}"
     _make_room(_DELTA)
     log = read_delta(
         files,
-        place.location,
-        needed={one.version for one in offsets},
-        snapshots={one.version for one in offsets if one.initial},
+        table.location,
+        needed={offset.version for offset in offsets},
+        snapshots={offset.version for offset in offsets if offset.initial},
         whole=not reading.offsets,
         known=_DELTA.pop(name, None),  # removed, so that it is forgotten if the read fails
         unpack=open_checkpoints,
@@ -212,51 +229,53 @@ def _delta_lags(
         raise Unknown(f"The table's ID is unknown, so the lag is, too: {log.unknown or _NO_ID}")
     if not offsets and not reading.offsets:
         return [first_lag(log.state)]
-    tables = {one.table for one in offsets}
-    own = [one for one in offsets if one.table in ("", log.state.table)]
-    if alone or (not own and len(tables) == sum(one.format == DELTA for one in reading.tables)):
+    tables = {offset.table for offset in offsets}
+    own = [offset for offset in offsets if offset.table in ("", log.state.table)]
+    if alone or (not own and len(tables) == sum(other.format == DELTA for other in reading.tables)):
         own = offsets
     return [
         delta_lag(
-            one if one.table else replace(one, table=log.state.table),
+            offset if offset.table else replace(offset, table=log.state.table),
             latest=log.newest,
             commits=log.commits,
             state=log.state,
-            initial=log.states.get(one.version),
+            initial=log.states.get(offset.version),
             written=log.written,
             earliest=log.earliest,
-            changes=place.changes,
+            changes=table.changes,
         )
-        for one in own
+        for offset in own
     ]
 
 
 def _iceberg_lags(
-    reading: TableReading, place: TablePlace, files: Files, alone: bool
+    reading: TableReading, table: TablePlace, files: Files, alone: bool
 ) -> list[TableLag]:
-    offsets = [one for value in reading.offsets if (one := iceberg_offset(value))]
+    offsets = [offset for value in reading.offsets if (offset := iceberg_offset(value))]
     _make_room(_ICEBERG)
-    found = read_iceberg(files, place.location, _ICEBERG.pop(place.location, None))
-    _ICEBERG[place.location] = found
-    ids = {one.id for one in found.table.lineage}
-    if not found.table.whole and any(one.snapshot not in (None, *ids) for one in offsets):
+    metadata = read_iceberg(files, table.location, _ICEBERG.pop(table.location, None))
+    _ICEBERG[table.location] = metadata
+    ids = {snapshot.id for snapshot in metadata.table.lineage}
+    if not metadata.table.whole and any(offset.snapshot not in (None, *ids) for offset in offsets):
         raise Unknown("A snapshot in the table's metadata cannot be read, so the lag is unknown.")
-    return [iceberg_lag(one, found.table) for one in offsets if alone or one.snapshot in ids]
+    return [
+        iceberg_lag(offset, metadata.table) for offset in offsets if alone or offset.snapshot in ids
+    ]
 
 
-def _make_room(kept: dict[str, DeltaLog] | dict[str, IcebergMetadata]) -> None:
-    while len(kept) >= MOST_KEPT:
-        del kept[next(iter(kept))]
+def _make_room(cache: dict[str, DeltaLog] | dict[str, IcebergMetadata]) -> None:
+    while len(cache) >= CACHE_LIMIT:
+        del cache[next(iter(cache))]
 
 
 # --- stored rows ----------------------------------------------------------------------------
 
 
 def _row(
-    reading: TableReading, place: TablePlace, lag: TableLag, row: SourceLag | None, now: datetime
+    reading: TableReading, table: TablePlace, lag: TableLag, row: SourceLag | None, now: datetime
 ) -> SourceLag:
     look = PartitionLook(
-        topic=place.name[:255],
+        topic=table.name[:255],
         partition=TABLE,
         at=now,
         committed=lag.next if lag.versions is not None else None,
@@ -269,7 +288,7 @@ def _row(
         query=reading.query,
         source=look.topic,
         partition=TABLE,
-        table_format=place.format,
+        table_format=table.format,
         seen_at=now,
         **measured(look),
         **columns(lag),
@@ -277,15 +296,15 @@ def _row(
 
 
 def _old(
-    reading: TableReading, place: TablePlace, row: SourceLag | None, why: str, now: datetime
+    reading: TableReading, table: TablePlace, row: SourceLag | None, why: str, now: datetime
 ) -> SourceLag:
     """Return the row of a table that could not be read: its last numbers, with the reason."""
     if row is None:
         row = SourceLag(
             query=reading.query,
-            source=place.name[:255],
+            source=table.name[:255],
             partition=TABLE,
-            table_format=place.format,
+            table_format=table.format,
             seen_at=now,
         )
     row = copy.copy(row)
@@ -297,11 +316,11 @@ def _old(
 def _write(
     reading: TableReading,
     fresh: Mapping[str, SourceLag],
-    known: Mapping[str, SourceLag],
+    stored_lags: Mapping[str, SourceLag],
     now: datetime,
 ) -> None:
     query = reading.query
-    before = {name: (row.committed, row.latest, row.error) for name, row in known.items()}
+    before = {name: (row.committed, row.latest, row.error) for name, row in stored_lags.items()}
     with transaction.atomic():
         own = SourceLag.objects.filter(query=query)
         own.filter(partition=TABLE).exclude(source__in=list(fresh)).delete()
@@ -322,15 +341,15 @@ def _write(
         changed(f"query:{query.pk}")
 
 
-def _known(query_ids: Collection[int]) -> dict[int, dict[str, SourceLag]]:
-    found: dict[int, dict[str, SourceLag]] = {pk: {} for pk in query_ids}
+def _stored_lags(query_ids: Collection[int]) -> dict[int, dict[str, SourceLag]]:
+    lags_by_query: dict[int, dict[str, SourceLag]] = {pk: {} for pk in query_ids}
     for row in SourceLag.objects.filter(query__in=list(query_ids), partition=TABLE):
-        found[row.query_id][row.source] = row
-    return found
+        lags_by_query[row.query_id][row.source] = row
+    return lags_by_query
 
 
-def _oldest(reading: TableReading, known: Mapping[int, Mapping[str, SourceLag]]) -> float:
-    times = [row.seen_at.timestamp() for row in known[reading.query.pk].values()]
+def _oldest(reading: TableReading, stored_lags: Mapping[int, Mapping[str, SourceLag]]) -> float:
+    times = [row.seen_at.timestamp() for row in stored_lags[reading.query.pk].values()]
     return max(min(times, default=0.0), _BEGAN.get(reading.query.pk, 0.0))
 
 
@@ -339,7 +358,7 @@ def _forget_others(reading: set[int]) -> None:
     tables = SourceLag.objects.filter(partition=TABLE)
     others = tables.filter(looked_after("query__application__")).exclude(query__in=reading)
     for pk in list(others.order_by().values_list("query_id", flat=True).distinct()):
-        with _each.by_itself(f"the former tables of query number {pk}"):
+        with _loop.by_itself(f"the former tables of query number {pk}"):
             tables.filter(query=pk).delete()
             if not SourceLag.objects.filter(query=pk).exists():
                 Query.objects.filter(pk=pk).update(risk="", risk_at=None)

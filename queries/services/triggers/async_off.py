@@ -38,7 +38,7 @@ from queries.services.definitions.code_rights import insist_query, parsed
 from queries.services.procedures.engine import (
     DONE,
     Procedure,
-    Step,
+    ProcedureStep,
     StepContext,
     StepResult,
     begin,
@@ -60,7 +60,9 @@ BATCHES = 2
 LIMIT = timedelta(hours=1)
 
 
-def turn_off(*, query: Query, actor: str, now: datetime, python: bool = False) -> Operation:
+def request_async_off(
+    *, query: Query, actor: str, now: datetime, python: bool = False
+) -> Operation:
     """Begin the operation that switches async progress tracking off safely.
 
     Raises `NotAllowed` if there is nothing to switch off or this host cannot do it, `Invalid` if
@@ -103,39 +105,41 @@ def turn_off(*, query: Query, actor: str, now: datetime, python: bool = False) -
 # --- the steps ----------------------------------------------------------------------------
 
 
-def _keep_every_batch(turn: StepContext) -> StepResult:
+def _keep_every_batch(context: StepContext) -> StepResult:
     """Write the revision under which the offsets of every batch are logged."""
-    if _unneeded(turn):
+    if _unneeded(context):
         return StepResult(True, "Not needed: the query is stopped, and its offset log has no gap.")
-    revision = _write(turn, switched(base_of(turn).spec, 0), after=turn.arguments["revision"])
-    turn.result["keeps_every_batch"] = revision.number
+    revision = _write(
+        context, switched(base_of(context).spec, 0), after=context.arguments["revision"]
+    )
+    context.result["keeps_every_batch"] = revision.number
     return StepResult(True, f"Revision {revision.number}: async progress tracking with interval 0.")
 
 
-def _start_on_it(turn: StepContext) -> StepResult:
+def _start_on_it(context: StepContext) -> StepResult:
     """Start the query on that revision."""
-    if _unneeded(turn):
+    if _unneeded(context):
         return StepResult(True, "Not needed.")
-    child = _child(turn, Verb.START, Verb.RESTART)
+    child = _child(context, Verb.START, Verb.RESTART)
     if child is None:
-        runs = turn.query.desired == Desired.RUNNING and turn.query.phase not in DOWN_PHASES
-        ask = operations.request_restart if runs else operations.request_start
-        child = _asked(turn, ask)
-    return _followed(turn, child, "the start")
+        runs = context.query.desired == Desired.RUNNING and context.query.phase not in DOWN_PHASES
+        request = operations.request_restart if runs else operations.request_start
+        child = _request(context, request)
+    return _followed(context, child, "the start")
 
 
-def _commit_two_batches(turn: StepContext) -> StepResult:
+def _commit_two_batches(context: StepContext) -> StepResult:
     """Wait until enough consecutive batches have committed since the start."""
-    if _unneeded(turn):
+    if _unneeded(context):
         return StepResult(True, "Not needed.")
-    _refuse_dead(turn)
-    logs = fresh_logs(turn, location_of(turn.query))
+    _refuse_dead(context)
+    logs = fresh_logs(context, location_of(context.query))
     if isinstance(logs, StepResult):
         return logs
     begun, committed = logs.begun(), set(logs.committed())
-    first = turn.result.setdefault("newest_before", begun[-1] if begun else -1)
-    kept = [batch for batch in begun if batch > first and batch in committed]
-    in_a_row = _in_a_row(kept)
+    first = context.result.setdefault("newest_before", begun[-1] if begun else -1)
+    saved = [batch for batch in begun if batch > first and batch in committed]
+    in_a_row = _in_a_row(saved)
     if in_a_row < BATCHES:
         return waiting(
             f"{in_a_row} of {BATCHES} batches have committed since batch {first}; waiting for new "
@@ -143,23 +147,23 @@ def _commit_two_batches(turn: StepContext) -> StepResult:
         )
     return StepResult(
         True,
-        f"Batches {kept[-in_a_row]} to {kept[-1]} committed, and the offsets of each were saved.",
+        f"Batches {saved[-in_a_row]} to {saved[-1]} committed, and the offsets of each were saved.",
     )
 
 
-def _stop(turn: StepContext) -> StepResult:
+def _stop(context: StepContext) -> StepResult:
     """Stop the query after the batch in flight."""
-    if _unneeded(turn):
+    if _unneeded(context):
         return StepResult(True, "Not needed.")
-    child = _child(turn, Verb.STOP)
+    child = _child(context, Verb.STOP)
     if child is None:
-        child = _asked(turn, partial(operations.request_stop, mode=StopMode.GRACEFUL))
-    return _followed(turn, child, "the stop")
+        child = _request(context, partial(operations.request_stop, mode=StopMode.GRACEFUL))
+    return _followed(context, child, "the stop")
 
 
-def _look_at_the_log(turn: StepContext) -> StepResult:
+def _look_at_the_log(context: StepContext) -> StepResult:
     """Verify on disk that Spark will find the offsets that it needs."""
-    logs = fresh_logs(turn, location_of(turn.query))
+    logs = fresh_logs(context, location_of(context.query))
     if isinstance(logs, StepResult):
         return logs
     begun = logs.begun()
@@ -177,33 +181,33 @@ def _look_at_the_log(turn: StepContext) -> StepResult:
     )
 
 
-def _switch_off(turn: StepContext) -> StepResult:
+def _switch_off(context: StepContext) -> StepResult:
     """Write the revision without async tracking; the log has just been checked."""
-    after = turn.result.get("keeps_every_batch", turn.arguments["revision"])
-    revision = _write(turn, switched(base_of(turn).spec, None), after=after)
-    turn.result["off"] = revision.number
+    after = context.result.get("keeps_every_batch", context.arguments["revision"])
+    revision = _write(context, switched(base_of(context).spec, None), after=after)
+    context.result["off"] = revision.number
     return StepResult(True, f"Revision {revision.number}: async progress tracking is off.")
 
 
-def _start_again(turn: StepContext) -> StepResult:
+def _start_again(context: StepContext) -> StepResult:
     """Start the query if it should have run before; from this step on, nothing is undone."""
-    if turn.arguments["was"] != Desired.RUNNING:
+    if context.arguments["was"] != Desired.RUNNING:
         return StepResult(True, "The query was stopped before, so it stays stopped.")
-    if "start" not in turn.result:
-        turn.result["start"] = str(_asked(turn, operations.request_start).uuid)
+    if "start" not in context.result:
+        context.result["start"] = str(_request(context, operations.request_start).uuid)
     return StepResult(True, "The query starts without async progress tracking.")
 
 
 ASYNC_OFF = Procedure(
     Verb.ASYNC_OFF,
     (
-        Step("Save the offsets of every batch", _keep_every_batch),
-        Step("Start the query with it", _start_on_it),
-        Step("Let two batches commit", _commit_two_batches),
-        Step("Stop it after the batch in flight", _stop),
-        Step("Check the offset log on disk", _look_at_the_log),
-        Step("Switch async progress tracking off", _switch_off),
-        Step("Start it again", _start_again, commits=True),
+        ProcedureStep("Save the offsets of every batch", _keep_every_batch),
+        ProcedureStep("Start the query with it", _start_on_it),
+        ProcedureStep("Let two batches commit", _commit_two_batches),
+        ProcedureStep("Stop it after the batch in flight", _stop),
+        ProcedureStep("Check the offset log on disk", _look_at_the_log),
+        ProcedureStep("Switch async progress tracking off", _switch_off),
+        ProcedureStep("Start it again", _start_again, commits=True),
     ),
     limit=LIMIT,
     undo=put_back,
@@ -218,13 +222,13 @@ def _rests_without_gap(query: Query, missing: int | None) -> bool:
     return missing is None and query.desired == Desired.STOPPED and not open_run
 
 
-def _unneeded(turn: StepContext) -> bool:
+def _unneeded(context: StepContext) -> bool:
     """Return whether the query was stopped and its log had no gaps when the operation began."""
-    found = turn.result.get("whole")
-    if found is None:
-        found = _rests_without_gap(turn.query, turn.arguments["missing_batch"])
-        turn.result["whole"] = found
-    return bool(found)
+    whole = context.result.get("whole")
+    if whole is None:
+        whole = _rests_without_gap(context.query, context.arguments["missing_batch"])
+        context.result["whole"] = whole
+    return bool(whole)
 
 
 def _in_a_row(batches: list[int]) -> int:
@@ -237,9 +241,9 @@ def _in_a_row(batches: list[int]) -> int:
     return count
 
 
-def _write(turn: StepContext, spec: dict[str, Any], *, after: int) -> QueryRevision:
+def _write(context: StepContext, spec: dict[str, Any], *, after: int) -> QueryRevision:
     """Make `spec` the newest revision; raise `Conflict` if the query has since been edited."""
-    newest = newest_of(turn.query)
+    newest = newest_of(context.query)
     if same(newest.spec, spec):
         return newest  # written by a worker that died before recording it
     if newest.number != after:
@@ -248,51 +252,54 @@ def _write(turn: StepContext, spec: dict[str, Any], *, after: int) -> QueryRevis
             way_out="Review it, then try again.",
         )
     with transaction.atomic():
-        turn.insist()
+        context.insist()
         return catalog.revise_query(
-            query=turn.query,
+            query=context.query,
             spec=spec,
             expected_revision=newest.number,
-            actor=turn.operation.actor,
-            now=turn.now,
+            actor=context.operation.actor,
+            now=context.now,
             python=True,  # checked when it was requested
         )
 
 
-def _asked(turn: StepContext, request: Callable[..., Operation]) -> Operation:
+def _request(context: StepContext, request: Callable[..., Operation]) -> Operation:
     """Request a start or a stop, unless the operation has ended in the meantime."""
     with transaction.atomic():
-        operations.locked(turn.query)  # first, in the lock order of a superseding request
-        turn.insist()
+        operations.locked(context.query)  # first, in the lock order of a superseding request
+        context.insist()
         return request(
-            query=turn.query, actor=turn.operation.actor, now=turn.now, within=turn.operation
+            query=context.query,
+            actor=context.operation.actor,
+            now=context.now,
+            within=context.operation,
         )
 
 
-def _child(turn: StepContext, *verbs: Verb) -> Operation | None:
+def _child(context: StepContext, *verbs: Verb) -> Operation | None:
     """Return the operation that this one has already requested; None if there is none."""
-    found = Operation.objects.filter(parent=turn.operation, verb__in=verbs)
-    return found.order_by("pk").first()
+    children = Operation.objects.filter(parent=context.operation, verb__in=verbs)
+    return children.order_by("pk").first()
 
 
-def _followed(turn: StepContext, child: Operation, what: str) -> StepResult:
+def _followed(context: StepContext, child: Operation, what: str) -> StepResult:
     """Wait for an operation that this one requested; raise an error if it failed."""
     child.refresh_from_db()
     if child.outcome == OperationOutcome.DONE:
         return DONE
     slow = child.outcome == OperationOutcome.TIMED_OUT and child.verb != Verb.STOP
     if slow:  # its deadline has passed, ours has not: a source may be down for a while
-        _refuse_dead(turn)
-        if turn.query.phase == Phase.RUNNING:
+        _refuse_dead(context)
+        if context.query.phase == Phase.RUNNING:
             return DONE
     if slow or child.outcome == OperationOutcome.OPEN:
-        return waiting_for(turn.query)
+        return waiting_for(context.query)
     raise Conflict(f"{what.capitalize()} failed: {child.detail or child.outcome}.")
 
 
-def _refuse_dead(turn: StepContext) -> None:
-    if turn.query.phase in HELD_PHASES:
+def _refuse_dead(context: StepContext) -> None:
+    if context.query.phase in HELD_PHASES:
         raise Conflict(
-            f"{turn.query.name} has failed in the meantime: "
-            f"{why(turn.query.phase_reason, turn.query.phase_detail)}."
+            f"{context.query.name} has failed in the meantime: "
+            f"{why(context.query.phase_reason, context.query.phase_detail)}."
         )

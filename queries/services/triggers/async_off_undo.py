@@ -19,9 +19,9 @@ def newest_of(query: Query) -> QueryRevision:
     return query.revisions.order_by("-number")[0]
 
 
-def base_of(turn: StepContext) -> QueryRevision:
+def base_of(context: StepContext) -> QueryRevision:
     """Return the revision that the operation began with."""
-    return turn.query.revisions.get(number=turn.arguments["revision"])
+    return context.query.revisions.get(number=context.arguments["revision"])
 
 
 def location_of(query: Query) -> str:
@@ -29,63 +29,63 @@ def location_of(query: Query) -> str:
     return Checkpoint.objects.get(query=query, retired_at=None).location
 
 
-def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+def same(spec: dict[str, Any], other: dict[str, Any]) -> bool:
     """Return whether two stored definitions are equal; omitted values are defaults."""
-    return parse_query(one) == parse_query(other)
+    return parse_query(spec) == parse_query(other)
 
 
-def put_back(turn: StepContext) -> None:
+def put_back(context: StepContext) -> None:
     """Restore the definition and state after an operation that ended before its last step.
 
     If a user's start or stop has superseded the operation, the definition is restored, but the
     query runs or stops as the user requested. A query that had failed on the gap stays stopped.
     """
     try:
-        left = _restore(turn)
-        if turn.operation.outcome != OperationOutcome.SUPERSEDED:
-            left += f" {_as_it_ran(turn)}"
+        left = _restore(context)
+        if context.operation.outcome != OperationOutcome.SUPERSEDED:
+            left += f" {_as_it_ran(context)}"
     except HeadgateError as error:
         left = f"Not everything could be restored: {error}"
-    turn.result["left"] = left.strip()
+    context.result["left"] = left.strip()
 
 
-def _restore(turn: StepContext) -> str:
-    base, last = base_of(turn), newest_of(turn.query)
+def _restore(context: StepContext) -> str:
+    base, last = base_of(context), newest_of(context.query)
     ours = (switched(base.spec, 0), switched(base.spec, None))
     if last.number == base.number or same(last.spec, base.spec):
         return f"The definition is revision {last.number}, as before."
     if not any(same(last.spec, spec) for spec in ours):
         return f"The definition is revision {last.number}, saved by {last.author}."
     revision = catalog.revise_query(
-        query=turn.query,
+        query=context.query,
         spec=base.spec,
         expected_revision=last.number,
-        actor=turn.operation.actor,
-        now=turn.now,
+        actor=context.operation.actor,
+        now=context.now,
         gap_accepted=True,
         python=True,  # checked when it was requested
     )
     return f"Revision {revision.number} restores revision {base.number}."
 
 
-def _as_it_ran(turn: StepContext) -> str:
+def _as_it_ran(context: StepContext) -> str:
     """Return the query to running or stopped, as it was before."""
-    asked = Operation.objects.filter(parent=turn.operation)
-    if not asked.exists():
+    children = Operation.objects.filter(parent=context.operation)
+    if not children.exists():
         return ""  # its state was never touched
-    if asked.filter(created_at__gte=turn.operation.ended_at).exists():
+    if children.filter(created_at__gte=context.operation.ended_at).exists():
         return "The query is being returned to its previous state."  # by a worker that has died
-    query, actor, within = turn.query, turn.operation.actor, turn.operation
-    runs_again = turn.arguments["was"] == Desired.RUNNING and (
-        tracking(base_of(turn).spec) is not None or gap_of(location_of(query)) is None
+    query, actor, within = context.query, context.operation.actor, context.operation
+    runs_again = context.arguments["was"] == Desired.RUNNING and (
+        tracking(base_of(context).spec) is not None or gap_of(location_of(query)) is None
     )
     if runs_again and query.desired == Desired.RUNNING and query.phase not in DOWN_PHASES:
-        operations.request_restart(query=query, actor=actor, now=turn.now, within=within)
+        operations.request_restart(query=query, actor=actor, now=context.now, within=within)
         return "It restarts on that revision."
     if runs_again:
-        operations.request_start(query=query, actor=actor, now=turn.now, within=within)
+        operations.request_start(query=query, actor=actor, now=context.now, within=within)
         return "It starts on that revision."
     operations.request_stop(
-        query=query, mode=StopMode.GRACEFUL, actor=actor, now=turn.now, within=within
+        query=query, mode=StopMode.GRACEFUL, actor=actor, now=context.now, within=within
     )
     return "It stays stopped."

@@ -11,7 +11,7 @@ from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.selectors.release import release
 from queries.services.access.audit_trail import record_act
-from queries.services.supervision.operation_rows import wake
+from queries.services.supervision.operation_rows import schedule_reconcile
 
 #: A dump stops the whole JVM for some milliseconds.
 AGAIN = timedelta(seconds=10)
@@ -44,5 +44,5 @@ def request_dump(*, query: Query, actor: str, now: datetime) -> Run:
         run.dump_asked_at = now
         run.save(update_fields=["dump_asked_at"])
         record_act(Act.PROBE, actor=actor, now=now, subject=query.name, verb="thread dump")
-    wake(query.application_id, now)
+    schedule_reconcile(query.application_id, now)
     return run

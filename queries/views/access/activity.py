@@ -9,7 +9,7 @@ from queries.domain.access.acts import ACT_WORDS
 from queries.roles import ADMINISTER
 from queries.selectors.access.audit_entries import FILTERS, entries
 from queries.services.access.audit_export import export_audit_log
-from queries.views.console.guard import by, needs
+from queries.views.console.guard import actor_and_now, needs
 from queries.views.console.paging import filters, page_of
 
 #: The other tabs of the audit log.
@@ -36,7 +36,7 @@ def activity(request: HttpRequest) -> HttpResponseBase:
 @needs(ADMINISTER)
 def export(request: HttpRequest) -> HttpResponseBase:
     """Return the whole log as a file, with one line of JSON per entry."""
-    answer = export_audit_log(request, **by(request))
+    answer = export_audit_log(request, **actor_and_now(request))
     answer["Content-Disposition"] = 'attachment; filename="headgate-audit.jsonl"'
     return answer
 

@@ -16,7 +16,15 @@ from queries.selectors.supervision.history import audit, operations, transitions
 from queries.views.access.activity import TABS, activity
 from queries.views.console.fragments import Changes, Drawn, fragments, keys, split
 from queries.views.console.guard import needs
-from queries.views.console.paging import ARRIVALS, ROWS, Asked, asked_of, filters, page_of, topic
+from queries.views.console.paging import (
+    ARRIVALS,
+    ROWS,
+    FilterRequest,
+    filters,
+    filters_from_key,
+    page_of,
+    topic,
+)
 
 #: URL parameters that filter the list, and the columns they filter by.
 FILTERS = {"query": "query__name", "application": "application__name", "actor": "actor"}
@@ -59,9 +67,9 @@ def _rows(asked: Mapping[str, str]) -> QuerySet[Any]:
 @fragments("audit", hears=("query", "application", "operation", "group"))
 def draw_audit(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw new requests and changes, and operation outcomes; recorded changes never change."""
-    given = asked_of(key)
+    given = filters_from_key(key)
     asked = _asked(given)
-    context = {"request": Asked(given), "now": now}
+    context = {"request": FilterRequest(given), "now": now}
     if asked["tab"] == "operations":
         for one in _operations(asked, changes):
             html = render_to_string("access/audit/_operation.html", {**context, "one": one})

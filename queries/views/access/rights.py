@@ -34,7 +34,7 @@ from queries.services.console.tokens import DEFAULT_DAYS, DEFAULT_SCOPE, LONGEST
 from queries.services.definitions import team as ownership
 from queries.views.console.admin_objects import AdminPage, Typed
 from queries.views.console.errors import answered, refused
-from queries.views.console.guard import by, needs
+from queries.views.console.guard import actor_and_now, needs
 from queries.views.console.numbers import whole
 
 # --- teams: everyone can read them, admins can change them --------------------------------
@@ -74,7 +74,7 @@ def change_team(request: HttpRequest, name: str) -> HttpResponseBase:
     """Replace a team's members with the selected users."""
     row = TEAMS.get(request.user, name)
     try:
-        set_members(row, members=request.POST.getlist("member"), **by(request))
+        set_members(row, members=request.POST.getlist("member"), **actor_and_now(request))
         messages.success(request, f"The members of {name} were saved.")
     except HeadgateError as error:
         return refused(request, error, reverse("team", args=[name]))
@@ -87,7 +87,7 @@ def give_application(request: HttpRequest, name: str) -> HttpResponseBase:
     row = application(name)
     chosen = request.POST.get("team", "").strip()
     team = team_named(chosen) if chosen else None
-    give = partial(ownership.give_application, application=row, team=team, **by(request))
+    give = partial(ownership.give_application, application=row, team=team, **actor_and_now(request))
     said = (
         f"{name} belongs to team {team.name}." if team else (f"{name} no longer belongs to a team.")
     )
@@ -121,10 +121,10 @@ def change_group(request: HttpRequest, row_id: int) -> HttpResponseBase:
     done = _NEXT_SIGN_IN
     try:
         if request.POST.get("do") == "remove":
-            remove_group_role(row, **by(request))
+            remove_group_role(row, **actor_and_now(request))
             done = "Members of {row.group} lose this role at their next sign-in."
         else:
-            change_group_role(row, role=request.POST.get("role", ""), **by(request))
+            change_group_role(row, role=request.POST.get("role", ""), **actor_and_now(request))
     except HeadgateError as error:
         return refused(request, error, reverse("user-groups"))
     messages.success(request, done.format(row=row))
@@ -190,7 +190,7 @@ def users(request: HttpRequest) -> HttpResponseBase:
         context["given"] = _role(request)
         try:
             user, password = accounts.create_user(
-                username=context["username"], role=context["given"], **by(request)
+                username=context["username"], role=context["given"], **actor_and_now(request)
             )
             context |= {"made": user, "password": password, "username": ""}
         except Invalid as error:
@@ -223,25 +223,25 @@ def change_user(request: HttpRequest, user_id: int) -> HttpResponseBase:
     act = request.POST.get("do", "role")
     try:
         if act == "password":
-            password = accounts.reset_password(user=user, **by(request))
+            password = accounts.reset_password(user=user, **actor_and_now(request))
             return _users(request, {"made": user, "password": password, "given": Role.VIEWER})
         if act == "grants":
             set_grants(
                 user=user,
                 all_teams="all_teams" in request.POST,
                 write_python="write_python" in request.POST,
-                **by(request),
+                **actor_and_now(request),
             )
             done = "now has the selected rights"
         elif act in ("shut-out", "let-in"):
-            accounts.set_active(user=user, active=act == "let-in", **by(request))
+            accounts.set_active(user=user, active=act == "let-in", **actor_and_now(request))
             done = "is active again" if act == "let-in" else "is deactivated"
         elif act == "sign-out":
-            ended = end_sessions(user=user, **by(request))
+            ended = end_sessions(user=user, **actor_and_now(request))
             done = f"is signed out of {ended} browser{'' if ended == 1 else 's'}"
         else:
             role = _role(request)
-            accounts.set_role(user=user, role=role, **by(request))
+            accounts.set_role(user=user, role=role, **actor_and_now(request))
             done = f"now has the {role} role" if role else "no longer has a role"
         messages.success(request, f"{user.username} {done}.")
     except HeadgateError as error:

@@ -17,7 +17,7 @@ from queries.roles import VIEW
 from queries.selectors.alerts.incidents import incident_counts, incidents
 from queries.views.console.fragments import Changes, Drawn, fragments, keys
 from queries.views.console.guard import needs
-from queries.views.console.paging import ARRIVALS, ROWS, asked_of, filters, page_of, topic
+from queries.views.console.paging import ARRIVALS, ROWS, filters, filters_from_key, page_of, topic
 
 #: The list's tabs: name in the URL -> (label, filter).
 TABS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -60,7 +60,7 @@ def _rows(asked: Mapping[str, str]) -> QuerySet[Incident]:
 @fragments("incidents", hears=("incident",))
 def draw_incidents(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw the rows of changed incidents, and new incidents."""
-    asked = _asked(asked_of(key))
+    asked = _asked(filters_from_key(key))
     if changes is None:
         there = _rows(asked).order_by("-opened_at", "-pk")[:ROWS].values_list("pk", flat=True)
         rows = incidents().filter(pk__in=list(there))

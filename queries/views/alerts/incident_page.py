@@ -32,9 +32,9 @@ from queries.services.alerts import incidents as service
 from queries.views.alerts.incident_list import urlpatterns as list_urls
 from queries.views.console.errors import refused
 from queries.views.console.fragments import Changes, Drawn, fragments, parts
-from queries.views.console.guard import by, needs
+from queries.views.console.guard import actor_and_now, needs
 from queries.views.console.numbers import whole
-from queries.views.next_steps import Offer, offers
+from queries.views.next_steps import OfferedAction, offers
 
 #: Choices for a duration: value in the form -> (label, hours).
 FOR_HOURS = {
@@ -74,7 +74,7 @@ def incident_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     return render(request, "alerts/incident.html", context)
 
 
-def _offers(request: HttpRequest, row: Incident, failure: Failure | None) -> list[Offer]:
+def _offers(request: HttpRequest, row: Incident, failure: Failure | None) -> list[OfferedAction]:
     """Return the possible actions for the failure behind an open incident."""
     if failure is None or row.state != IncidentState.OPEN:
         return []
@@ -104,29 +104,29 @@ def draw_incident(key: str, heard: Changes, now: datetime) -> Drawn:
 
 
 def _acknowledge(row: Incident, request: HttpRequest) -> str:
-    service.acknowledge(row, until=_until(request), **by(request))
+    service.acknowledge(row, until=_until(request), **actor_and_now(request))
     return "Acknowledged: nobody else is notified."
 
 
 def _snooze(row: Incident, request: HttpRequest) -> str:
     until = _until(request) or timezone.now() + timedelta(hours=1)
-    service.snooze(row, until=until, **by(request))
+    service.snooze(row, until=until, **actor_and_now(request))
     return f"Snoozed until {until:%Y-%m-%d %H:%M} UTC."
 
 
 def _assign(row: Incident, request: HttpRequest) -> str:
     to = request.POST.get("to", "").strip()[:150]
-    service.assign(row, to=to, **by(request))
+    service.assign(row, to=to, **actor_and_now(request))
     return f"Assigned to {to}." if to else "Assigned to nobody."
 
 
 def _note(row: Incident, request: HttpRequest) -> str:
-    service.note(row, text=request.POST.get("text", ""), **by(request))
+    service.note(row, text=request.POST.get("text", ""), **actor_and_now(request))
     return "Noted."
 
 
 def _close(row: Incident, request: HttpRequest) -> str:
-    service.close(row, **by(request))
+    service.close(row, **actor_and_now(request))
     return "Closed. The incident reopens if the problem clears and comes back."
 
 

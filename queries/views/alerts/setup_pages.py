@@ -26,7 +26,7 @@ from queries.services.alerts.deliveries import try_channel
 from queries.services.alerts.setup import CHANNELS, MAINTENANCE, RULES
 from queries.views.console.admin_objects import AdminPage, Typed, problems_by_field
 from queries.views.console.errors import refused
-from queries.views.console.guard import by, needs
+from queries.views.console.guard import actor_and_now, needs
 from queries.views.console.numbers import whole
 
 _DELIVERIES_SHOWN = 20
@@ -68,7 +68,9 @@ def channel(request: HttpRequest, name: str = "") -> HttpResponseBase:
             "settings": _settings(request, kind),
         }
         try:
-            saved = setup.save_channel({**typed, "kind": str(kind)}, channel=row, **by(request))
+            saved = setup.save_channel(
+                {**typed, "kind": str(kind)}, channel=row, **actor_and_now(request)
+            )
         except Invalid as error:
             problems = {one.field: one for one in error.problems}
         else:
@@ -125,12 +127,12 @@ def channel_act(request: HttpRequest, name: str, verb: str) -> HttpResponse:
     row = CHANNELS.get(request.user, name)
     if verb == "delete":
         try:
-            setup.delete_channel(row, **by(request))
+            setup.delete_channel(row, **actor_and_now(request))
         except HeadgateError as error:
             return refused(request, error, reverse("alert-channel", args=[row.name]))
         messages.success(request, f"Channel {name} was deleted.")
         return redirect("alert-channels")
-    try_channel(row, **by(request))
+    try_channel(row, **actor_and_now(request))
     messages.success(request, "A test message is being sent; the outcome appears below.")
     return redirect("alert-channel", row.name)
 
@@ -158,7 +160,7 @@ def rule(request: HttpRequest, name: str = "") -> HttpResponseBase:
     problems: dict[str, Any] = {}
     if request.method == "POST":
         try:
-            saved = setup.save_rule(_rule_form(typed), rule=row, **by(request))
+            saved = setup.save_rule(_rule_form(typed), rule=row, **actor_and_now(request))
         except Invalid as error:
             problems = problems_by_field(error)
         else:
@@ -252,7 +254,7 @@ def _selector(typed: dict[str, Any]) -> dict[str, Any]:
 @needs(ADMINISTER, "POST")
 def rule_delete(request: HttpRequest, name: str) -> HttpResponse:
     """Delete a rule."""
-    setup.delete_rule(RULES.get(request.user, name), **by(request))
+    setup.delete_rule(RULES.get(request.user, name), **actor_and_now(request))
     messages.success(request, f"Rule {name} was deleted.")
     return redirect("alert-rules")
 

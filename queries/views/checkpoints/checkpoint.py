@@ -65,14 +65,14 @@ def batch_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """Show one batch: what it read from each partition, and which files it read."""
     context = _head(request, name, "batches")
     logs: CheckpointLogs | None = context["logs"]
-    found = batches.one(logs, number) if logs else None
-    if logs is None or found is None:
+    batch = batches.one(logs, number) if logs else None
+    if logs is None or batch is None:
         raise Missing(f"The checkpoint of {name} does not contain batch {number}.")
     context |= {
-        "entry": _lines(context["query"], [found])[0],
+        "entry": _lines(context["query"], [batch])[0],
         "files": batches.files_of(logs, number),
         "files_at_most": batches.FILES_AT_MOST,
-        "reachable": found.state == "committed",
+        "reachable": batch.state == "committed",
         "records_can_be_read": records_can_be_read(context["query"]),
     }
     return render(request, "checkpoints/batch.html", context)
@@ -82,23 +82,23 @@ def batch_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
 def compare_page(request: HttpRequest, name: str) -> HttpResponse:
     """Compare any two batches."""
     context = _head(request, name, "batches")
-    one, other = whole(request.GET.get("one")), whole(request.GET.get("other"))
+    first, other = whole(request.GET.get("one")), whole(request.GET.get("other"))
     logs: CheckpointLogs | None = context["logs"]
-    found = None
-    if logs and one is not None and other is not None:
-        found = batches.compare(logs, one, other)
-    if found is None:
+    difference = None
+    if logs and first is not None and other is not None:
+        difference = batches.compare(logs, first, other)
+    if difference is None:
         raise Missing(
             f"The checkpoint of {name} does not contain both batches.",
             way_out="Choose two of the listed batches.",
         )
-    rows = reads.rows_of(context["query"], _between(logs, found))
+    rows = reads.rows_of(context["query"], _between(logs, difference))
     context |= {
-        "found": found,
-        "pair": _lines(context["query"], [found.one, found.other]),
+        "found": difference,
+        "pair": _lines(context["query"], [difference.one, difference.other]),
         "rows_between": sum(read or 0 for read in rows.values()) if rows else None,
         "uncounted": sum(read is None for read in rows.values()),
-        "batches_between": found.other.number - found.one.number,
+        "batches_between": difference.other.number - difference.one.number,
     }
     return render(request, "checkpoints/compare.html", context)
 
@@ -121,7 +121,7 @@ def state_tab(request: HttpRequest, name: str) -> HttpResponse:
 
 
 @needs(VIEW)
-def kept_tab(request: HttpRequest, name: str) -> HttpResponse:
+def copies_tab(request: HttpRequest, name: str) -> HttpResponse:
     """List the retained copies: snapshots and previous checkpoints."""
     context = _head(request, name, "kept")
     context |= {
@@ -169,16 +169,16 @@ def _head(request: HttpRequest, name: str, tab: str) -> dict[str, Any]:
     logs, mirror = logs_of(checkpoint, context["now"])
     last = logs.last_commit() if logs else None
     local = checkpoint is not None and local_path(checkpoint.location) is not None
-    there = elsewhere(query.application) if local else ""
+    away_host = elsewhere(query.application) if local else ""
     return {
         **context,
         "checkpoint": checkpoint,
         "logs": logs,
         "local": logs is not None,
         "mirror": mirror,
-        "elsewhere": there,
+        "elsewhere": away_host,
         "logs_unknown": logs_unknown(checkpoint.location) if checkpoint and not local else "",
-        "way_there": way_to(there) if there else "",
+        "way_there": way_to(away_host) if away_host else "",
         "last_commit": last,
         "keeps_state": logs is not None and _keeps_state(logs),
         "parts": _parts(query, tab),
@@ -208,27 +208,31 @@ def _parts(query: Query, tab: str) -> list[dict[str, Any]]:
 
 
 def _batches(query: Query, logs: CheckpointLogs | None, before: int | None) -> dict[str, Any]:
-    found = batches.page(logs, before=before, limit=PAGE + 1) if logs else []
-    shown = found[:PAGE]
+    batch_list = batches.page(logs, before=before, limit=PAGE + 1) if logs else []
+    shown = batch_list[:PAGE]
     return {
         "lines": _lines(query, shown),
-        "older": shown[-1].number if len(found) > PAGE else None,
+        "older": shown[-1].number if len(batch_list) > PAGE else None,
         "before": before,
         "gaps": any(batch.left_out_before for batch in shown),
     }
 
 
-def _lines(query: Query, found: list[Batch]) -> list[BatchLine]:
-    told = reads.rows_of(query, found)
+def _lines(query: Query, batch_list: list[Batch]) -> list[BatchLine]:
+    rows_by_batch = reads.rows_of(query, batch_list)
     return [
         BatchLine(
             batch=batch,
-            rows=batch.records if told.get(batch.number) is None else told[batch.number],
-            counted=told.get(batch.number) is None and batch.records is not None,
-            repeated=UNCOUNTED if batch.number in told and told[batch.number] is None else "",
+            rows=batch.records
+            if rows_by_batch.get(batch.number) is None
+            else rows_by_batch[batch.number],
+            counted=rows_by_batch.get(batch.number) is None and batch.records is not None,
+            repeated=UNCOUNTED
+            if batch.number in rows_by_batch and rows_by_batch[batch.number] is None
+            else "",
             ends=ends_of(batch),
         )
-        for batch in found
+        for batch in batch_list
     ]
 
 
@@ -252,12 +256,12 @@ def _end(offset: Any) -> str:
     return f"{offset:,}" if isinstance(offset, int) else str(offset)
 
 
-def _between(logs: CheckpointLogs | None, found: batches.Difference) -> list[Batch]:
+def _between(logs: CheckpointLogs | None, difference: batches.Difference) -> list[Batch]:
     if logs is None:
         return []
-    span = found.other.number - found.one.number
-    page = batches.page(logs, before=found.other.number + 1, limit=min(span, 500))
-    return [batch for batch in page if batch.number > found.one.number]
+    span = difference.other.number - difference.one.number
+    page = batches.page(logs, before=difference.other.number + 1, limit=min(span, 500))
+    return [batch for batch in page if batch.number > difference.one.number]
 
 
 def _chart(points: tuple[tuple[datetime, int, int], ...], limit: int | None) -> dict[str, Any]:
@@ -304,7 +308,7 @@ def draw_batches(key: str, changes: Changes, now: datetime) -> Drawn:
 urlpatterns = [
     path("queries/<query:name>/checkpoint/", batches_tab, name="query-checkpoint"),
     path("queries/<query:name>/checkpoint/state/", state_tab, name="query-checkpoint-state"),
-    path("queries/<query:name>/checkpoint/kept/", kept_tab, name="query-checkpoint-kept"),
+    path("queries/<query:name>/checkpoint/kept/", copies_tab, name="query-checkpoint-kept"),
     path("queries/<query:name>/checkpoint/compare/", compare_page, name="query-checkpoint-compare"),
     path(
         "queries/<query:name>/checkpoint/batches/<int:number>/",

@@ -34,7 +34,7 @@ from queries.services.checkpoints.switching import current
 from queries.services.checkpoints.table_sinks import table_of
 from queries.views.checkpoints.checkpoint import cost_of, logs_of
 from queries.views.console.errors import answered, status_of
-from queries.views.console.guard import author, by, needs
+from queries.views.console.guard import actor_and_now, author, needs
 from queries.views.console.numbers import whole
 
 _TARGETS = {
@@ -50,7 +50,7 @@ def take_snapshot(request: HttpRequest, name: str) -> HttpResponseBase:
     """Explain what a snapshot is; take one on POST."""
     query = _query(name)
     if request.method == "POST":
-        return _asked(
+        return _request_operation(
             request,
             query,
             "A snapshot is being taken",
@@ -67,11 +67,11 @@ def take_snapshot(request: HttpRequest, name: str) -> HttpResponseBase:
 def rewind_to(request: HttpRequest, name: str) -> HttpResponseBase:
     """Preview a rewind to a batch; request it on POST."""
     query = _query(name)
-    asked = request.POST if request.method == "POST" else request.GET
-    batch, at = whole(asked.get("batch")), asked.get("at", "").strip()
+    form = request.POST if request.method == "POST" else request.GET
+    batch, at = whole(form.get("batch")), form.get("at", "").strip()
     if request.method == "POST" and batch is not None:
-        said = f"The query is being rewound to batch {batch}"
-        return _asked(request, query, said, rewind.request_rewind, batch=batch)
+        message = f"The query is being rewound to batch {batch}"
+        return _request_operation(request, query, message, rewind.request_rewind, batch=batch)
     context = _context(query, "Rewind") | {"batch": batch, "at": at}
     read_sink_if_old(query, now=timezone.now())  # for the preview that is asked for next
     if batch is None and at:
@@ -88,25 +88,25 @@ def rewind_to(request: HttpRequest, name: str) -> HttpResponseBase:
 def reset_to(request: HttpRequest, name: str) -> HttpResponseBase:
     """Preview a reset; request it on POST, once the query's name has been typed."""
     query = _query(name)
-    asked = request.POST if request.method == "POST" else request.GET
+    form = request.POST if request.method == "POST" else request.GET
     read_sink_if_old(query, now=timezone.now())  # for the preview that is asked for next
     context = _context(query, "Reset") | {
         "targets": [(key, *words) for key, words in _TARGETS.items()],
-        "to": asked.get("to", ""),
-        "at": asked.get("at", ""),
-        "offsets": asked.get("offsets", ""),
+        "to": form.get("to", ""),
+        "at": form.get("at", ""),
+        "offsets": form.get("offsets", ""),
     }
     if context["to"] not in TARGETS:
         return render(request, "checkpoints/reset.html", context)
     try:
-        wish = _wish(asked)
+        wish = _wish(form)
     except Invalid as error:
         context["problem"] = str(error)
         return render(request, "checkpoints/reset.html", context, status=422)
     if request.method == "POST":
-        if asked.get("typed", "").strip() == name:
-            said = f"The query is being reset to {context['at'] or context['to']}"
-            return _asked(request, query, said, reset.request_reset, wish=wish)
+        if form.get("typed", "").strip() == name:
+            message = f"The query is being reset to {context['at'] or context['to']}"
+            return _request_operation(request, query, message, reset.request_reset, wish=wish)
         context["problem"] = f"Type {name} to confirm."
     context["preview"] = _tried(context, preview_reset, query, wish)
     return render(request, "checkpoints/reset.html", context)
@@ -116,13 +116,13 @@ def reset_to(request: HttpRequest, name: str) -> HttpResponseBase:
 def make_clone(request: HttpRequest, name: str) -> HttpResponseBase:
     """Ask for a name and a sink; create a new query from the checkpoint on POST."""
     query = _query(name)
-    given = request.POST if request.method == "POST" else request.GET
+    form = request.POST if request.method == "POST" else request.GET
     context = _context(query, "Clone") | {
-        "name": given.get("name", f"{name}-clone"),
-        "sink": given.get("sink") or json.dumps(_suggested_sink(query), indent=2),
-        "same_sink": given.get("same_sink") == "1",
-        "batch": given.get("batch", ""),
-        "snapshot_id": given.get("snapshot", ""),
+        "name": form.get("name", f"{name}-clone"),
+        "sink": form.get("sink") or json.dumps(_suggested_sink(query), indent=2),
+        "same_sink": form.get("same_sink") == "1",
+        "batch": form.get("batch", ""),
+        "snapshot_id": form.get("snapshot", ""),
         "snapshots": reads.snapshots_of(query)[:50],
         "table": table_of(query),
     }
@@ -207,24 +207,24 @@ def _tried(context: dict[str, Any], look: Callable[..., Any], *given: Any) -> An
         return None
 
 
-def _asked(
-    request: HttpRequest, query: Query, said: str, ask: Callable[..., Operation], **more: Any
+def _request_operation(
+    request: HttpRequest, query: Query, message: str, perform: Callable[..., Operation], **more: Any
 ) -> HttpResponse:
     """Request an operation and redirect to the query's page, which shows its steps."""
     return answered(
         request,
-        partial(ask, query=query, **more, **by(request)),
-        lambda operation: f"{said}: operation {str(operation.uuid)[:8]}.",
+        partial(perform, query=query, **more, **actor_and_now(request)),
+        lambda operation: f"{message}: operation {str(operation.uuid)[:8]}.",
         reverse("query-checkpoint", args=[query.name]),
     )
 
 
-def _wish(asked: Any) -> WantedStart:
-    to = asked["to"]
+def _wish(form: Any) -> WantedStart:
+    to = form["to"]
     at = None
     if to == "time":
-        at = _moment(asked.get("at", "").strip())
-    offsets = offsets_of(_json("offsets", asked.get("offsets", ""))) if to == "offsets" else {}
+        at = _moment(form.get("at", "").strip())
+    offsets = offsets_of(_json("offsets", form.get("offsets", ""))) if to == "offsets" else {}
     return WantedStart(to, at, offsets)
 
 
@@ -253,13 +253,13 @@ def _committed_by(query: Query, at: datetime) -> int:
 
 def _json(field: str, text: str) -> dict[str, Any]:
     try:
-        found = json.loads(text)
+        parsed = json.loads(text)
     except ValueError as error:
         raise Invalid([Problem(field, text[:200], f"is not JSON: {error}.")]) from error
-    if not isinstance(found, dict):
+    if not isinstance(parsed, dict):
         raise Invalid([Problem(field, text[:200], "is not a JSON object.")])
-    refuse_characters(found, field=field)
-    return found
+    refuse_characters(parsed, field=field)
+    return parsed
 
 
 def _suggested_sink(query: Query) -> dict[str, Any]:
@@ -269,8 +269,8 @@ def _suggested_sink(query: Query) -> dict[str, Any]:
     for key in ("path", "topic"):
         if options.get(key):
             options[key] = f"{options[key]}-clone"
-    found: dict[str, Any] = mask({**sink, "options": options}) if sink else {"format": "noop"}
-    return found
+    sink_fields: dict[str, Any] = mask({**sink, "options": options}) if sink else {"format": "noop"}
+    return sink_fields
 
 
 urlpatterns = [

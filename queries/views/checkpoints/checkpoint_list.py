@@ -84,8 +84,8 @@ def draw_checkpoints(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw the visible rows of changed queries, and the number of new queries."""
     rows = checkpoints().filter(pk__in=numbers(key))
     if changes is not None:
-        held = Q(runs__driver__in=keys(changes, "driver"), runs__outcome=RunOutcome.OPEN)
-        rows = rows.filter(Q(query__in=keys(changes, "query")) | held).distinct()
+        in_use = Q(runs__driver__in=keys(changes, "driver"), runs__outcome=RunOutcome.OPEN)
+        rows = rows.filter(Q(query__in=keys(changes, "query")) | in_use).distinct()
     for row in _rows(list(rows)):
         html = render_to_string("checkpoints/_row.html", {"row": row, "now": now})
         yield f"checkpoint-{row.checkpoint.pk}", html

@@ -18,7 +18,7 @@ from queries.roles import VIEW
 from queries.selectors.access.sessions import name_of, sessions_of
 from queries.services.access.accounts import note_new_password
 from queries.services.access.sessions import end_session, end_sessions
-from queries.views.console.guard import by, needs, user_of
+from queries.views.console.guard import actor_and_now, needs, user_of
 from queries.views.console.shell import THEME_AGE_S
 
 #: The cookie read by `static/js/zone.js`; without it, times are in UTC.
@@ -102,16 +102,16 @@ def set_zone(request: HttpRequest) -> HttpResponseBase:
 @needs(VIEW, "POST")
 def leave_elsewhere(request: HttpRequest) -> HttpResponseBase:
     """End the user's other sessions; this one continues."""
-    ended = end_sessions(user=user_of(request), but=_key(request), **by(request))
+    ended = end_sessions(user=user_of(request), but=_key(request), **actor_and_now(request))
     messages.success(request, f"Signed out of {ended} other browser{'' if ended == 1 else 's'}.")
     return redirect("account")
 
 
 @needs(VIEW, "POST")
-def leave_one(request: HttpRequest) -> HttpResponseBase:
+def end_own_session(request: HttpRequest) -> HttpResponseBase:
     """End one of the user's own sessions."""
     name = request.POST.get("session", "")
-    end_session(user=user_of(request), name=name, **by(request))
+    end_session(user=user_of(request), name=name, **actor_and_now(request))
     messages.success(request, "That browser was signed out.")
     return redirect("account")
 
@@ -129,5 +129,5 @@ urlpatterns = [
     path("settings/account/", account, name="account"),
     path("settings/account/zone/", set_zone, name="account-zone"),
     path("settings/account/elsewhere/", leave_elsewhere, name="account-elsewhere"),
-    path("settings/account/session/", leave_one, name="account-session"),
+    path("settings/account/session/", end_own_session, name="account-session"),
 ]

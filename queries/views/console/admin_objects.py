@@ -15,7 +15,7 @@ from django.views.decorators.debug import sensitive_variables
 from queries.domain.errors import Conflict, HeadgateError, Invalid
 from queries.services.access.admin_objects import AdminObject, Service
 from queries.views.console.errors import refused
-from queries.views.console.guard import by, needs
+from queries.views.console.guard import actor_and_now, needs
 
 Typed = dict[str, str]
 
@@ -84,7 +84,7 @@ class AdminPage:
         form = self.form(typed)
         self.kind.authorize(request.user, form)
         try:
-            made = (self.service or self.kind.create.service)(form, **by(request))
+            made = (self.service or self.kind.create.service)(form, **actor_and_now(request))
         except Invalid as error:
             return self.show(request, typed, problems_by_field(error))
         except Conflict as error:
@@ -101,7 +101,7 @@ class AdminPage:
         key = keys[self.kind.key[1]]
         try:
             row = self.kind.get(request.user, key)
-            self.kind.remove.service(row, **by(request))
+            self.kind.remove.service(row, **actor_and_now(request))
         except HeadgateError as error:
             if not self.detail:
                 raise

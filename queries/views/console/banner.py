@@ -21,24 +21,24 @@ DROPS_SHOWN_FOR = timedelta(hours=1)
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class BannerLine:
     """One line of the banner: its subject, and its problems."""
 
     tone: str
     items: tuple[tuple[str, str], ...]
 
 
-def banner(now: datetime) -> list[Line]:
+def banner(now: datetime) -> list[BannerLine]:
     """Return the lines to show, worst first; empty if everything is fine."""
     health = system_health(now)
     parts = tuple((capfirst(part.name), part.sentence) for part in health.problems)
-    lines = [Line("bad", parts)] if parts else []
+    lines = [BannerLine("bad", parts)] if parts else []
     if any(part.name == "database" for part in health.problems):
         return lines
     return lines + _crash_loops(now) + _drops(now)
 
 
-def _crash_loops(now: datetime) -> list[Line]:
+def _crash_loops(now: datetime) -> list[BannerLine]:
     """Return the queries that fail repeatedly: one incident for each, or one for a whole driver."""
     loops = crash_loops(now=now)
     names = names_of(loops)
@@ -51,12 +51,12 @@ def _crash_loops(now: datetime) -> list[Line]:
             f"{loop.count:,} failures {loop.first_at:%H:%M}–{loop.last_at:%H:%M} UTC. "
             "Still retrying, with backoff.",
         )
-        for loop, who in sorted(together.items(), key=lambda one: one[0].first_at)
+        for loop, who in sorted(together.items(), key=lambda pair: pair[0].first_at)
     )
-    return [Line("bad", items)] if items else []
+    return [BannerLine("bad", items)] if items else []
 
 
-def _drops(now: datetime) -> list[Line]:
+def _drops(now: datetime) -> list[BannerLine]:
     """Return how many events Spark dropped, and when, per queue."""
     counted: dict[str, int] = defaultdict(int)
     since: dict[str, datetime] = {}
@@ -69,7 +69,7 @@ def _drops(now: datetime) -> list[Line]:
         since[queue] = min(since.get(queue, drop["since"]), drop["since"])
         until[queue] = max(until.get(queue, drop["until"]), drop["until"])
     return [
-        Line(
+        BannerLine(
             "warn",
             (
                 (
@@ -84,8 +84,10 @@ def _drops(now: datetime) -> list[Line]:
 
 
 def _meaning(queue: str, drivers: set[int]) -> str:
-    told = heard.telemetry(drivers).values()
-    if queue == "streams" and any(one.heartbeat.mode == "fallback" for one in told):
+    driver_telemetry = heard.telemetry(drivers).values()
+    if queue == "streams" and any(
+        telemetry.heartbeat.mode == "fallback" for telemetry in driver_telemetry
+    ):
         return "No private queue is available, so Headgate uses this queue too."
     return _MEANING.get(queue, "")
 

@@ -27,8 +27,14 @@ from queries.domain.errors import (
 )
 from queries.models.lock_waits import is_busy
 from queries.services.system.full_disk import full_disk
-from queries.views.console.kept_form import is_from_here, kept_form
-from queries.views.console.shell import is_ours, is_script, next_address, told, wants_json
+from queries.views.console.kept_form import is_same_origin, submitted_form
+from queries.views.console.shell import (
+    is_ours,
+    is_script,
+    next_address,
+    redirect_with_message,
+    wants_json,
+)
 
 RETRY_AFTER_S = 30  # a person has to free disk space
 
@@ -96,8 +102,8 @@ class Problems:
             return answer
         if is_script(request):
             return _line(str(error), 409)
-        kept = kept_form(request)
-        if kept is None or kept.typed:
+        form = submitted_form(request)
+        if form is None or form.typed:
             return _page(request, "problem.html", error, _status_of_page(request, error))
         return refused(request, error, next_address(request, _where_it_came_from(request)))
 
@@ -113,17 +119,17 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
     No page reads the database, which may be the part that has failed.
     """
-    kept = kept_form(request)
+    form = submitted_form(request)
     error = sys.exc_info()[1]
     problem = Busy() if error is not None and is_busy(error) else full_disk(error)
     if problem is None:
         if is_script(request):
             return _line("The server reported an error; the details are in its log.", 500)
-        return HttpResponse(render_to_string("500.html", {"kept": kept}), status=500)
+        return HttpResponse(render_to_string("500.html", {"kept": form}), status=500)
     if is_script(request):
         answer = _line(f"{problem.message} {problem.way_out}", 503)
     else:
-        answer = _plain(problem.message, problem.way_out, 503, kept=kept)
+        answer = _plain(problem.message, problem.way_out, 503, kept=form)
     answer["Retry-After"] = str(getattr(problem, "retry_after_s", RETRY_AFTER_S))
     return answer
 
@@ -136,8 +142,8 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
     )
     if is_script(request):
         return _line(f"{problem} Reload the page, and try again.", 403)
-    kept = kept_form(request) if is_from_here(request) else None
-    return _plain(problem, way_out, 403, title="Not sent", kept=kept)
+    form = submitted_form(request) if is_same_origin(request) else None
+    return _plain(problem, way_out, 403, title="Not sent", kept=form)
 
 
 def _status_of_page(request: HttpRequest, error: HeadgateError) -> int:
@@ -178,14 +184,16 @@ def status_of(error: HeadgateError) -> int:
 
 
 def answered(
-    request: HttpRequest, ask: Callable[[], T], said: str | Callable[[T], str], back: str
+    request: HttpRequest, perform: Callable[[], T], message: str | Callable[[T], str], back: str
 ) -> HttpResponse:
     """Perform a form's request; report the result in place to our scripts, otherwise on `back`."""
     try:
-        found = ask()
+        outcome = perform()
     except HeadgateError as error:
         return refused(request, error, back)
-    return told(request, said if isinstance(said, str) else said(found), back)
+    return redirect_with_message(
+        request, message if isinstance(message, str) else message(outcome), back
+    )
 
 
 def refused(request: HttpRequest, error: HeadgateError, back: str) -> HttpResponse:
@@ -195,8 +203,8 @@ def refused(request: HttpRequest, error: HeadgateError, back: str) -> HttpRespon
     """
     if wants_json(request):
         return JsonResponse({"tone": "bad", "text": str(error)})
-    kept = kept_form(request)
-    if kept is not None and kept.typed:
+    form = submitted_form(request)
+    if form is not None and form.typed:
         raise error
     messages.error(request, str(error))
     return redirect(back)
@@ -206,7 +214,7 @@ def _page(request: HttpRequest, template: str, error: HeadgateError, status: int
     context = {
         "problem": error.message,
         "way_out": error.way_out,
-        "kept": kept_form(request),
+        "kept": submitted_form(request),
         "heading": _HEADINGS.get(status, "") if request.method == "POST" else "",
     }
     return render(request, template, context, status=status)

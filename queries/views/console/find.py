@@ -11,7 +11,7 @@ from django.urls import path, reverse
 from queries.domain.states import PLAIN_VERBS, verbs_of
 from queries.roles import DEFINE, OPERATE, VIEW, may
 from queries.selectors import visible
-from queries.selectors.console.finding import Found, find, named
+from queries.selectors.console.finding import SearchMatches, find, named
 from queries.views.console.guard import needs
 from queries.views.console.shell import navigation
 from queries.views.console.wording import words
@@ -34,7 +34,7 @@ class Hit:
 
 
 @dataclass(frozen=True, slots=True)
-class Act:
+class SearchAction:
     """An action on a query, on a page that shows its consequences."""
 
     verb: str
@@ -45,24 +45,24 @@ class Act:
 
 
 ACTS = (
-    Act("start", "query-start", "player-play", OPERATE, dialog=True),
-    Act("restart", "query-restart", "rotate-clockwise", OPERATE, dialog=True),
-    Act("stop", "query-stop", "player-stop", OPERATE, dialog=True),
-    Act("edit", "query-edit", "edit", DEFINE),
-    Act("log", "query-log", "file-text"),
-    Act("lag", "query-lag", "ripple"),
-    Act("failures", "query-failures", "alert-triangle"),
-    Act("runs", "query-runs", "history"),
-    Act("checkpoint", "query-checkpoint", "flag-3"),
-    Act("definition", "query-definition", "file-text"),
-    Act("activity", "query-activity", "activity"),
-    Act("snapshot", "query-snapshot", "archive", OPERATE),
-    Act("rewind", "query-rewind", "arrow-back-up", DEFINE),
-    Act("reset", "query-reset", "rotate-clockwise", DEFINE),
-    Act("clone", "query-clone", "copy", DEFINE),
-    Act("x-ray", "query-x-ray", "search", DEFINE),
-    Act("labels", "query-labels", "tag", DEFINE),
-    Act("delete", "query-delete", "trash", DEFINE),
+    SearchAction("start", "query-start", "player-play", OPERATE, dialog=True),
+    SearchAction("restart", "query-restart", "rotate-clockwise", OPERATE, dialog=True),
+    SearchAction("stop", "query-stop", "player-stop", OPERATE, dialog=True),
+    SearchAction("edit", "query-edit", "edit", DEFINE),
+    SearchAction("log", "query-log", "file-text"),
+    SearchAction("lag", "query-lag", "ripple"),
+    SearchAction("failures", "query-failures", "alert-triangle"),
+    SearchAction("runs", "query-runs", "history"),
+    SearchAction("checkpoint", "query-checkpoint", "flag-3"),
+    SearchAction("definition", "query-definition", "file-text"),
+    SearchAction("activity", "query-activity", "activity"),
+    SearchAction("snapshot", "query-snapshot", "archive", OPERATE),
+    SearchAction("rewind", "query-rewind", "arrow-back-up", DEFINE),
+    SearchAction("reset", "query-reset", "rotate-clockwise", DEFINE),
+    SearchAction("clone", "query-clone", "copy", DEFINE),
+    SearchAction("x-ray", "query-x-ray", "search", DEFINE),
+    SearchAction("labels", "query-labels", "tag", DEFINE),
+    SearchAction("delete", "query-delete", "trash", DEFINE),
 )
 #: Pages missing from the navigation: label, URL name, and additional search words.
 _PAGES = (
@@ -95,8 +95,8 @@ def find_page(request: HttpRequest) -> HttpResponse:
 def _verb(text: str) -> tuple[str, str]:
     """Return the beginning of a verb with which a text starts, and the rest of the text."""
     first, _, rest = text.lower().partition(" ")
-    known = any(act.verb.startswith(first) for act in ACTS)
-    return (first, rest.strip()) if first and rest.strip() and known else ("", text)
+    is_verb = any(act.verb.startswith(first) for act in ACTS)
+    return (first, rest.strip()) if first and rest.strip() and is_verb else ("", text)
 
 
 def _acts(user: User | AnonymousUser, verb: str, about: str) -> Iterator[Hit]:
@@ -110,7 +110,7 @@ def _acts(user: User | AnonymousUser, verb: str, about: str) -> Iterator[Hit]:
     exact = [row for row in rows if verb or row.name.lower().startswith(about.lower())]
     for query in exact:
         can = verbs_of(query.desired, query.phase, query.phase_reason)
-        useful = {each.removesuffix("-now") for each in can}
+        useful = {action_name.removesuffix("-now") for action_name in can}
         for act in ACTS:
             if not verb and act.verb in PLAIN_VERBS - useful:
                 continue
@@ -119,26 +119,26 @@ def _acts(user: User | AnonymousUser, verb: str, about: str) -> Iterator[Hit]:
                 yield Hit(act.icon, title, reverse(act.name, args=[query.name]), dialog=act.dialog)
 
 
-def _rows(found: Found) -> Iterator[tuple[str, list[Hit]]]:
+def _rows(matches: SearchMatches) -> Iterator[tuple[str, list[Hit]]]:
     yield (
         "Queries",
         [
             Hit("ripple", row.name, reverse("query", args=[row.name]), words(row.phase))
-            for row in found.queries
+            for row in matches.queries
         ],
     )
     yield (
         "Applications",
         [
             Hit("stack-2", row.name, reverse("application", args=[row.name]))
-            for row in found.applications
+            for row in matches.applications
         ],
     )
     yield (
         "Incidents",
         [
             Hit("bell", row.title, reverse("incident", args=[row.uuid]), "open")
-            for row in found.incidents
+            for row in matches.incidents
         ],
     )
     yield (
@@ -150,14 +150,14 @@ def _rows(found: Found) -> Iterator[tuple[str, list[Hit]]]:
                 reverse("failure-group", args=[row.pk]),
                 f"{row.query.name if row.query else row.application.name} · {words(row.status)}",
             )
-            for row in found.groups
+            for row in matches.groups
         ],
     )
     yield (
         "Runs",
         [
             Hit("history", f"Run {row.pk}", reverse("run", args=[row.pk]), row.query.name)
-            for row in found.runs
+            for row in matches.runs
         ],
     )
     yield (
@@ -169,18 +169,18 @@ def _rows(found: Found) -> Iterator[tuple[str, list[Hit]]]:
                 reverse("operation", args=[row.uuid]),
                 words(row.outcome) if row.outcome else "in progress",
             )
-            for row in found.operations
+            for row in matches.operations
         ],
     )
 
 
 def _pages(request: HttpRequest, text: str) -> Iterator[Hit]:
-    asked = text.lower()
+    lowered = text.lower()
     for item in navigation(request):
-        if asked in item["entry"].label.lower():
+        if lowered in item["entry"].label.lower():
             yield Hit(item["entry"].icon, item["entry"].label, item["address"])
     for label, name, more in _PAGES:
-        if text and asked in f"{label} {more}".lower():
+        if text and lowered in f"{label} {more}".lower():
             if name.endswith("-new") and not request.user.has_perm(DEFINE):
                 continue
             yield Hit("file-text", label, reverse(name))

@@ -26,7 +26,7 @@ from headgate_ground.tolerant.values import at_s
 from listeners.loops.each import Each
 from queries.views.console.numbers import whole
 
-_each = Each("parts of pages", logging.getLogger(__name__))
+_loop = Each("parts of pages", logging.getLogger(__name__))
 
 #: What has changed since a topic was last drawn: messages such as "query:42". None: anything may
 #: have changed.
@@ -65,7 +65,7 @@ def parts(names: Iterable[str], topic: str, folder: str, key: str, context: Any)
     end = f"-{key}" if key else ""
     for name in names:
         drawn: str | None = None
-        with _each.by_itself(f"{topic}-{name}{end}"):
+        with _loop.by_itself(f"{topic}-{name}{end}"):
             drawn = render_to_string(f"{folder}/_{name}.html", context)
         if drawn is not None:
             yield f"{topic}-{name}{end}", drawn
@@ -77,7 +77,7 @@ def split(name: str) -> tuple[str, str]:
     return kind, key
 
 
-def known(name: str) -> bool:
+def topic_exists(name: str) -> bool:
     """Return whether a topic with this name exists."""
     return split(name)[0] in TOPICS
 
@@ -85,10 +85,10 @@ def known(name: str) -> bool:
 def stales(topic: str, message: str) -> bool:
     """Return whether a message makes a topic stale."""
     kind, key = split(topic)
-    said, about = split(message)
-    if said not in TOPICS[kind].hears:
+    subject, about = split(message)
+    if subject not in TOPICS[kind].hears:
         return False
-    return said not in TOPICS[kind].own_key_only or about == key
+    return subject not in TOPICS[kind].own_key_only or about == key
 
 
 def draw(topic: str, changes: Changes, now: datetime) -> list[tuple[str, str]]:
@@ -100,18 +100,20 @@ def draw(topic: str, changes: Changes, now: datetime) -> list[tuple[str, str]]:
 
 def keys(changes: frozenset[str], kind: str) -> set[int]:
     """Return the IDs in messages of a kind: {42} for "query:42"."""
-    found = (split(message) for message in changes)
-    return {number for said, key in found if said == kind and (number := whole(key)) is not None}
+    parts = (split(message) for message in changes)
+    return {
+        number for subject, key in parts if subject == kind and (number := whole(key)) is not None
+    }
 
 
 def listed(kind: str, ids: Iterable[int], now: datetime) -> str:
     """Return the topic for a list that shows these rows as of now."""
-    return f"{kind}:{'.'.join(str(one) for one in ids)}.t{ceil(now.timestamp())}"
+    return f"{kind}:{'.'.join(str(row_id) for row_id in ids)}.t{ceil(now.timestamp())}"
 
 
 def numbers(key: str) -> list[int]:
     """Return the row IDs in a list's key: [4, 7] for "4.7"; anything else is omitted."""
-    return sorted({number for one in key.split(".") if (number := whole(one)) is not None})
+    return sorted({number for part in key.split(".") if (number := whole(part)) is not None})
 
 
 def newcomers(what: str, rows: QuerySet[Any], key: str) -> Drawn:

@@ -42,14 +42,14 @@ def user_of(request: HttpRequest) -> User:
     return request.user
 
 
-def by(request: HttpRequest) -> dict[str, Any]:
+def actor_and_now(request: HttpRequest) -> dict[str, Any]:
     """Return the acting user and the time, as arguments for services."""
     return {"actor": request.user.get_username(), "now": timezone.now()}
 
 
 def author(request: HttpRequest) -> dict[str, Any]:
     """Return the user, the time, and whether the user may write Python, for the catalog."""
-    return by(request) | {"python": writes_python(request)}
+    return actor_and_now(request) | {"python": writes_python(request)}
 
 
 def writes_python(request: HttpRequest) -> bool:

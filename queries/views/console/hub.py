@@ -36,7 +36,7 @@ from queries.selectors.access.sessions import viewing_sessions
 from queries.selectors.console.badges import SilentDriver, newest_event_at, silent_drivers
 from queries.views.console import fragments
 from queries.views.console.numbers import whole
-from queries.views.console.viewers import Fragment, Page, Viewer
+from queries.views.console.viewers import Fragment, LivePage, Viewer
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -70,7 +70,7 @@ class Hub:
         self.name = uuid.uuid4().hex[:8]
         self.number = 0
         self.viewers: set[Viewer] = set()
-        self.pages: dict[frozenset[str], Page] = {}
+        self.pages: dict[frozenset[str], LivePage] = {}
         self.closing = False
         self._drawn: dict[str, _Drawn] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -79,7 +79,7 @@ class Hub:
         self._newest: datetime | None = None
         self._silent: list[SilentDriver] = []
         self._aged_at = -inf  # when these two were read, by the loop's clock
-        self._each = Each("pages", logger)
+        self._loop = Each("pages", logger)
 
     # --- viewers ------------------------------------------------------------------------
 
@@ -87,10 +87,10 @@ class Hub:
         """Return how many streams a user has open."""
         return sum(viewer.person == person for viewer in self.viewers)
 
-    async def join(self, viewer: Viewer, asked: Sequence[tuple[frozenset[str], str]]) -> None:
+    async def join(self, viewer: Viewer, pages: Sequence[tuple[frozenset[str], str]]) -> None:
         """Show a viewer these pages: topics, and the cursor of the last fragment it has."""
         self.viewers.add(viewer)  # before anything is awaited: it misses nothing from here on
-        for topics, cursor in asked:
+        for topics, cursor in pages:
             page = await self._open(topics, viewer)
             viewer.add(page, self._read(cursor), self._tick(page))
         if self.closing:
@@ -120,20 +120,20 @@ class Hub:
             tick = json.loads(self._tick(page).data)
         finally:
             self._close_pages(reader)
-        return {"tick": tick, "fragments": [[one.event, one.data] for one in missed]}
+        return {"tick": tick, "fragments": [[fragment.event, fragment.data] for fragment in missed]}
 
     def end_streams(self, message: str) -> None:
         """End a user's streams after a change of role or sessions; "person:42" is the user."""
-        whose = whole(message.partition(":")[2])
+        person_id = whole(message.partition(":")[2])
         for viewer in list(self.viewers):
-            if whose is not None and viewer.person == whose:
+            if person_id is not None and viewer.person == person_id:
                 viewer.end()
 
-    async def _open(self, topics: frozenset[str], reader: object) -> Page:
+    async def _open(self, topics: frozenset[str], reader: object) -> LivePage:
         """Return the page with these topics; draw those that nobody has looked at."""
         page = self.pages.get(topics)
         if page is None:
-            page = self.pages[topics] = Page(topics, self.name, self._fragments_of, self.number)
+            page = self.pages[topics] = LivePage(topics, self.name, self._fragments_of, self.number)
         page.readers.add(reader)
         self._start()
         fresh = [topic for topic in sorted(topics) if topic not in self._drawn]
@@ -149,7 +149,7 @@ class Hub:
 
     def _fragments_of(self, topics: Iterable[str]) -> list[Fragment]:
         drawn = [self._drawn[topic] for topic in topics if topic in self._drawn]
-        return [fragment for one in drawn for fragment in one.fragments.values()]
+        return [fragment for drawing in drawn for fragment in drawing.fragments.values()]
 
     def _close_pages(self, reader: object) -> None:
         for page in list(self.pages.values()):
@@ -167,7 +167,7 @@ class Hub:
         keys = {viewer.session for viewer in self.viewers if viewer.session}
         if not keys:
             return
-        with self._each.by_itself("sessions that have ended"):
+        with self._loop.by_itself("sessions that have ended"):
             read = functools.partial(viewing_sessions, keys, now=datetime.now(UTC))
             ended = keys - await self._in_thread(read)
             for viewer in list(self.viewers):
@@ -176,8 +176,8 @@ class Hub:
 
     def _read(self, cursor: str) -> int:
         name, _, number = cursor.partition(".")
-        found = whole(number) if name == self.name else None
-        return -1 if found is None else found
+        position = whole(number) if name == self.name else None
+        return -1 if position is None else position
 
     # --- the loops ----------------------------------------------------------------------
 
@@ -208,9 +208,9 @@ class Hub:
                     await ear.subscribe(settings.CHANGED_CHANNEL)
                     self._stale_all()
                     while True:
-                        said = await ear.get_message(timeout=REDIS_WAIT_S)
-                        if said:
-                            self._stale(_text(said["data"]))
+                        message = await ear.get_message(timeout=REDIS_WAIT_S)
+                        if message:
+                            self._stale(_text(message["data"]))
             except (RedisError, OSError) as error:
                 logger.warning("not receiving changes: %s", error)
             except Exception:  # top level of the loop: a malformed message must not end it
@@ -249,14 +249,14 @@ class Hub:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), timeout=min(1.0, due_at - now))
                 continue
-            with self._each.by_itself(f"the viewers of {' '.join(sorted(page.topics))}"):
+            with self._loop.by_itself(f"the viewers of {' '.join(sorted(page.topics))}"):
                 for topic in page.topics & self._drawn.keys():
                     if self._drawn[topic].pace.due_at <= now:
                         await self._draw(topic)
                 if sending := self._release(page):
                     await asyncio.wait(sending, timeout=SEND_S)
 
-    def _due_at(self, page: Page) -> float:
+    def _due_at(self, page: LivePage) -> float:
         return page_due_at(page.pace, (self._drawn[topic].pace for topic in page.topics))
 
     async def _draw(self, topic: str) -> None:
@@ -267,10 +267,10 @@ class Hub:
         drawn.changes, drawn.pace = set(), drawn.pace.shown(now)
         if changes is None:
             drawn.whole_at = now
-        found: list[tuple[str, str, bytes]] = []
-        with self._each.by_itself(f"topic {topic}"):
-            found = await self._in_thread(_drawing, topic, changes, datetime.now(UTC))
-        for event, data, digest in found:
+        rendered: list[tuple[str, str, bytes]] = []
+        with self._loop.by_itself(f"topic {topic}"):
+            rendered = await self._in_thread(_drawing, topic, changes, datetime.now(UTC))
+        for event, data, digest in rendered:
             before = drawn.fragments.get(event)
             if before is None or before.digest != digest:
                 self.number += 1
@@ -280,7 +280,7 @@ class Hub:
                         page.pace = page.pace.changed(now)
                 self._woken.set()
 
-    def _release(self, page: Page) -> list[asyncio.Task[None]]:
+    def _release(self, page: LivePage) -> list[asyncio.Task[None]]:
         """Let a page's viewers have what has been drawn; return what sends it to them."""
         now = asyncio.get_running_loop().time()
         if page.pace.changed_at <= now:
@@ -300,7 +300,7 @@ class Hub:
             for page in list(self.pages.values()):
                 tick = self._tick(page)
                 for viewer in page.viewers():
-                    viewer.say(page, tick)
+                    viewer.send_tick(page, tick)
 
     async def _keep_open(self) -> None:
         """Write to streams that have been silent, whatever the database does."""
@@ -312,13 +312,13 @@ class Hub:
                     viewer.comment()
 
     async def _look_at_age(self) -> None:
-        with self._each.by_itself("the age of the data"):
+        with self._loop.by_itself("the age of the data"):
             self._newest = await self._in_thread(newest_event_at)
             read = functools.partial(silent_drivers, now=datetime.now(UTC))
             self._silent = await self._in_thread(read)
             self._aged_at = asyncio.get_running_loop().time()
 
-    def _tick(self, page: Page) -> Fragment:
+    def _tick(self, page: LivePage) -> Fragment:
         silent = silent_since(page.topics, self._silent)
         data = {
             "now": datetime.now(UTC).isoformat(),
@@ -343,18 +343,23 @@ def silent_since(topics: Iterable[str], silent: Sequence[SilentDriver]) -> datet
 
     Topics of one query, run or application show their own driver; all others show every driver.
     """
-    asked = [fragments.split(topic) for topic in topics]
+    subjects = [fragments.split(topic) for topic in topics]
     keys = {
-        kind: {number for name, key in asked if name == kind and (number := whole(key)) is not None}
-        for kind in {name for name, _ in asked}
+        kind: {
+            number for name, key in subjects if name == kind and (number := whole(key)) is not None
+        }
+        for kind in {name for name, _ in subjects}
     }
     queries = set().union(*(keys.get(kind, set()) for kind in _OF_A_QUERY))
     runs, applications = keys.get("run", set()), keys.get("application", set())
     every = not (queries or runs or applications)
     shown = (
-        one.since
-        for one in silent
-        if every or one.application in applications or one.queries & queries or one.runs & runs
+        driver.since
+        for driver in silent
+        if every
+        or driver.application in applications
+        or driver.queries & queries
+        or driver.runs & runs
     )
     return min(shown, default=None)
 

@@ -50,7 +50,7 @@ class KeptForm:
         return "multipart/form-data" if has_files else "application/x-www-form-urlencoded"
 
 
-def kept_form(request: HttpRequest) -> KeptForm | None:
+def submitted_form(request: HttpRequest) -> KeptForm | None:
     """Return what a form of ours has sent; None if the request is none, or cannot be read."""
     match = request.resolver_match
     if request.method != "POST" or (match is not None and match.app_name == "api"):
@@ -80,7 +80,7 @@ def kept_form(request: HttpRequest) -> KeptForm | None:
     )
 
 
-def is_from_here(request: HttpRequest) -> bool:
+def is_same_origin(request: HttpRequest) -> bool:
     """Return whether the browser says that one of our own pages has sent a form.
 
     Only then is a form kept whose token against forged forms was wrong: otherwise, another site

@@ -33,7 +33,7 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 #: What a stream shows: for each tab, its topics and the cursor of the last fragment it has.
-Asked = list[tuple[frozenset[str], str]]
+RequestedPages = list[tuple[frozenset[str], str]]
 
 #: The key of an ASGI scope under which `live` leaves the streams that it has admitted.
 _ADMITTED = "headgate.live"
@@ -44,14 +44,14 @@ async def live(request: HttpRequest) -> HttpResponse:
     user = await request.auser()
     if not await sync_to_async(user.has_perm)(VIEW):
         return HttpResponse("Sign in with a role that has view access.", status=403)
-    asked = request.GET.getlist("topics") or [""]
-    if len(asked) > TABS_AT_MOST:
+    topic_lists = request.GET.getlist("topics") or [""]
+    if len(topic_lists) > TABS_AT_MOST:
         return HttpResponse(
-            f"{len(asked)} tabs share this stream; the limit is {TABS_AT_MOST}.", status=400
+            f"{len(topic_lists)} tabs share this stream; the limit is {TABS_AT_MOST}.", status=400
         )
-    tabs = [frozenset(each.replace(",", " ").split()) for each in asked]
+    tabs = [frozenset(topic_list.replace(",", " ").split()) for topic_list in topic_lists]
     for topics in tabs:
-        unknown = sorted(topic for topic in topics if not fragments.known(topic))
+        unknown = sorted(topic for topic in topics if not fragments.topic_exists(topic))
         if not topics or unknown or len(topics) > TOPICS_AT_MOST:
             return HttpResponse(
                 f"topics: {', '.join(unknown) or len(topics)} cannot be streamed. "
@@ -93,7 +93,7 @@ def below_django(django: Any) -> App:
         if scope["type"] != "http" or scope["path"] != address:
             await django(scope, receive, send)
             return
-        admitted: list[tuple[Viewer, Asked]] = []
+        admitted: list[tuple[Viewer, RequestedPages]] = []
         begun = False
 
         async def answer(message: Message) -> None:
@@ -101,8 +101,10 @@ def below_django(django: Any) -> App:
             nonlocal begun
             if admitted and message["type"] == "http.response.start" and message["status"] == 200:
                 begun = True
-                kept = [pair for pair in message["headers"] if pair[0].lower() != b"content-length"]
-                await send({**message, "headers": kept})
+                headers = [
+                    pair for pair in message["headers"] if pair[0].lower() != b"content-length"
+                ]
+                await send({**message, "headers": headers})
             elif not begun:
                 await send(message)
 
@@ -117,12 +119,12 @@ def below_django(django: Any) -> App:
     return serve
 
 
-async def _stream(viewer: Viewer, asked: Asked, receive: Receive, send: Send) -> None:
+async def _stream(viewer: Viewer, pages: RequestedPages, receive: Receive, send: Send) -> None:
     """Send fragments until the browser leaves, or until the hub ends the stream."""
     life = LIFE_S * random.uniform(0.8, 1.2)
     ends_at = asyncio.get_running_loop().time() + life
     viewer.open(send, ends_at=ends_at, retry_ms=random.randint(*RETRY_MS))
-    await hub().join(viewer, asked)
+    await hub().join(viewer, pages)
     while (await receive())["type"] != "http.disconnect":
         pass
 

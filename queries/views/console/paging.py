@@ -24,14 +24,14 @@ ARRIVALS = 20
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class FilterRequest:
     """A list's filters, in place of a page's request: links preserve them."""
 
     GET: QueryDict
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ListPage:
     """Some rows of a list, and the cursor for the rows after them ("" at the end)."""
 
     rows: list[Any]
@@ -39,7 +39,7 @@ class Page:
     first: bool  # no rows come before these
 
 
-def page_of(rows: QuerySet[Any], *, by: str, cursor: str = "", size: int = ROWS) -> Page:
+def page_of(rows: QuerySet[Any], *, by: str, cursor: str = "", size: int = ROWS) -> ListPage:
     """Return the rows after `cursor`, newest first by the column `by`, then by primary key.
 
     An invalid cursor starts from the beginning.
@@ -49,31 +49,31 @@ def page_of(rows: QuerySet[Any], *, by: str, cursor: str = "", size: int = ROWS)
         ordered = rows_after(rows, by, "pk", after=after)
     except (ValueError, ValidationError):
         ordered, after = rows_after(rows, by, "pk", after=None), None
-    found = list(ordered[: size + 1])
-    more = f"{getattr(found[size - 1], by)}~{found[size - 1].pk}" if len(found) > size else ""
-    return Page(rows=found[:size], next=more, first=after is None)
+    fetched = list(ordered[: size + 1])
+    more = f"{getattr(fetched[size - 1], by)}~{fetched[size - 1].pk}" if len(fetched) > size else ""
+    return ListPage(rows=fetched[:size], next=more, first=after is None)
 
 
 def filters(
-    given: Mapping[str, str], names: Iterable[str], **choices: Collection[str]
+    params: Mapping[str, str], names: Iterable[str], **choices: Collection[str]
 ) -> dict[str, str]:
     """Return the list filters in a URL, with "" for those that are missing.
 
     For `choices`, only the given values are valid; the first one replaces any other text.
     """
-    asked = {name: given.get(name, "").strip() for name in (*names, *choices)}
-    for name, known in choices.items():
-        if asked[name] not in known:
-            asked[name] = next(iter(known))
-    return asked
+    chosen = {name: params.get(name, "").strip() for name in (*names, *choices)}
+    for name, allowed in choices.items():
+        if chosen[name] not in allowed:
+            chosen[name] = next(iter(allowed))
+    return chosen
 
 
-def topic(kind: str, asked: Mapping[str, str]) -> str:
+def topic(kind: str, list_filters: Mapping[str, str]) -> str:
     """Return the topic for a list with these filters, omitting empty ones."""
-    chosen = sorted((name, value) for name, value in asked.items() if value)
+    chosen = sorted((name, value) for name, value in list_filters.items() if value)
     return f"{kind}:{urlencode(chosen)}" if chosen else kind
 
 
-def asked_of(key: str) -> QueryDict:
+def filters_from_key(key: str) -> QueryDict:
     """Return the filters in a topic's key."""
     return QueryDict(key.replace("%00", ""))  # no text column can store it, and PostgreSQL raises

@@ -27,7 +27,7 @@ THEME_AGE_S = 365 * 86400
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class NavigationEntry:
     """One entry in the navigation."""
 
     label: str
@@ -37,25 +37,25 @@ class Entry:
 
 
 _ENTRIES = (
-    Entry("Overview", "overview", "layout-dashboard", ("overview",)),
-    Entry("Queries", "queries", "ripple", ("quer",)),
-    Entry("Lineage", "lineage", "git-compare", ("lineage",)),
-    Entry("Applications", "applications", "stack-2", ("application", "pool")),
-    Entry("Deploys", "deploys", "arrow-up", ("deploy",)),
-    Entry("Alerts", "alerts", "bell", ("alert", "incident")),
-    Entry("Failures", "failures", "alert-triangle", ("failure",)),
-    Entry("Runs", "runs", "history", ("run",)),
-    Entry("Schedules", "schedules", "clock", ("schedules",)),
-    Entry("Checkpoints", "checkpoints", "flag-3", ("checkpoint",)),
-    Entry("Connectors", "connectors", "puzzle", ("connector",)),
-    Entry("Audit", "audit", "clipboard-list", ("audit",)),
-    Entry("Tokens", "tokens", "key", ("token",)),
-    Entry("Teams", "teams", "stack", ("team",)),
-    Entry("Users", "users", "users", ("user",)),
-    Entry("Secrets", "secrets", "lock", ("secret",)),
-    Entry("Data roots", "data-roots", "database", ("data-root",)),
-    Entry("Git hosts", "code-hosts", "code", ("code-host",)),
-    Entry("System", "system", "activity", ("system",)),
+    NavigationEntry("Overview", "overview", "layout-dashboard", ("overview",)),
+    NavigationEntry("Queries", "queries", "ripple", ("quer",)),
+    NavigationEntry("Lineage", "lineage", "git-compare", ("lineage",)),
+    NavigationEntry("Applications", "applications", "stack-2", ("application", "pool")),
+    NavigationEntry("Deploys", "deploys", "arrow-up", ("deploy",)),
+    NavigationEntry("Alerts", "alerts", "bell", ("alert", "incident")),
+    NavigationEntry("Failures", "failures", "alert-triangle", ("failure",)),
+    NavigationEntry("Runs", "runs", "history", ("run",)),
+    NavigationEntry("Schedules", "schedules", "clock", ("schedules",)),
+    NavigationEntry("Checkpoints", "checkpoints", "flag-3", ("checkpoint",)),
+    NavigationEntry("Connectors", "connectors", "puzzle", ("connector",)),
+    NavigationEntry("Audit", "audit", "clipboard-list", ("audit",)),
+    NavigationEntry("Tokens", "tokens", "key", ("token",)),
+    NavigationEntry("Teams", "teams", "stack", ("team",)),
+    NavigationEntry("Users", "users", "users", ("user",)),
+    NavigationEntry("Secrets", "secrets", "lock", ("secret",)),
+    NavigationEntry("Data roots", "data-roots", "database", ("data-root",)),
+    NavigationEntry("Git hosts", "code-hosts", "code", ("code-host",)),
+    NavigationEntry("System", "system", "activity", ("system",)),
 )
 #: Counts shown next to entries.
 _COUNTS = {"alerts": open_incidents, "failures": open_failure_groups}
@@ -71,13 +71,13 @@ def shell(request: HttpRequest) -> dict[str, Any]:
     if user is None or not user.is_authenticated:
         return context
     role = role_of(user)
-    here = reaches(user, request.resolver_match) if user.has_perm(OPERATE) else False
+    reachable = reaches(user, request.resolver_match) if user.has_perm(OPERATE) else False
     return context | {
         "role": role,
         "can_view": user.has_perm(VIEW),
         # On a page about one application, these are the user's rights for that application.
-        "can_operate": here,
-        "can_define": here and user.has_perm(DEFINE),
+        "can_operate": reachable,
+        "can_define": reachable and user.has_perm(DEFINE),
         # In a list, the filter `within` uses it for each row's application.
         "reach": SimpleLazyObject(lambda: reach_of(user)),
         "can_administer": user.has_perm(ADMINISTER),
@@ -87,13 +87,13 @@ def shell(request: HttpRequest) -> dict[str, Any]:
 
 
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:
-    here = request.resolver_match.url_name if request.resolver_match else ""
+    url_name = request.resolver_match.url_name if request.resolver_match else ""
     entries = []
     for entry in _ENTRIES:
         needed = _NEEDED.get(entry.name)
         if needed and not request.user.has_perm(needed):
             continue
-        active = bool(here) and str(here).startswith(entry.below)
+        active = bool(url_name) and str(url_name).startswith(entry.below)
         count = _COUNTS[entry.name]() if entry.name in _COUNTS else 0
         link = {"entry": entry, "address": reverse(entry.name), "active": active, "count": count}
         entries.append(link)
@@ -125,7 +125,7 @@ def is_ours(request: HttpRequest, address: str) -> bool:
     )
 
 
-def told(request: HttpRequest, text: str, address: str) -> HttpResponse:
+def redirect_with_message(request: HttpRequest, text: str, address: str) -> HttpResponse:
     """Report the result of an action: as JSON to our scripts, otherwise on the next page."""
     if wants_json(request):
         return JsonResponse({"tone": "ok", "text": text})
@@ -133,7 +133,7 @@ def told(request: HttpRequest, text: str, address: str) -> HttpResponse:
     return HttpResponseRedirect(address)
 
 
-def again(request: HttpRequest, text: str, address: str) -> HttpResponse:
+def redirect_with_error(request: HttpRequest, text: str, address: str) -> HttpResponse:
     """Report why an action was refused; show its confirmation at `address` again."""
     if wants_json(request):
         return JsonResponse({"tone": "bad", "text": text, "again": address})
@@ -157,8 +157,8 @@ def search(request: HttpRequest) -> HttpResponse:
     text = request.GET.get("q", "").strip()
     if text and queries(terms(name=text), now=timezone.now()).exists():
         return redirect("query", name=text)
-    asked = f"?{urlencode({'q': text})}" if text else ""
-    return redirect(reverse("queries") + asked)
+    query_string = f"?{urlencode({'q': text})}" if text else ""
+    return redirect(reverse("queries") + query_string)
 
 
 @needs(VIEW)

@@ -32,7 +32,7 @@ class Fragment:
     digest: bytes = b""  # of all that is not an age
 
 
-class Page:
+class LivePage:
     """What viewers with the same topics see."""
 
     def __init__(
@@ -59,16 +59,20 @@ class Page:
         self.number, self.pace = number, self.pace.shown(now)
         self._chunks.clear()
 
-    def since(self, seen: int) -> list[Fragment]:
+    def since(self, last_number: int) -> list[Fragment]:
         """Return the fragments after a number, oldest first."""
-        found = (one for one in self._drawn(self.topics) if seen < one.number <= self.number)
-        return sorted(found, key=attrgetter("number"))
+        newer = (
+            fragment
+            for fragment in self._drawn(self.topics)
+            if last_number < fragment.number <= self.number
+        )
+        return sorted(newer, key=attrgetter("number"))
 
-    def chunk(self, seen: int, tab: int, packed: bool) -> bytes:
+    def chunk(self, last_number: int, tab: int, packed: bool) -> bytes:
         """Return the events after a number: the same bytes for all who have seen the same."""
-        key = (seen, tab, packed)
+        key = (last_number, tab, packed)
         if key not in self._chunks:
-            self._chunks[key] = encode(self.since(seen), self._hub, tab, packed)
+            self._chunks[key] = encode(self.since(last_number), self._hub, tab, packed)
         return self._chunks[key]
 
     def encode(self, tick: Fragment, tab: int, packed: bool) -> bytes:
@@ -80,8 +84,8 @@ class Page:
 class _Tab:
     """A page in a stream."""
 
-    page: Page
-    seen: int  # number of the last fragment that it was sent
+    page: LivePage
+    last_number: int  # number of the last fragment that it was sent
     tick: Fragment | None
 
 
@@ -113,11 +117,11 @@ class Viewer:
         self._lines = _GZIP_HEAD + pack(self._lines) if self._packed else self._lines
         self.wake()
 
-    def add(self, page: Page, seen: int, tick: Fragment) -> None:
+    def add(self, page: LivePage, last_number: int, tick: Fragment) -> None:
         """Show a page in the next tab, to which fragments up to a number are known."""
-        self._tabs.append(_Tab(page, seen, tick))
+        self._tabs.append(_Tab(page, last_number, tick))
 
-    def say(self, page: Page, tick: Fragment) -> None:
+    def send_tick(self, page: LivePage, tick: Fragment) -> None:
         """Send the tick of a page, after its fragments."""
         for tab in self._tabs:
             if tab.page is page:
@@ -161,9 +165,11 @@ class Viewer:
         parts, self._lines = [self._lines] if self._lines else [], b""
         for number, tab in enumerate(self._tabs):
             page = tab.page
-            if page.number > tab.seen and (news := page.chunk(tab.seen, number, self._packed)):
+            if page.number > tab.last_number and (
+                news := page.chunk(tab.last_number, number, self._packed)
+            ):
                 parts.append(news)
-            tab.seen = max(tab.seen, page.number)
+            tab.last_number = max(tab.last_number, page.number)
             if tab.tick is not None:
                 parts.append(page.encode(tab.tick, number, self._packed))
                 tab.tick = None
@@ -173,9 +179,9 @@ class Viewer:
 def encode(fragments: Iterable[Fragment], hub: str, tab: int, packed: bool) -> bytes:
     """Return fragments as events for a tab of a stream."""
     lines = "".join(
-        f"id: {hub}.{one.number}\ndata: {tab}\n"
-        f"data: {json.dumps({'event': one.event, 'data': one.data})}\n\n"
-        for one in fragments
+        f"id: {hub}.{fragment.number}\ndata: {tab}\n"
+        f"data: {json.dumps({'event': fragment.event, 'data': fragment.data})}\n\n"
+        for fragment in fragments
     ).encode()
     return pack(lines) if packed and lines else lines
 

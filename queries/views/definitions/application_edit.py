@@ -20,7 +20,7 @@ from queries.services.code.git_refs import resolved
 from queries.services.definitions import catalog
 from queries.services.supervision import application_operations
 from queries.views.console.errors import answered, status_of
-from queries.views.console.guard import author, by, needs, writes_python
+from queries.views.console.guard import actor_and_now, author, needs, writes_python
 from queries.views.console.numbers import whole
 from queries.views.definitions.application_form import (
     ApplicationSpecForm,
@@ -144,7 +144,9 @@ def delete_application(request: HttpRequest, name: str) -> HttpResponseBase:
             context["error"] = f"The name does not match. Type {name} to delete it."
         else:
             try:
-                application_operations.archive_application(application=found, **by(request))
+                application_operations.archive_application(
+                    application=found, **actor_and_now(request)
+                )
             except HeadgateError as error:
                 context["error"] = str(error)
             else:
@@ -187,7 +189,9 @@ def edit_pool(request: HttpRequest, name: str, pool: str) -> HttpResponseBase:
 
 def _save_pool(request: HttpRequest, found: ApplicationDefinition, form: PoolForm) -> bool:
     try:
-        pool = catalog.save_pool(application=found.application, spec=form.spec(), **by(request))
+        pool = catalog.save_pool(
+            application=found.application, spec=form.spec(), **actor_and_now(request)
+        )
     except HeadgateError as error:
         _show(form, error)
         return False
@@ -213,7 +217,7 @@ def _pool(
 def delete_pool(request: HttpRequest, name: str, pool: str) -> HttpResponseBase:
     """Delete a pool that no query uses."""
     held = pool_holding(application(name), pool)
-    delete = partial(catalog.delete_pool, pool=held.pool, **by(request))
+    delete = partial(catalog.delete_pool, pool=held.pool, **actor_and_now(request))
     return answered(request, delete, f"Pool {pool} was deleted.", f"/applications/{name}/#pools")
 
 

@@ -15,7 +15,7 @@ from queries.roles import DEFINE
 from queries.selectors.definitions import definitions
 from queries.selectors.supervision import applications
 from queries.services.definitions.labels import relabel
-from queries.views.console.guard import by, needs
+from queries.views.console.guard import actor_and_now, needs
 
 
 @needs(DEFINE, "GET", "POST")
@@ -39,7 +39,7 @@ def _labels(
         return render(request, "definitions/labels.html", context)
     context["typed"] = request.POST.get("labels", "")
     try:
-        relabel(row, read_labels(str(context["typed"])), **by(request))
+        relabel(row, read_labels(str(context["typed"])), **actor_and_now(request))
     except Invalid as error:
         context["problems"] = error.problems
         return render(request, "definitions/labels.html", context, status=422)

@@ -31,7 +31,7 @@ from queries.services.definitions.drafts import Checked
 from queries.services.probes.preflight import begin_preflight
 from queries.services.supervision import operations
 from queries.views.console.errors import status_of
-from queries.views.console.guard import author, by, needs, writes_python
+from queries.views.console.guard import actor_and_now, author, needs, writes_python
 from queries.views.console.numbers import whole
 from queries.views.definitions.definition_input import (
     FORM,
@@ -94,7 +94,7 @@ def _create(request: HttpRequest, body: dict[str, Any]) -> Any:
 def _created(request: HttpRequest, query: Any, *, start: bool) -> str:
     if not start:
         return f"{query.name} was created. It stays stopped until a user starts it."
-    operations.request_start(query=query, **by(request))
+    operations.request_start(query=query, **actor_and_now(request))
     return f"{query.name} was created and is starting."
 
 
@@ -211,7 +211,7 @@ def _may_apply(shown: Review, doubts: Sequence[str]) -> bool:
 
 def _applied(request: HttpRequest, found: QueryDefinition, number: int) -> str:
     query = found.query
-    how: dict[str, Any] = {"query": query, "accept_state_change": True, **by(request)}
+    how: dict[str, Any] = {"query": query, "accept_state_change": True, **actor_and_now(request)}
     try:  # its effects on state were shown before it could be applied
         if query.phase in DOWN_PHASES:
             operations.request_start(keep_params=query.desired == Desired.RUNNING, **how)
@@ -289,7 +289,7 @@ def delete_query(request: HttpRequest, name: str) -> HttpResponseBase:
         context["error"] = f"The name does not match. Type {name} to delete it."
         return render(request, "definitions/delete_query.html", context, status=422)
     try:
-        operations.archive_query(query=found.query, **by(request))
+        operations.archive_query(query=found.query, **actor_and_now(request))
     except HeadgateError as error:
         context["error"] = str(error)
         return render(request, "definitions/delete_query.html", context, status=409)

@@ -17,7 +17,7 @@ from queries.services.probes.preflight import with_spark
 from queries.services.probes.spark_trials import begin_spark_trials
 from queries.services.supervision.application_operations import request_application_restart
 from queries.views.console.errors import status_of
-from queries.views.console.guard import author, by, needs
+from queries.views.console.guard import actor_and_now, author, needs
 from queries.views.console.numbers import whole
 
 
@@ -63,7 +63,7 @@ def _restarted(request: HttpRequest, application: Application) -> str:
     if not application.target_revision_id or not request.user.has_perm(OPERATE):
         return "It takes effect when the application is restarted."
     try:
-        request_application_restart(application=application, **by(request))
+        request_application_restart(application=application, **actor_and_now(request))
     except HeadgateError as error:
         return f"It was not restarted: {error}"
     return "Its queries restart in a driver with that version."

@@ -23,7 +23,7 @@ from queries.services.deploys.requesting import cancel_deploy
 from queries.services.deploys.rollback import rollback_query
 from queries.views.console.errors import answered
 from queries.views.console.fragments import Changes, Drawn, fragments, parts
-from queries.views.console.guard import author, by, needs
+from queries.views.console.guard import actor_and_now, author, needs
 from queries.views.console.numbers import whole
 from queries.views.console.paging import filters, page_of
 from queries.views.console.shell import next_address
@@ -34,13 +34,13 @@ _MOVING = ("status", "receipt")
 @needs(VIEW)
 def deploy_list(request: HttpRequest) -> HttpResponseBase:
     """List deploys, newest first."""
-    asked = filters(request.GET, ("query", "owner"), state=("", *DeployState))
-    rows = deploys(**asked)
+    list_filters = filters(request.GET, ("query", "owner"), state=("", *DeployState))
+    rows = deploys(**list_filters)
     context = {
         "page": page_of(rows, by="created_at", cursor=request.GET.get("after", "")),
-        "filters": asked,
+        "filters": list_filters,
         "states": list(DeployState),
-        "filtered": any(asked.values()),
+        "filtered": any(list_filters.values()),
         "now": timezone.now(),
     }
     return render(request, "deploys/list.html", context)
@@ -67,18 +67,18 @@ def _moving(row: Deploy, now: datetime) -> dict[str, Any]:
     }
 
 
-def _good(asked: dict[str, Any]) -> list[str]:
+def _good(criteria: dict[str, Any]) -> list[str]:
     """Return the conditions for a good query, in words."""
-    found = ["its first commit or an idle trigger"] if asked["first_commit"] else []
-    found += [f"{asked['batches']} batches"] if asked["batches"] else []
-    found += [f"{asked['minutes']} minutes of running"] if asked["minutes"] else []
-    found += ["lag no worse than before"] if asked["lag_not_worse"] else []
-    found += ["no new failures"] if asked["no_new_failures"] else []
-    return found
+    conditions = ["its first commit or an idle trigger"] if criteria["first_commit"] else []
+    conditions += [f"{criteria['batches']} batches"] if criteria["batches"] else []
+    conditions += [f"{criteria['minutes']} minutes of running"] if criteria["minutes"] else []
+    conditions += ["lag no worse than before"] if criteria["lag_not_worse"] else []
+    conditions += ["no new failures"] if criteria["no_new_failures"] else []
+    return conditions
 
 
 @fragments("deploys", hears=("deploys",))
-def draw_deploys(key: str, heard: Changes, now: datetime) -> Drawn:
+def draw_deploys(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw the states of the newest deploys."""
     for row in deploys()[:50]:
         context = {"deploy": row, "now": now}
@@ -86,7 +86,7 @@ def draw_deploys(key: str, heard: Changes, now: datetime) -> Drawn:
 
 
 @fragments("deploy", hears=("deploy",), own_key_only=("deploy",))
-def draw_deploy(key: str, heard: Changes, now: datetime) -> Drawn:
+def draw_deploy(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw the parts of a deploy's page that change."""
     row = deploys().filter(pk=whole(key) or 0).first()
     if row is not None:
@@ -99,8 +99,8 @@ def cancel(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     row = deploy_of(uuid)
     back = next_address(request, reverse("deploy", args=[uuid]))
     if request.method == "POST":
-        ask = partial(cancel_deploy, row, **by(request))
-        return answered(request, ask, "The deploy is being cancelled.", back)
+        perform = partial(cancel_deploy, row, **actor_and_now(request))
+        return answered(request, perform, "The deploy is being cancelled.", back)
     if row.ended_at is not None or row.stage in ROLLBACK_STAGES:
         raise NotAllowed("The deploy can no longer be cancelled.", way_out="Check its receipt.")
     rolls_back = row.on_failure == OnFailure.ROLLBACK
@@ -122,24 +122,24 @@ def cancel(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
 @needs(DEFINE, "GET", "POST")
 def rollback(request: HttpRequest, name: str, number: int) -> HttpResponseBase:
     """Show what a rollback does; roll back on POST."""
-    found = query_definition(name)
-    former = found.numbered(number)
+    definition = query_definition(name)
+    former = definition.numbered(number)
     back = next_address(request, reverse("query-definition", args=[name]))
     if request.method == "POST":
         accepted = request.POST.get("accept_state_change") == "1"
         how = {"accept_state_change": accepted, **author(request)}
-        ask = partial(rollback_query, query=found.query, revision=number, **how)
-        said = f"{name} is restarting on revision {number}."
-        return answered(request, ask, said, back)
-    change = change_of(found.query, former.spec, former.state, former.state_by)
+        perform = partial(rollback_query, query=definition.query, revision=number, **how)
+        message = f"{name} is restarting on revision {number}."
+        return answered(request, perform, message, back)
+    change = change_of(definition.query, former.spec, former.state, former.state_by)
     changed = sentences(change) if change is not None and change.silent else []
     context = {
-        "query": found.query,
+        "query": definition.query,
         "what": f"Roll {name} back to revision {number}?",
         "consequences": [
             *changed,
             f"Revision {number}, by {former.author}, becomes the newest again as revision "
-            f"{found.newest.number + 1}.",
+            f"{definition.newest.number + 1}.",
             "The query restarts on that revision; a stopped query starts.",
             "The checkpoint does not change, and reading continues from its offsets. If the "
             "definitions keep different state, run a preflight first.",

@@ -19,7 +19,7 @@ from queries.selectors.failures.failures import failure_groups
 from queries.selectors.failures.occurrences import group_counts, occurrences
 from queries.views.console.fragments import Changes, Drawn, fragments, keys
 from queries.views.console.guard import needs
-from queries.views.console.paging import ARRIVALS, ROWS, asked_of, filters, page_of, topic
+from queries.views.console.paging import ARRIVALS, ROWS, filters, filters_from_key, page_of, topic
 
 #: The list's tabs: name in the URL -> (label, filter).
 TABS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -34,34 +34,38 @@ _FILTERS = ("application", "query", "q")
 @needs(VIEW)
 def failure_list(request: HttpRequest) -> HttpResponseBase:
     """List the failure groups, most recently seen first; all filters are in the URL."""
-    asked = _asked(request.GET)
-    page = page_of(_rows(asked), by="last_seen", cursor=request.GET.get("after", ""))
+    list_filters = _list_filters(request.GET)
+    page = page_of(_rows(list_filters), by="last_seen", cursor=request.GET.get("after", ""))
     now = timezone.now()
     counts = group_counts()
     context = {
         "page": page,
         "groups": _with_bars(page.rows, now),
         "tabs": [(name, words, counts.get(name, 0)) for name, (words, _) in TABS.items()],
-        "chosen": asked["status"],
-        "filters": asked,
-        "filtered": any(asked[name] for name in _FILTERS),
-        "topic": topic("failures", asked),
+        "chosen": list_filters["status"],
+        "filters": list_filters,
+        "filtered": any(list_filters[name] for name in _FILTERS),
+        "topic": topic("failures", list_filters),
         "now": now,
     }
     return render(request, "failures/list.html", context)
 
 
-def _asked(given: Mapping[str, str]) -> dict[str, str]:
-    return filters(given, _FILTERS, status=TABS)
+def _list_filters(params: Mapping[str, str]) -> dict[str, str]:
+    return filters(params, _FILTERS, status=TABS)
 
 
-def _rows(asked: Mapping[str, str]) -> QuerySet[FailureGroup]:
-    rows = failure_groups(search=asked["q"], application=asked["application"], query=asked["query"])
-    return rows.filter(**TABS[asked["status"]][1])
+def _rows(list_filters: Mapping[str, str]) -> QuerySet[FailureGroup]:
+    rows = failure_groups(
+        search=list_filters["q"],
+        application=list_filters["application"],
+        query=list_filters["query"],
+    )
+    return rows.filter(**TABS[list_filters["status"]][1])
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class OccurrenceBar:
     """One bar of a small chart, in the units of its 96 × 20 picture."""
 
     x: int
@@ -70,15 +74,20 @@ class Bar:
     count: int
 
 
-def _with_bars(groups: list[FailureGroup], now: datetime) -> list[tuple[FailureGroup, list[Bar]]]:
+def _with_bars(
+    groups: list[FailureGroup], now: datetime
+) -> list[tuple[FailureGroup, list[OccurrenceBar]]]:
     counted = occurrences([group.pk for group in groups], now=now)
     return [(group, _bars(counted[group.pk])) for group in groups]
 
 
-def _bars(counts: list[int]) -> list[Bar]:
+def _bars(counts: list[int]) -> list[OccurrenceBar]:
     most = max([*counts, 4])
     heights = [max(2.0, 20 * count / most) if count else 0.0 for count in counts]
-    return [Bar(4 * i, 20 - h, h, n) for i, (h, n) in enumerate(zip(heights, counts, strict=True))]
+    return [
+        OccurrenceBar(4 * i, 20 - h, h, n)
+        for i, (h, n) in enumerate(zip(heights, counts, strict=True))
+    ]
 
 
 @fragments("failures", hears=("group",))
@@ -88,18 +97,20 @@ def draw_failures(key: str, changes: Changes, now: datetime) -> Drawn:
     A row is drawn regardless of its status: a group that was resolved elsewhere shows its
     new status in place.
     """
-    asked = _asked(asked_of(key))
+    list_filters = _list_filters(filters_from_key(key))
     rows = failure_groups()
     if changes is None:
-        there = _rows(asked)[:ROWS].values_list("pk", flat=True)
+        listed_ids = _rows(list_filters)[:ROWS].values_list("pk", flat=True)
         lately = rows[:ROWS].values_list("pk", flat=True)
-        groups = rows.filter(pk__in={*there, *lately})
+        groups = rows.filter(pk__in={*listed_ids, *lately})
     else:
         groups = rows.filter(pk__in=keys(changes, "group"))
     for group, bars in _with_bars(list(groups), now):
         context = {"group": group, "bars": bars, "now": now}
         yield f"group-{group.pk}", render_to_string("failures/_row.html", context)
-    newest = sorted(_rows(asked)[:ARRIVALS], key=lambda group: -group.pk)  # they keep their order
+    newest = sorted(
+        _rows(list_filters)[:ARRIVALS], key=lambda group: -group.pk
+    )  # they keep their order
     context = {"groups": _with_bars(newest, now), "now": now}
     yield "failures-arrived", render_to_string("failures/_arrived.html", context)
     for name, count in group_counts().items():

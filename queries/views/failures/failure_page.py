@@ -33,7 +33,7 @@ from queries.services.failures import resolution
 from queries.services.failures.driver_logs import mask_failure
 from queries.services.supervision import operations
 from queries.views.console.fragments import Changes, Drawn, fragments, keys, parts
-from queries.views.console.guard import by, needs
+from queries.views.console.guard import actor_and_now, needs
 from queries.views.console.numbers import whole
 from queries.views.console.shell import next_address
 from queries.views.console.wording import duration_words, offset_text, rate_words
@@ -62,8 +62,8 @@ def failure_page(request: HttpRequest, failure_id: int) -> HttpResponseBase:
         "foreign": failure.category == Category.OWNERSHIP and not failure.error_class,
         "causes": causes(failure.message),
         "offsets": _offsets(failure),
-        "batch_is_there": (there := _batch_is_there(failure)),
-        "records_can_be_read": there and _may_read(request, failure),
+        "batch_is_there": (has_batch := _batch_exists(failure)),
+        "records_can_be_read": has_batch and _may_read(request, failure),
         "changes": [
             (change, changes(change.spec_before, change.spec_after) if change.spec_after else [])
             for change in detail.changes
@@ -81,7 +81,7 @@ def _has_sink(failure: Failure) -> bool:
     return run is not None and bool(run.revision.spec.get("sink")) and not run.query.discovered
 
 
-def _batch_is_there(failure: Failure) -> bool:
+def _batch_exists(failure: Failure) -> bool:
     """Return whether the query's current checkpoint has the batch, so that it can be linked.
 
     The link leads to the batch's files, so a driver's report on the batch is not enough.
@@ -110,18 +110,18 @@ def _lost(failure: Failure, advice: Classified) -> dict[str, Any] | None:
     query = failure.run.query
     lag = lag_of(query, now=timezone.now())
     read = named_in(f"{failure.root_cause}\n{failure.message}")
-    known = (
+    sources = (
         (recorded_after(failure.at, query), "as recorded in the loss ledger"),
         (lag.gaps, "according to the broker now"),
         (read, "the range that Spark could not read in full"),
     )
-    gaps, known_from = next(
-        ((gaps, words) for gaps, words in known if gaps and touch(gaps, read)), ([], "")
+    gaps, source_words = next(
+        ((gaps, words) for gaps, words in sources if gaps and touch(gaps, read)), ([], "")
     )
     return {
         "gaps": [(gap, records_in(lag, gap)) for gap in gaps],
         "count": sum(gap.offsets for gap in gaps),
-        "known_from": known_from,
+        "known_from": source_words,
         "most": gaps == read,
         "certain": lag.certain and touch(lag.gaps, read),
     }
@@ -148,19 +148,19 @@ _MOVING = ("status", "lead", "next", "occurrences")
 
 
 @fragments("failure", hears=("group", "query"))
-def draw_failure(key: str, heard: Changes, now: datetime) -> Drawn:
+def draw_failure(key: str, changes: Changes, now: datetime) -> Drawn:
     """Render the parts of a failure's page that change."""
     failure = failures().filter(pk=whole(key) or 0).first()
-    if failure is None or not _concerns(failure, heard):
+    if failure is None or not _concerns(failure, changes):
         return
     yield from parts(_MOVING, "failure", "failures", key, _moving(failure, now))
 
 
-def _concerns(failure: Failure, heard: Changes) -> bool:
+def _concerns(failure: Failure, changes: Changes) -> bool:
     """Return whether a message is about this failure's group or query."""
-    if heard is None or failure.group_id in keys(heard, "group"):
+    if changes is None or failure.group_id in keys(changes, "group"):
         return True
-    return failure.run is not None and failure.run.query_id in keys(heard, "query")
+    return failure.run is not None and failure.run.query_id in keys(changes, "query")
 
 
 def policy_words(failure: Failure) -> str:
@@ -217,12 +217,12 @@ def _watermark(line: ProgressLine) -> str:
 
 def _offsets(failure: Failure) -> list[tuple[str, str, str]]:
     """Return (source, start, end) for the batch in flight, with the offsets as JSON."""
-    found = []
+    offsets = []
     for source, ends in failure.offsets.items():
         whole = isinstance(ends, dict) and bool({"start", "end"} & set(ends))
         start, end = (ends.get("start"), ends.get("end")) if whole else (None, ends)
-        found.append((source, offset_text(start), offset_text(end)))
-    return found
+        offsets.append((source, offset_text(start), offset_text(end)))
+    return offsets
 
 
 @needs(VIEW)
@@ -235,7 +235,7 @@ def group_page(request: HttpRequest, group_id: int) -> HttpResponseBase:
 @needs(OPERATE, "POST")
 def resolve(request: HttpRequest, group_id: int) -> HttpResponse:
     """Mark a group as resolved."""
-    resolution.resolve_group(group=failure_group(group_id), **by(request))
+    resolution.resolve_group(group=failure_group(group_id), **actor_and_now(request))
     messages.success(request, "Resolved. It reopens automatically if the failure comes back.")
     return redirect(next_address(request, "/failures/"))
 
@@ -243,7 +243,7 @@ def resolve(request: HttpRequest, group_id: int) -> HttpResponse:
 @needs(OPERATE, "POST")
 def reopen(request: HttpRequest, group_id: int) -> HttpResponse:
     """Mark a group as open again."""
-    resolution.reopen_group(group=failure_group(group_id), **by(request))
+    resolution.reopen_group(group=failure_group(group_id), **actor_and_now(request))
     messages.success(request, "Reopened.")
     return redirect(next_address(request, "/failures/"))
 
@@ -251,17 +251,17 @@ def reopen(request: HttpRequest, group_id: int) -> HttpResponse:
 @needs(DEFINE, "GET", "POST")
 def take_over(request: HttpRequest, name: str) -> HttpResponseBase:
     """Show the risks of a takeover; confirm it, and start the query."""
-    found = query_definition(name)
+    definition = query_definition(name)
     address = reverse("query", args=[name])
     if request.method == "POST":
-        operations.confirm_takeover(query=found.query, **by(request))
+        operations.confirm_takeover(query=definition.query, **actor_and_now(request))
         messages.success(request, f"{name} takes over its checkpoint and starts.")
         return redirect(address)
     context = {
-        "query": found.query,
+        "query": definition.query,
         "what": f"Take over the checkpoint of {name}?",
         "consequences": [
-            f"The owner file next to {found.checkpoint} names another Headgate installation.",
+            f"The owner file next to {definition.checkpoint} names another Headgate installation.",
             "If that installation still runs the query, both will write: batches are executed "
             "twice and the checkpoint can be damaged. Make sure that it no longer runs there.",
             f"{name} then starts here and continues where the other installation stopped.",

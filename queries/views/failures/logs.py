@@ -19,7 +19,7 @@ from queries.selectors.definitions.definitions import query as living_query
 from queries.selectors.supervision.runs import drivers_of_query, run_with_neighbours
 from queries.services.access.audit_trail import record_act
 from queries.services.failures.driver_logs import LogElsewhere, log_page, whole_log
-from queries.views.console.guard import by, needs
+from queries.views.console.guard import actor_and_now, needs
 from queries.views.console.numbers import whole
 from queries.views.supervision.query_page import head
 
@@ -62,7 +62,9 @@ def log_download(request: HttpRequest, name: str) -> HttpResponseBase:
     if driver is None:
         raise Missing(f"{name} has not had a driver yet.")
     parts = whole_log(driver, launcher=launcher())
-    record_act(Act.EXPORTED, subject=name, what="log", driver=driver.epoch, **by(request))
+    record_act(
+        Act.EXPORTED, subject=name, what="log", driver=driver.epoch, **actor_and_now(request)
+    )
     first = next(parts, "")  # a log on another host is reported before anything is sent
 
     def text() -> Any:
@@ -83,7 +85,7 @@ def _shown(
     words = request.GET.get("q", "").replace("\x00", "").strip()[:LONGEST_WORDS]
     level = request.GET.get("level", "")
     at = _number(request, "at")
-    found: dict[str, Any] = {
+    context: dict[str, Any] = {
         "drivers": drivers,
         "driver": driver,
         "words": words,
@@ -94,7 +96,7 @@ def _shown(
         "now": timezone.now(),
     }
     if driver is None:
-        return found
+        return context
     if at is not None and before is None:
         before = at + AFTER_A_LINE
     try:
@@ -107,19 +109,19 @@ def _shown(
             least=LEVELS.get(level),
         )
     except LogElsewhere as error:
-        return found | {"elsewhere": error}
-    asked = {"driver": driver.epoch, "q": words, "level": found["level"]}
-    kept = {name: value for name, value in asked.items() if value}
+        return context | {"elsewhere": error}
+    params = {"driver": driver.epoch, "q": words, "level": context["level"]}
+    link_params = {name: value for name, value in params.items() if value}
     newest = before is None  # what is written next follows what is shown
     follow = newest and driver.ended_at is None
     lines = reverse("query-log-lines", args=[query.name])
-    return found | {
+    return context | {
         "page": page,
-        "kept": urlencode(kept),
+        "kept": urlencode(link_params),
         "log": reverse("query-log", args=[query.name]),  # lines are also shown on a run's page
         "link": urlencode({"driver": driver.epoch}),
-        "older": urlencode(kept | {"before": page.older}) if page.older is not None else "",
-        "follow": f"{lines}?{urlencode(kept | {'after': page.end})}" if follow else "",
+        "older": urlencode(link_params | {"before": page.older}) if page.older is not None else "",
+        "follow": f"{lines}?{urlencode(link_params | {'after': page.end})}" if follow else "",
         "newest": newest,
     }
 

@@ -40,7 +40,7 @@ class Frames:
 
 
 @dataclass(slots=True)
-class Cause:
+class StackCause:
     """One exception in a chain: its message and where it was raised."""
 
     head: str
@@ -57,16 +57,16 @@ class Cause:
         return len(self.head) > 600 or self.head.count("\n") > 8
 
 
-def causes(text: str) -> list[Cause]:
+def causes(text: str) -> list[StackCause]:
     """Return the exceptions in a text, root cause first."""
-    found: list[Cause] = []
+    chain: list[StackCause] = []
     for block in _blocks(bounded(text).expandtabs(4).splitlines()):
         start = next((i for i, line in enumerate(block) if _FRAME.match(line)), len(block))
         head = "\n".join(block[:start]).strip().removeprefix("Caused by: ")
         frames = _frames(block[start:])
         if head or frames:
-            found.append(Cause(head, frames))
-    return found[::-1]
+            chain.append(StackCause(head, frames))
+    return chain[::-1]
 
 
 def _blocks(lines: list[str]) -> list[list[str]]:
@@ -79,15 +79,15 @@ def _blocks(lines: list[str]) -> list[list[str]]:
 
 
 def _frames(lines: list[str]) -> list[Frames]:
-    found: list[Frames] = []
+    frames: list[Frames] = []
     for line in lines:
         if not line.strip():
             continue
         if _FRAME.match(line):
             own = not _THEIRS.search(line)
-            if not found or found[-1].own is not own:
-                found.append(Frames(own))
+            if not frames or frames[-1].own is not own:
+                frames.append(Frames(own))
         elif not line.startswith((" ", "\t")):  # the exception below the frames of a traceback
-            found.append(Frames(True))
-        found[-1].lines.append(line)
-    return found
+            frames.append(Frames(True))
+        frames[-1].lines.append(line)
+    return frames

@@ -29,7 +29,7 @@ from queries.services.kafka.go_on_after_loss import go_on
 from queries.services.kafka.loss_corrections import correct
 from queries.services.tables.lag import look_if_old
 from queries.views.console.fragments import Changes, Drawn, fragments
-from queries.views.console.guard import by, needs
+from queries.views.console.guard import actor_and_now, needs
 from queries.views.console.numbers import whole
 from queries.views.console.paging import page_of
 from queries.views.console.shell import next_address
@@ -72,7 +72,7 @@ def lag_context(query: Query, now: datetime) -> dict[str, Any]:
     return {
         "query": query,
         "lag": lag,
-        "topics": [(topic, kept_words(topic)) for topic in lag.topics],
+        "topics": [(topic, retention_words(topic)) for topic in lag.topics],
         "totals": [(total, *KINDS[total.kind]) for total in loss_totals(query)],
         "uncounted": uncounted_batches(query, now=now),
         "why_uncounted": UNCOUNTED,
@@ -83,16 +83,16 @@ def lag_context(query: Query, now: datetime) -> dict[str, Any]:
     }
 
 
-def kept_words(topic: TopicLag) -> str:
+def retention_words(topic: TopicLag) -> str:
     """Return how long a topic keeps its records: "7 d, 1.0 GB per partition"."""
-    kept = topic.retention
-    if kept.compacts is None:
+    retention = topic.retention
+    if retention.compacts is None:
         return "unknown"
-    words = [span_of_ms(kept.ms)] if kept.ms is not None else []
-    if kept.bytes is not None:
-        words.append(f"{filesizeformat(kept.bytes)} per partition".replace("\xa0", " "))
+    words = [span_of_ms(retention.ms)] if retention.ms is not None else []
+    if retention.bytes is not None:
+        words.append(f"{filesizeformat(retention.bytes)} per partition".replace("\xa0", " "))
     text = " or ".join(words) or "unlimited"
-    return f"{text}, compacted" if kept.compacts else text
+    return f"{text}, compacted" if retention.compacts else text
 
 
 def span_of_ms(ms: int) -> str:
@@ -124,7 +124,7 @@ def correct_page(request: HttpRequest, name: str, loss_id: int) -> HttpResponseB
     if request.method == "GET":
         return render(request, "kafka/correct.html", context)
     try:
-        correct(loss=row, reason=reason, **by(request))
+        correct(loss=row, reason=reason, **actor_and_now(request))
     except HeadgateError as error:
         context["error"] = str(error)
         return render(request, "kafka/correct.html", context, status=409)

@@ -22,11 +22,11 @@ from queries.models.schedules.planned import PlannedRun
 from queries.roles import OPERATE, VIEW
 from queries.selectors.definitions import definitions
 from queries.selectors.schedules.planned import Usage, planned_runs, schedule_status
-from queries.selectors.schedules.recent import HOURS, ScheduleLine, place_of, schedule_lines
+from queries.selectors.schedules.recent import HOURS, ScheduleLine, list_position, schedule_lines
 from queries.selectors.supervision.applications import application
 from queries.services.schedules import pauses
 from queries.views.console.errors import answered
-from queries.views.console.guard import by, needs
+from queries.views.console.guard import actor_and_now, needs
 from queries.views.console.numbers import whole
 from queries.views.console.paging import ROWS, page_of
 from queries.views.console.wording import duration_words
@@ -45,7 +45,7 @@ _HIGH, _WIDE = 24, 200
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class DurationBar:
     """One run in the trend of durations."""
 
     x: float
@@ -115,28 +115,28 @@ def trend(runs: list[PlannedRun]) -> dict[str, Any]:
     most = max(length for _, length in lengths) or 1.0
     step = _WIDE / _TREND
     bars = []
-    for place, (run, length) in enumerate(lengths):
+    for index, (run, length) in enumerate(lengths):
         height = round(max(1.5, _HIGH * length / most), 1)
         kind = "failed" if run.state == PlannedState.FAILED else "ok"
         title = f"{run.due_at:%Y-%m-%d %H:%M} UTC: {duration_words(length * 1000)}"
-        bars.append(Bar(round(place * step, 1), _HIGH - height, height, kind, title))
+        bars.append(DurationBar(round(index * step, 1), _HIGH - height, height, kind, title))
     middle = duration_words(1000 * median(length for _, length in lengths))
     last = duration_words(1000 * lengths[-1][1])
-    said = f"The last run took {last}; half of the last {len(lengths)} took {middle} or less."
-    return {"bars": bars, "trend": said if len(lengths) > 1 else f"The last run took {last}."}
+    sentence = f"The last run took {last}; half of the last {len(lengths)} took {middle} or less."
+    return {"bars": bars, "trend": sentence if len(lengths) > 1 else f"The last run took {last}."}
 
 
 def _change(kind: str, *, paused: bool) -> Callable[..., HttpResponseBase]:
     """Return the view that pauses or resumes the schedule of a query, or of an application."""
     find = definitions.query if kind == "query" else application
     act = pauses.pause if paused else pauses.resume
-    said = "is paused: its planned times are skipped" if paused else "goes on"
+    phrase = "is paused: its planned times are skipped" if paused else "goes on"
 
     @needs(OPERATE, "POST")
     def change(request: HttpRequest, name: str) -> HttpResponseBase:
-        ask = partial(act, find(name), **by(request))
+        perform = partial(act, find(name), **actor_and_now(request))
         back = reverse(f"{kind}-schedule", args=[name])
-        return answered(request, ask, f"The schedule of {name} {said}.", back)
+        return answered(request, perform, f"The schedule of {name} {phrase}.", back)
 
     return change
 
@@ -145,23 +145,23 @@ def _change(kind: str, *, paused: bool) -> Callable[..., HttpResponseBase]:
 def schedule_list(request: HttpRequest) -> HttpResponse:
     """Show what every schedule did in the last hours: what ran, was late, was skipped and why."""
     now = timezone.now()
-    asked = whole(request.GET.get("hours", "")) or HOURS
-    hours = asked if asked in _WINDOWS else HOURS
+    requested_hours = whole(request.GET.get("hours", "")) or HOURS
+    hours = requested_hours if requested_hours in _WINDOWS else HOURS
     application = request.GET.get("application", "").strip().replace("\x00", "")
     name, _, number = request.GET.get("after", "").replace("\x00", "").rpartition("~")
-    place = (name, whole(number) or 0) if name else None
+    position = (name, whole(number) or 0) if name else None
     lines = schedule_lines(
         now=now,
         hours=hours,
         application=application,
-        after=place,
+        after=position,
         limit=ROWS + 1,
         newest=_NEWEST,
     )
-    following = "{}~{}".format(*place_of(lines[ROWS - 1])) if len(lines) > ROWS else ""
+    following = "{}~{}".format(*list_position(lines[ROWS - 1])) if len(lines) > ROWS else ""
     context = {
         "lines": [Listed(line) for line in lines[:ROWS]],
-        "page": {"first": place is None, "next": following},
+        "page": {"first": position is None, "next": following},
         "hours": hours,
         "windows": _WINDOWS,
         "application": application,
@@ -186,16 +186,16 @@ class Listed:
     @property
     def skips(self) -> list[tuple[str, int, str]]:
         """Return the reasons for which times were skipped: name, times, sentence; most first."""
-        found = sorted(self.line.tally.skipped.items(), key=lambda one: -one[1])
+        ordered = sorted(self.line.tally.skipped.items(), key=lambda pair: -pair[1])
         return [
             (why, times, SKIPPED_WORDS[SkipReason(why)] if why in set(SkipReason) else "")
-            for why, times in found
+            for why, times in ordered
         ]
 
     @property
     def more(self) -> bool:
         """Return whether the window has planned times that are not listed."""
-        listed = sum(one.planned.due_times for one in self.line.newest)
+        listed = sum(ran.planned.due_times for ran in self.line.newest)
         return self.line.tally.due > listed
 
 

@@ -36,12 +36,12 @@ def schedule_preview(request: HttpRequest) -> HttpResponse:
         if problems := schedule_problems(schedule, ends=True):
             raise Invalid(problems)
     except Invalid as error:
-        wrong = (sentence(one, one.field.rpartition(".")[2]) for one in error.problems)
+        wrong = (sentence(problem, problem.field.rpartition(".")[2]) for problem in error.problems)
         return render(request, "schedules/_times.html", {"problem": " ".join(wrong)})
     if schedule.kind != "cron":
         cost = listing_cost(schedule) if schedule.kind == "files" else ""
-        said = f"It starts {when_words(schedule)}."
-        return render(request, "schedules/_times.html", {"said": f"{said} {cost}".strip()})
+        summary = f"It starts {when_words(schedule)}."
+        return render(request, "schedules/_times.html", {"said": f"{summary} {cost}".strip()})
     shown = preview(schedule, timezone.now())
     return render(request, "schedules/_times.html", {"shown": shown, "zone": schedule.time_zone})
 

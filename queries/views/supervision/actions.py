@@ -41,8 +41,8 @@ from queries.selectors.supervision.query_groups import RANK
 from queries.services.procedures.bulk_operations import begin_many
 from queries.services.supervision import operations
 from queries.services.supervision.required_preflight import StateChanges
-from queries.views.console.guard import by, needs
-from queries.views.console.shell import again, next_address, told
+from queries.views.console.guard import actor_and_now, needs
+from queries.views.console.shell import next_address, redirect_with_error, redirect_with_message
 from queries.views.supervision import consequences
 from queries.views.supervision.query_list import BULK_AT_MOST, filters_of
 
@@ -63,8 +63,10 @@ def act(request: HttpRequest, name: str, verb: Verb) -> HttpResponseBase:
         if not sent:
             raise
         asked = urlencode({**sent, "next": back})
-        return again(request, str(error), f"{reverse(f'query-{verb}', args=[name])}?{asked}")
-    return told(request, consequences.asked(verb, name), back)
+        return redirect_with_error(
+            request, str(error), f"{reverse(f'query-{verb}', args=[name])}?{asked}"
+        )
+    return redirect_with_message(request, consequences.request_message(verb, name), back)
 
 
 #: Before the name of a parameter, in the fields of a confirmation.
@@ -154,7 +156,7 @@ def _ask(request: HttpRequest, query: Query, verb: Verb, **more: Any) -> Operati
     how: dict[str, Any] = {"accept_state_change": accepts, **more}
     if verb is Verb.STOP:
         how = {"mode": consequences.stop_mode(request.POST)}
-    return _ASK[verb](query=query, **how, **by(request))
+    return _ASK[verb](query=query, **how, **actor_and_now(request))
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +237,7 @@ def _begin(request: HttpRequest, verb: Verb, rows: list[Query]) -> HttpResponseB
     refusals = {row.pk: error for row in rows if (error := _refusal(request, row)) is not None}
     if len(refusals) == len(rows):
         raise refusals[rows[0].pk]
-    actor_and_now = by(request)
+    actor_and_now = actor_and_now(request)
     operation = begin_many(
         Verb(f"{verb}-many"),
         rows,
@@ -247,7 +249,7 @@ def _begin(request: HttpRequest, verb: Verb, rows: list[Query]) -> HttpResponseB
     text = f"The {verb} of {counted(len(rows) - len(refusals), 'query,queries')} was requested."
     if operation.created_at != actor_and_now["now"]:
         text = f"This was already requested at {operation.created_at:%H:%M:%S} UTC."
-    return told(request, text, reverse("operation", args=[operation.uuid]))
+    return redirect_with_message(request, text, reverse("operation", args=[operation.uuid]))
 
 
 urlpatterns = [

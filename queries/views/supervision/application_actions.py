@@ -24,7 +24,7 @@ from queries.services.supervision.application_operations import (
 )
 from queries.services.system.installation import declare_host_gone
 from queries.views.console.errors import answered
-from queries.views.console.guard import by, needs
+from queries.views.console.guard import actor_and_now, needs
 from queries.views.supervision.consequences import STOP_MODES, named, stop_mode, while_away
 
 
@@ -36,13 +36,13 @@ def act(request: HttpRequest, name: str, *, restart: bool) -> HttpResponseBase:
         return _confirm(request, detail, restart=restart)
     request_it: Callable[..., Any]
     if restart:
-        said, request_it = f"{name} will restart in a new driver.", request_application_restart
+        message, request_it = f"{name} will restart in a new driver.", request_application_restart
     else:
         what = "script" if detail.script else "queries"
-        said = f"The {what} of {name} will stop."
+        message = f"The {what} of {name} will stop."
         request_it = partial(request_application_stop, mode=stop_mode(request.POST))
-    ask = partial(request_it, application=detail.application, **by(request))
-    return answered(request, ask, said, reverse("application", args=[name]))
+    perform = partial(request_it, application=detail.application, **actor_and_now(request))
+    return answered(request, perform, message, reverse("application", args=[name]))
 
 
 def _confirm(request: HttpRequest, detail: ApplicationDetail, *, restart: bool) -> HttpResponse:
@@ -131,11 +131,13 @@ def _stop_words(detail: ApplicationDetail, live: list[str]) -> list[str]:
 @needs(OPERATE, "POST")
 def start(request: HttpRequest, name: str) -> HttpResponseBase:
     """Start the script of an application."""
-    ask = partial(
-        request_script_start, application=application_detail(name).application, **by(request)
+    perform = partial(
+        request_script_start,
+        application=application_detail(name).application,
+        **actor_and_now(request),
     )
     return answered(
-        request, ask, f"The script of {name} will start.", reverse("application", args=[name])
+        request, perform, f"The script of {name} will start.", reverse("application", args=[name])
     )
 
 
@@ -145,13 +147,13 @@ def host_gone(request: HttpRequest, name: str) -> HttpResponseBase:
     row, back = application(name), reverse("application", args=[name])
     silent = away(row)
     if request.method == "POST":
-        ask = partial(
+        perform = partial(
             declare_host_gone,
             application=row,
             host=request.POST.get("typed", "").strip(),
-            **by(request),
+            **actor_and_now(request),
         )
-        return answered(request, ask, f"The driver of {name} is now considered dead.", back)
+        return answered(request, perform, f"The driver of {name} is now considered dead.", back)
     if silent is None:
         raise NotAllowed(
             f"The host of {name} is sending heartbeats.",

@@ -201,11 +201,11 @@ def _advice(detail: ApplicationDetail, spec: ApplicationSpec) -> list[str]:
 @needs(VIEW)
 def application_revisions(request: HttpRequest, name: str) -> HttpResponseBase:
     """Show an application's revisions, each compared with the previous one."""
-    found = application_definition(name)
-    pairs = zip(found.revisions, [*found.revisions[1:], None], strict=True)
+    definition = application_definition(name)
+    pairs = zip(definition.revisions, [*definition.revisions[1:], None], strict=True)
     context = {
-        "found": found,
-        "application": found.application,
+        "found": definition,
+        "application": definition.application,
         "revisions": [
             (row, changes(mask(before.spec) if before else None, mask(row.spec)))
             for row, before in pairs
@@ -220,14 +220,14 @@ def open_spark_ui(request: HttpRequest, name: str) -> HttpResponseBase:
     driver = application_detail(name).driver
     if driver is None:
         raise NotAllowed(f"{name} currently has no driver.", way_out="Start one of its queries.")
-    there = spark_ui.address(driver, asked_at=f"{request.scheme}://{request.get_host()}")
+    origin = spark_ui.address(driver, console_origin=f"{request.scheme}://{request.get_host()}")
     ticket = spark_ui.ticket(
         user=user_of(request).pk,
         session_key=str(request.session.session_key),
         driver=driver,
         now=timezone.now(),
     )
-    answer = redirect(f"{there}/open/{ticket}")
+    answer = redirect(f"{origin}/open/{ticket}")
     answer["Referrer-Policy"] = "no-referrer"
     answer["Cache-Control"] = "no-store"
     return answer

@@ -18,7 +18,7 @@ WIDEST_GAP = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Bar:
+class BarSlot:
     """One slot in the picture."""
 
     x: int
@@ -30,7 +30,7 @@ class Bar:
 
 def draw(
     batches: list[BatchBar], *, interval_ms: int | None, outcomes: Mapping[int, str]
-) -> list[Bar]:
+) -> list[BarSlot]:
     """Return the bars, with the newest at the right edge.
 
     Heights grow with the square root of the duration, so that one long batch does not flatten the
@@ -47,7 +47,7 @@ def draw(
         else:
             height = max(LOWEST, round(HEIGHT * math.sqrt(duration_ms / tallest), 1))
         x = (first + position) * SLOT_WIDTH
-        bars.append(Bar(x, round(HEIGHT - height, 1), height, kind, title))
+        bars.append(BarSlot(x, round(HEIGHT - height, 1), height, kind, title))
     return bars
 
 

@@ -17,9 +17,9 @@ from queries.domain.access.acts import Act
 from queries.models.definitions import Query
 from queries.roles import VIEW
 from queries.selectors.definitions.definitions import query as living_query
-from queries.selectors.supervision.chart_marks import Mark, MarkKind, Outage, marks, outages
+from queries.selectors.supervision.chart_marks import ChartMark, MarkKind, Outage, marks, outages
 from queries.services.access.audit_trail import record_act
-from queries.views.console.guard import by, needs
+from queries.views.console.guard import actor_and_now, needs
 
 RANGES = {
     "15m": timedelta(minutes=15),
@@ -41,19 +41,19 @@ def series(request: HttpRequest, name: str) -> HttpResponseBase:
     now = timezone.now()
     query = living_query(name)
     since, until = span(request, now)
-    found = heard.series(query.pk, since=since, until=until or now + timedelta(seconds=5))
+    batch_series = heard.series(query.pk, since=since, until=until or now + timedelta(seconds=5))
     form = request.GET.get("format", "")
     if form in ("csv", "json"):
-        record_act(Act.EXPORTED, subject=name, what=f"batches as {form}", **by(request))
+        record_act(Act.EXPORTED, subject=name, what=f"batches as {form}", **actor_and_now(request))
     if form == "csv":
-        return _file(_csv(found), "text/csv", f"{name}.csv")
+        return _file(_csv(batch_series), "text/csv", f"{name}.csv")
     end = until or now
     body = {
         "since": since.timestamp(),
         "until": end.timestamp(),
-        **columns(found),
-        "marks": [_mark(query, one) for one in marks(query, since=since, until=end)],
-        "outages": [_outage(one) for one in outages(query, since=since, until=end)],
+        **columns(batch_series),
+        "marks": [_mark(query, mark) for mark in marks(query, since=since, until=end)],
+        "outages": [_outage(outage) for outage in outages(query, since=since, until=end)],
     }
     if form == "json":
         return _file(json.dumps(body), "application/json", f"{name}.json")
@@ -73,7 +73,7 @@ def span(request: HttpRequest, now: datetime) -> tuple[datetime, datetime | None
     return max(since, (until or now) - max(RANGES.values())), until
 
 
-def _mark(query: Query, mark: Mark) -> dict[str, Any]:
+def _mark(query: Query, mark: ChartMark) -> dict[str, Any]:
     match mark.kind:
         case MarkKind.RUN | MarkKind.DEATH:
             href = reverse("run", args=[int(mark.key)])
@@ -95,17 +95,17 @@ def _outage(outage: Outage) -> dict[str, Any]:
     return {"since": outage.since.timestamp(), "until": until, "text": outage.text}
 
 
-def _csv(found: heard.Series) -> str:
-    names = sorted(found.columns)
+def _csv(batch_series: heard.Series) -> str:
+    names = sorted(batch_series.columns)
     text = io.StringIO()
     lines = csv.writer(text)
     lines.writerow(["at", "batch", *names])
-    for place, at in enumerate(found.at):
-        if found.batches[place] is not None:  # an empty row separates two runs on a chart
+    for index, at in enumerate(batch_series.at):
+        if batch_series.batches[index] is not None:  # an empty row separates two runs on a chart
             moment = at_s(at)
             when = moment.isoformat(timespec="milliseconds") if moment else ""
-            values = [found.columns[name][place] for name in names]
-            lines.writerow([when, found.batches[place], *values])
+            values = [batch_series.columns[name][index] for name in names]
+            lines.writerow([when, batch_series.batches[index], *values])
     return text.getvalue()
 
 
@@ -115,9 +115,9 @@ def _file(text: str, content_type: str, name: str) -> HttpResponse:
     return answer
 
 
-def columns(found: heard.Series) -> dict[str, Any]:
+def columns(batch_series: heard.Series) -> dict[str, Any]:
     """Return a series in the charts' format."""
-    return {"at": found.at, "columns": found.columns, "batches": found.batches}
+    return {"at": batch_series.at, "columns": batch_series.columns, "batches": batch_series.batches}
 
 
 urlpatterns = [path("queries/<query:name>/series/", series, name="query-series")]

@@ -42,8 +42,8 @@ def neighbours(line: QueryLine) -> list[str]:
 
 def of(verb: Verb, line: QueryLine, others: list[str]) -> list[str]:
     """Return a verb's consequences, most important first."""
-    said = {Verb.START: _start, Verb.STOP: _stop, Verb.RESTART: _restart}[verb](line, others)
-    return [*while_away(away(line.query.application), verb), *said]
+    sentences = {Verb.START: _start, Verb.STOP: _stop, Verb.RESTART: _restart}[verb](line, others)
+    return [*while_away(away(line.query.application), verb), *sentences]
 
 
 def while_away(silent: AwayHost | None, verb: str) -> list[str]:
@@ -63,31 +63,33 @@ def while_away(silent: AwayHost | None, verb: str) -> list[str]:
 
 def _start(line: QueryLine, others: list[str]) -> list[str]:
     application = line.query.application.name
-    said = [f"It starts on revision {line.revision}. {continues(line)}"]
+    sentences = [f"It starts on revision {line.revision}. {continues(line)}"]
     if line.driver or others:
-        said.append(f"It joins the running driver of {application}; {_go_on(others)}")
-        said += _changed_since(line)
+        sentences.append(f"It joins the running driver of {application}; {_go_on(others)}")
+        sentences += _changed_since(line)
     else:
-        said.append(f"A driver is launched for {application}; this takes a few seconds.")
+        sentences.append(f"A driver is launched for {application}; this takes a few seconds.")
     if line.phase in FAILED_PHASES:
-        said.append("Its failure counters are reset and it is retried immediately.")
+        sentences.append("Its failure counters are reset and it is retried immediately.")
     if line.trigger.get("kind") in ENDING_TRIGGERS:
-        said.append("It ends once it has read all available data.")
-    return said
+        sentences.append("It ends once it has read all available data.")
+    return sentences
 
 
 def _stop(line: QueryLine, others: list[str]) -> list[str]:
-    said = ["It stays stopped until a user starts it. New data waits in its source."]
+    sentences = ["It stays stopped until a user starts it. New data waits in its source."]
     if others:
-        said.append(f"Its driver stays up: {_go_on(others)}")
+        sentences.append(f"Its driver stays up: {_go_on(others)}")
     elif line.driver:
-        said.append(f"Nothing else runs in {line.query.application.name}, so its driver ends too.")
-    return said
+        sentences.append(
+            f"Nothing else runs in {line.query.application.name}, so its driver ends too."
+        )
+    return sentences
 
 
 def _restart(line: QueryLine, others: list[str]) -> list[str]:
     same = line.revision == line.running_revision
-    said = [
+    sentences = [
         "The batch in flight is finished and committed first, so nothing is replayed.",
         f"It restarts on revision {line.revision}"
         + (
@@ -97,10 +99,10 @@ def _restart(line: QueryLine, others: list[str]) -> list[str]:
         ),
     ]
     if others:
-        said.append(f"Only this query restarts: {_go_on(others)}")
+        sentences.append(f"Only this query restarts: {_go_on(others)}")
     else:
-        said.append("It restarts in a new driver process.")
-    return said + (_changed_since(line) if others else [])
+        sentences.append("It restarts in a new driver process.")
+    return sentences + (_changed_since(line) if others else [])
 
 
 def _changed_since(line: QueryLine) -> list[str]:
@@ -153,7 +155,7 @@ def nothing(verb: Verb, line: QueryLine) -> str:
     return "Not set to run; start it instead."
 
 
-def asked(verb: Verb, name: str) -> str:
+def request_message(verb: Verb, name: str) -> str:
     """Return the message saying that the verb was requested."""
     return f"{name} will {verb}."
 

@@ -26,7 +26,7 @@ COUNTED_AT_MOST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class LaneBar:
     """One run in the picture, or a period in which the query was down."""
 
     x: float
@@ -40,7 +40,7 @@ class Lane:
     """One query's runs."""
 
     name: str
-    stretches: list[Stretch]
+    stretches: list[LaneBar]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,20 +69,20 @@ def lanes(now: datetime) -> Lanes:
         others = ran.exclude(query__in=chosen).order_by("query__name").distinct()
         chosen |= dict(others[:left])
     count = ran.values_list("query").distinct()[:COUNTED_AT_MOST].count()
-    found: dict[str, list[Run]] = {}
+    runs_by_name: dict[str, list[Run]] = {}
     for run in reversed(recent.filter(query__in=chosen)[:RUNS_AT_MOST]):
-        found.setdefault(run.query.name, []).append(run)
+        runs_by_name.setdefault(run.query.name, []).append(run)
     return Lanes(
-        [Lane(name, _stretches(found[name], since, now)) for name in sorted(found)],
+        [Lane(name, _stretches(runs_by_name[name], since, now)) for name in sorted(runs_by_name)],
         _ticks(since, now),
         left_out=count - len(chosen),
         counted=count < COUNTED_AT_MOST,
     )
 
 
-def _stretches(ran: list[Run], since: datetime, now: datetime) -> list[Stretch]:
+def _stretches(ran: list[Run], since: datetime, now: datetime) -> list[LaneBar]:
     """Return a query's runs, and the periods in which it was down after one that ended badly."""
-    drawn: list[Stretch] = []
+    drawn: list[LaneBar] = []
     for run, after in zip_longest(ran, ran[1:]):
         if run.ended_at is None or run.ended_at >= since:
             drawn.append(_stretch(run, since, now))
@@ -99,13 +99,13 @@ def _down_until(run: Run, now: datetime) -> datetime:
     return rested or now
 
 
-def _down(begins: datetime, ends: datetime, since: datetime) -> Stretch:
+def _down(begins: datetime, ends: datetime, since: datetime) -> LaneBar:
     x = _x(max(begins, since), since)
     title = f"Down from {begins:%H:%M:%S} UTC"
-    return Stretch(round(x, 1), round(max(2.0, _x(ends, since) - x), 1), "failed", title)
+    return LaneBar(round(x, 1), round(max(2.0, _x(ends, since) - x), 1), "failed", title)
 
 
-def _stretch(run: Run, since: datetime, now: datetime) -> Stretch:
+def _stretch(run: Run, since: datetime, now: datetime) -> LaneBar:
     begins = max(run.created_at, since)
     ends = run.ended_at or now
     x = _x(begins, since)
@@ -118,7 +118,7 @@ def _stretch(run: Run, since: datetime, now: datetime) -> Stretch:
     end = f"{lasted} · {run.outcome.replace('_', ' ').lower()}" if run.outcome else "running"
     cause = phrase(run.cause)
     title = f"Run {run.pk} · started {run.created_at:%H:%M:%S} UTC ({cause}) · {end}"
-    return Stretch(round(x, 1), round(width, 1), kind, title)
+    return LaneBar(round(x, 1), round(width, 1), kind, title)
 
 
 def _x(at: datetime, since: datetime) -> float:

@@ -39,7 +39,7 @@ _AT: dict[str, dict[Phase, int]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class StepProgress:
     """One step: done, now, todo or failed."""
 
     label: str
@@ -47,15 +47,15 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class OperationProgress:
     """An operation with its steps."""
 
     operation: Operation
-    steps: list[Step]
+    steps: list[StepProgress]
     detail: Because  # what it is waiting for, or why it failed
 
 
-def way(operation: Operation | None, line: QueryLine, now: datetime) -> Way | None:
+def way(operation: Operation | None, line: QueryLine, now: datetime) -> OperationProgress | None:
     """Return the newest operation's steps while it is open, and for a while after it has ended."""
     if operation is None or operation.outcome == OperationOutcome.SUPERSEDED:
         return None
@@ -65,16 +65,22 @@ def way(operation: Operation | None, line: QueryLine, now: datetime) -> Way | No
     if operation.outcome in FAILED_OPERATIONS and _is_past(operation, line):
         return None
     if operation.steps:
-        return Way(operation, [_step(step) for step in operation.steps], operation.detail)
+        return OperationProgress(
+            operation, [_step(step) for step in operation.steps], operation.detail
+        )
     if operation.verb not in _STEPS:
         return None
     labels = _STEPS[operation.verb]
     if operation.outcome == OperationOutcome.DONE:
-        return Way(operation, [Step(label, "done") for label in labels], NOTHING)
+        return OperationProgress(
+            operation, [StepProgress(label, "done") for label in labels], NOTHING
+        )
     if operation.outcome in FAILED_OPERATIONS:
-        return Way(operation, failed_steps(operation), operation.detail)
+        return OperationProgress(operation, failed_steps(operation), operation.detail)
     at = _AT[operation.verb].get(line.phase, 0)
-    return Way(operation, _steps(labels, at, "now"), operation.detail or line.query.phase_detail)
+    return OperationProgress(
+        operation, _steps(labels, at, "now"), operation.detail or line.query.phase_detail
+    )
 
 
 def _is_past(operation: Operation, line: QueryLine) -> bool:
@@ -86,7 +92,7 @@ def _is_past(operation: Operation, line: QueryLine) -> bool:
     return later or line.phase is Phase.RUNNING
 
 
-def failed_steps(operation: Operation) -> list[Step]:
+def failed_steps(operation: Operation) -> list[StepProgress]:
     """Return the steps of a failed plain verb, with the failed one marked."""
     labels = _STEPS[operation.verb]
     if operation.verb == Verb.STOP:
@@ -96,16 +102,16 @@ def failed_steps(operation: Operation) -> list[Step]:
     return _steps(labels, at, "failed")
 
 
-def _steps(labels: tuple[str, ...], at: int, state: str) -> list[Step]:
+def _steps(labels: tuple[str, ...], at: int, state: str) -> list[StepProgress]:
     return [
-        Step(label, "done" if index < at else "todo" if index > at else state)
+        StepProgress(label, "done" if index < at else "todo" if index > at else state)
         for index, label in enumerate(labels)
     ]
 
 
-def _step(step: dict[str, str]) -> Step:
+def _step(step: dict[str, str]) -> StepProgress:
     """Return a step in a multi-step operation, as written by its procedure."""
-    return Step(step["name"], STEP_STATES[StepState(step["state"])])
+    return StepProgress(step["name"], STEP_STATES[StepState(step["state"])])
 
 
 STEP_STATES = {

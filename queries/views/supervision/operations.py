@@ -39,8 +39,8 @@ from queries.selectors.query_lines import query_line
 from queries.selectors.supervision.history import lines_of, operation, operations, transitions
 from queries.services.procedures.engine import cancel
 from queries.views.console.fragments import Changes, Drawn, fragments
-from queries.views.console.guard import by, needs
-from queries.views.console.shell import next_address, told
+from queries.views.console.guard import actor_and_now, needs
+from queries.views.console.shell import next_address, redirect_with_message
 from queries.views.definitions.diffs import readable
 from queries.views.supervision.operation_steps import STEP_STATES, failed_steps, way
 
@@ -95,8 +95,10 @@ def cancel_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
     back = next_address(request, reverse("operation", args=[uuid]))
     if request.method == "GET":
         return render(request, "supervision/operations/cancel.html", _cancelling(row, back))
-    cancel(row, **by(request))
-    return told(request, f"The {row.verb} was cancelled and is being cleaned up.", back)
+    cancel(row, **actor_and_now(request))
+    return redirect_with_message(
+        request, f"The {row.verb} was cancelled and is being cleaned up.", back
+    )
 
 
 def _context(row: Operation, now: datetime) -> dict[str, Any]:
@@ -127,8 +129,8 @@ def _context(row: Operation, now: datetime) -> dict[str, Any]:
 
 def _subject(row: Operation) -> str:
     if row.verb == Verb.INSTALL:
-        given = row.arguments
-        return installable(str(given.get("spark")), str(given.get("connector") or ""))
+        arguments = row.arguments
+        return installable(str(arguments.get("spark")), str(arguments.get("connector") or ""))
     many = len(row.result.get("queries", ()))
     return row.subject or counted(many, "query,queries")
 
@@ -136,11 +138,11 @@ def _subject(row: Operation) -> str:
 def _many(row: Operation, now: datetime) -> dict[str, Any]:
     """Return the outcome for each query in an operation on many."""
     lines = lines_of(row)
-    counts = Counter(one.outcome for one in lines)
+    counts = Counter(line.outcome for line in lines)
     return {
         "lines": [
-            replace(one, detail=mask_text(one.detail), way_out=mask_text(one.way_out))
-            for one in lines[:LINES_SHOWN]
+            replace(line, detail=mask_text(line.detail), way_out=mask_text(line.way_out))
+            for line in lines[:LINES_SHOWN]
         ],
         "lines_left": max(0, len(lines) - LINES_SHOWN),
         "counts": [(outcome, count) for outcome, count in counts.items() if outcome],
@@ -167,8 +169,10 @@ def steps_of(row: Operation, now: datetime) -> list[StepLine]:
         return [StepLine(step.label, _left(step.state), None, "") for step in failed_steps(row)]
     if row.query is None or row.query.archived_at is not None or row.outcome:
         return []
-    found = way(row, query_line(row.query.name, now=now, bars=0), now)
-    return [StepLine(step.label, step.state, None, "") for step in found.steps] if found else []
+    progress = way(row, query_line(row.query.name, now=now, bars=0), now)
+    return (
+        [StepLine(step.label, step.state, None, "") for step in progress.steps] if progress else []
+    )
 
 
 def _left(state: str) -> str:
@@ -187,9 +191,9 @@ def _changes(row: Operation, now: datetime) -> list[Any]:
     """Return how the query (or application) changed while the operation was running."""
     if row.application is None:
         return []
-    found = transitions(query=row.query, application=row.application)
+    changes = transitions(query=row.query, application=row.application)
     until = row.ended_at or now
-    within = found.filter(at__gte=row.created_at, at__lte=until)
+    within = changes.filter(at__gte=row.created_at, at__lte=until)
     return list(within.order_by("at", "pk")[:CHANGES_SHOWN])
 
 

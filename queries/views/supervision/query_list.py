@@ -46,7 +46,7 @@ from queries.views.console.fragments import (
 )
 from queries.views.console.guard import needs, user_of
 from queries.views.console.paging import ROWS
-from queries.views.supervision.query_rows import Row, rows_of
+from queries.views.supervision.query_rows import QueryRow, rows_of
 
 #: Maximum queries in one bulk action: each is shown beforehand, and with its result.
 BULK_AT_MOST = 200
@@ -65,40 +65,40 @@ GROUPS = {
 NAMES = ("q", "application", "team", "health", "phase", "label", "group", "by")
 
 
-def filters_of(given: QueryDict) -> Selection:
+def filters_of(params: QueryDict) -> Selection:
     """Return the selection in a URL of the list; an unknown state matches nothing."""
-    return parse_filters({name: given.get(name, "").strip() for name in NAMES if name != "by"})
+    return parse_filters({name: params.get(name, "").strip() for name in NAMES if name != "by"})
 
 
 @needs(VIEW)
 def queries_page(request: HttpRequest) -> HttpResponse:
     """List the queries that are not deleted; every filter is in the URL."""
     now = timezone.now()
-    asked = {name: request.GET.get(name, "").strip() for name in NAMES}
+    params = {name: request.GET.get(name, "").strip() for name in NAMES}
     counted = counts(queries(now=now))
-    found = _ordered(queries(filters_of(request.GET), now=now), asked["by"])
+    matching = _ordered(queries(filters_of(request.GET), now=now), params["by"])
     # Sorting thousands of complete rows takes longer than sorting their IDs.
-    paginator = Paginator(found.values_list("pk", flat=True), ROWS)
-    if not any(asked[name] for name in NAMES if name not in ("group", "by")):
-        paginator.count = counted.get(asked["group"] or "all", counted["all"])  # already known
+    paginator = Paginator(matching.values_list("pk", flat=True), ROWS)
+    if not any(params[name] for name in NAMES if name not in ("group", "by")):
+        paginator.count = counted.get(params["group"] or "all", counted["all"])  # already known
     page = paginator.get_page(request.GET.get("page"))
-    rows = rows_of(lines_of(found.filter(pk__in=list(page.object_list)), now=now))
+    rows = rows_of(lines_of(matching.filter(pk__in=list(page.object_list)), now=now))
     offered = applications().filter(own=False).values_list("name", flat=True)
     context = {
         "now": now,
         "page": page,
-        "sections": list(_sections(rows, asked["by"])),
+        "sections": list(_sections(rows, params["by"])),
         "any": counted["all"] > 0,
-        "asked": asked,
-        "filtered": any(asked[name] for name in NAMES if name != "by"),
-        "groups": _groups(counted, asked["group"]),
+        "asked": params,
+        "filtered": any(params[name] for name in NAMES if name != "by"),
+        "groups": _groups(counted, params["group"]),
         "applications": list(offered[: OFFERED_AT_MOST + 1]),
         "offered_at_most": OFFERED_AT_MOST,
         "verdicts": list(Verdict),
         "label_names": label_names(),
         "teams": list(teams().values_list("name", flat=True)),
         "topic": listed("queries", (row.line.query.pk for row in rows), now),
-        "matching": [(name, asked[name]) for name in NAMES if name != "by" and asked[name]],
+        "matching": [(name, params[name]) for name in NAMES if name != "by" and params[name]],
         "more_match": page.paginator.count > len(rows),
         "bulk_at_most": BULK_AT_MOST,
         "views": SavedView.objects.filter(user=user_of(request)),
@@ -116,12 +116,12 @@ def _ordered(rows: QuerySet[Query], by: str) -> QuerySet[Query]:
     return rows.order_by(RANK, "name")
 
 
-def _sections(rows: list[Row], by: str) -> Iterator[tuple[str, list[Row]]]:
+def _sections(rows: list[QueryRow], by: str) -> Iterator[tuple[str, list[QueryRow]]]:
     """Yield the rows under their headings; "" if they are not grouped."""
 
-    def heading(row: Row) -> str:
-        found: str = getattr(row.line.query, "section", "")
-        return found or (f"no {by}" if by else "")
+    def heading(row: QueryRow) -> str:
+        section: str = getattr(row.line.query, "section", "")
+        return section or (f"no {by}" if by else "")
 
     for head, same in groupby(rows, heading):
         yield head, list(same)
@@ -145,11 +145,11 @@ def _groups(counted: Mapping[str, int], chosen: str) -> list[dict[str, Any]]:
 @needs(VIEW, "POST")
 def keep_view(request: HttpRequest) -> HttpResponse:
     """Save the list's filters under a name, for this user."""
-    asked = {name: request.POST.get(name, "").strip() for name in NAMES}
+    list_filters = {name: request.POST.get(name, "").strip() for name in NAMES}
     user, called = user_of(request), request.POST.get("view", "")
-    address = f"{reverse('queries')}?{urlencode({k: v for k, v in asked.items() if v})}"
+    address = f"{reverse('queries')}?{urlencode({k: v for k, v in list_filters.items() if v})}"
     try:
-        view = save_view(user=user, name=called, asked=asked, now=timezone.now())
+        view = save_view(user=user, name=called, filters=list_filters, now=timezone.now())
     except Invalid as error:
         return refused(request, error, address)
     messages.success(request, f"View {view.name} was saved.")

@@ -82,11 +82,11 @@ def runs_tab(request: HttpRequest, name: str) -> HttpResponse:
     page = page_of(runs_of(context["query"]), by="epoch", cursor=request.GET.get("after", ""))
     context |= {"page": page, "runs": lasting(page.rows, context["now"])}
     if context["line"].trigger.get("kind") in ENDING_TRIGGERS:
-        found = outcomes_by_day(context["query"], now=context["now"])
+        outcomes = outcomes_by_day(context["query"], now=context["now"])
         context |= {
             "jobs": jobs(page.rows, context["now"]),
-            "days": calendar(found, context["now"]),
-            "counted": counted(sum(found.values(), Counter())),
+            "days": calendar(outcomes, context["now"]),
+            "counted": counted(sum(outcomes.values(), Counter())),
         }
     return render(request, "supervision/queries/runs.html", context)
 
@@ -107,12 +107,14 @@ def definition_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show a revision, what it changed, and all other revisions."""
     context = head(request, name, "query-definition")
     revisions = list(revisions_of(context["query"]))
-    asked = request.GET.get("revision", "")
-    shown = next((one for one in revisions if str(one.number) == asked), revisions[0])
+    requested = request.GET.get("revision", "")
+    shown = next(
+        (revision for revision in revisions if str(revision.number) == requested), revisions[0]
+    )
     against = request.GET.get("against", "")
-    before = next((one for one in revisions if str(one.number) == against), None)
+    before = next((revision for revision in revisions if str(revision.number) == against), None)
     if before is None:
-        before = next((one for one in revisions if one.number < shown.number), None)
+        before = next((revision for revision in revisions if revision.number < shown.number), None)
     spec = mask(shown.spec)
     change = change_of(context["query"], shown.spec, shown.state, shown.state_by)
     context |= {
@@ -267,8 +269,8 @@ def draw_query(key: str, changes: Changes, now: datetime) -> Drawn:
     progress = context["line"].progress
     if progress:
         since = min(now - LIVE_TAIL, progress.timestamp - timedelta(seconds=1))
-        found = heard.series(number, since=since, until=now + timedelta(seconds=5))
-        yield f"batches-{key}", json.dumps(columns(found))
+        batch_series = heard.series(number, since=since, until=now + timedelta(seconds=5))
+        yield f"batches-{key}", json.dumps(columns(batch_series))
 
 
 urlpatterns = [

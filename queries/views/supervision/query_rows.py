@@ -9,15 +9,15 @@ from queries.domain.supervision.health.head import Head
 from queries.domain.triggers.kinds import KINDS
 from queries.selectors.console.badges import outcomes
 from queries.selectors.query_lines import QueryLine
-from queries.views.supervision.batch_bars import Bar, draw
+from queries.views.supervision.batch_bars import BarSlot, draw
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class QueryRow:
     """The contents of a row, or of the head on a query's page."""
 
     line: QueryLine
-    bars: list[Bar]
+    bars: list[BarSlot]
     can: str  # the verbs that currently make sense: "start", "stop restart"…
     trigger: str
     load: float | None  # batch duration as a share of the trigger's interval
@@ -39,18 +39,18 @@ class Row:
         return min(48, round(48 * (self.load or 0)))
 
 
-def rows_of(lines: list[QueryLine]) -> list[Row]:
+def rows_of(lines: list[QueryLine]) -> list[QueryRow]:
     """Return the rows for these lines, in order, with one database read for all."""
     ended = outcomes(bar.run for line in lines for bar in line.bars)
     return [row_of(line, ended) for line in lines]
 
 
-def row_of(line: QueryLine, ended: dict[int, str]) -> Row:
+def row_of(line: QueryLine, ended: dict[int, str]) -> QueryRow:
     """Return the row for one line."""
     load = None
     if line.progress and line.interval_ms and line.progress.batch_duration_ms is not None:
         load = line.progress.batch_duration_ms / line.interval_ms
-    return Row(
+    return QueryRow(
         line=line,
         bars=draw(line.bars, interval_ms=line.interval_ms, outcomes=ended),
         can=" ".join(verbs_of(line.query.desired, line.phase, line.query.phase_reason)),
@@ -71,5 +71,5 @@ def trigger_words(trigger: dict[str, Any]) -> str:
     interval = str(trigger.get("interval", ""))
     if kind == TriggerKind.PROCESSING_TIME and interval.startswith("0 "):
         return "as fast as possible"
-    known = KINDS[TriggerKind(str(kind))] if kind in TRIGGERS else KINDS[TriggerKind.ONCE]
-    return known.words.format(interval=interval)
+    trigger_kind = KINDS[TriggerKind(str(kind))] if kind in TRIGGERS else KINDS[TriggerKind.ONCE]
+    return trigger_kind.words.format(interval=interval)

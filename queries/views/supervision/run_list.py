@@ -21,7 +21,7 @@ from queries.roles import VIEW
 from queries.selectors.supervision.runs import CALENDAR_DAYS, runs
 from queries.views.console.fragments import Changes, Drawn, fragments, keys
 from queries.views.console.guard import needs
-from queries.views.console.paging import ARRIVALS, ROWS, asked_of, filters, page_of, topic
+from queries.views.console.paging import ARRIVALS, ROWS, filters, filters_from_key, page_of, topic
 
 OUTCOMES = ("OPEN", *(outcome.value for outcome in RunOutcome if outcome.value))
 JUST_ENDED = timedelta(minutes=1)
@@ -31,29 +31,33 @@ _FILTERS = {"query": "query__name", "application": "driver__application__name"}
 @needs(VIEW)
 def run_list(request: HttpRequest) -> HttpResponseBase:
     """List runs, newest first; all filters are in the URL."""
-    asked = _asked(request.GET)
+    list_filters = _list_filters(request.GET)
     now = timezone.now()
-    page = page_of(_rows(asked), by="epoch", cursor=request.GET.get("after", ""))
+    page = page_of(_rows(list_filters), by="epoch", cursor=request.GET.get("after", ""))
     context = {
         "page": page,
         "runs": lasting(page.rows, now),
-        "filters": asked,
-        "filtered": any(asked.values()),
+        "filters": list_filters,
+        "filtered": any(list_filters.values()),
         "outcomes": OUTCOMES,
-        "topic": topic("runs", asked),
+        "topic": topic("runs", list_filters),
         "now": now,
     }
     return render(request, "supervision/runs/list.html", context)
 
 
-def _asked(given: Mapping[str, str]) -> dict[str, str]:
-    return filters(given, _FILTERS, outcome=("", *OUTCOMES))
+def _list_filters(params: Mapping[str, str]) -> dict[str, str]:
+    return filters(params, _FILTERS, outcome=("", *OUTCOMES))
 
 
-def _rows(asked: Mapping[str, str]) -> QuerySet[Run]:
-    rows = runs().filter(**{_FILTERS[name]: asked[name] for name in _FILTERS if asked[name]})
-    if asked["outcome"]:
-        rows = rows.filter(outcome="" if asked["outcome"] == "OPEN" else asked["outcome"])
+def _rows(list_filters: Mapping[str, str]) -> QuerySet[Run]:
+    rows = runs().filter(
+        **{_FILTERS[name]: list_filters[name] for name in _FILTERS if list_filters[name]}
+    )
+    if list_filters["outcome"]:
+        rows = rows.filter(
+            outcome="" if list_filters["outcome"] == "OPEN" else list_filters["outcome"]
+        )
     return rows
 
 
@@ -62,7 +66,7 @@ def lasted(run: Run, now: datetime) -> float:
     return ((run.ended_at or now) - run.created_at).total_seconds() * 1000
 
 
-def given(run: Run) -> str:
+def param_text(run: Run) -> str:
     """Return the values of a run's parameters as text, such as "day = 2026-11-25, low = 3"."""
     values = mask(run.params or {})
     return ", ".join(f"{name} = {as_text(value)}" for name, value in values.items())
@@ -92,7 +96,7 @@ class Job:
     @property
     def params(self) -> str:
         """Return the values of its parameters as text."""
-        return given(self.run)
+        return param_text(self.run)
 
 
 def jobs(rows: list[Run], now: datetime) -> list[Job]:
@@ -109,14 +113,14 @@ class Day:
     text: str
 
 
-def calendar(found: Mapping[date, Counter[str]], now: datetime) -> list[Day]:
+def calendar(outcomes: Mapping[date, Counter[str]], now: datetime) -> list[Day]:
     """Return the last 90 days (UTC), oldest first.
 
     A day is bad if no run completed and one failed, a warning if others completed.
     """
     today = now.astimezone(UTC).date()
     days = [today - timedelta(days=back) for back in reversed(range(CALENDAR_DAYS))]
-    return [_day(day, found.get(day, Counter())) for day in days]
+    return [_day(day, outcomes.get(day, Counter())) for day in days]
 
 
 def _day(day: date, runs: Counter[str]) -> Day:
@@ -149,18 +153,18 @@ def _failed(runs: Counter[str]) -> int:
 @fragments("runs", hears=("query",))
 def draw_runs(key: str, changes: Changes, now: datetime) -> Drawn:
     """Draw the rows of changed runs, however they ended, and of runs begun since then."""
-    asked = _asked(asked_of(key))
+    list_filters = _list_filters(filters_from_key(key))
     if changes is None:
-        there = _rows(asked)[:ROWS].values_list("pk", flat=True)
+        listed_ids = _rows(list_filters)[:ROWS].values_list("pk", flat=True)
         lately = runs()[:ROWS].values_list("pk", flat=True)
-        rows = runs().filter(pk__in={*there, *lately})
+        rows = runs().filter(pk__in={*listed_ids, *lately})
     else:
         moving = Q(ended_at=None) | Q(ended_at__gt=now - JUST_ENDED)  # the others do not change
         rows = runs().filter(moving, query__in=keys(changes, "query"))[:ROWS]
     for run, ms in lasting(list(rows), now):
         context = {"run": run, "ms": ms, "now": now}
         yield f"run-{run.pk}", render_to_string("supervision/runs/_row.html", context)
-    context = {"runs": lasting(list(_rows(asked)[:ARRIVALS]), now), "now": now}
+    context = {"runs": lasting(list(_rows(list_filters)[:ARRIVALS]), now), "now": now}
     yield "runs-arrived", render_to_string("supervision/runs/_arrived.html", context)
 
 

@@ -28,7 +28,7 @@ from queries.views.console.numbers import whole
 from queries.views.console.wording import duration_words, offset_text
 from queries.views.supervision.charts import columns
 from queries.views.supervision.query_page import LIVE_TAIL
-from queries.views.supervision.run_list import given, lasted
+from queries.views.supervision.run_list import lasted, param_text
 from queries.views.supervision.run_list import urlpatterns as list_urls
 
 
@@ -58,8 +58,8 @@ def run_series(request: HttpRequest, run_id: int) -> HttpResponseBase:
     """Return the columns of a run's charts, from its start to its end."""
     run = run_with_neighbours(run_id=run_id).run
     since, until = run.started_at or run.created_at, run.ended_at or timezone.now()
-    found = columns(heard.series(run.query_id, since=since, until=until))
-    return JsonResponse({"since": since.timestamp(), "until": until.timestamp(), **found})
+    chart_columns = columns(heard.series(run.query_id, since=since, until=until))
+    return JsonResponse({"since": since.timestamp(), "until": until.timestamp(), **chart_columns})
 
 
 _PARTS = ("state", "lead", "notes", "lane", "about", "edges", "end", "history")
@@ -90,7 +90,7 @@ def _concerns(run: Run, changes: Changes) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class RunStretch:
     """The time that a run spent in one state, as part of a picture 1000 units wide."""
 
     label: str
@@ -100,7 +100,7 @@ class Stretch:
     width: float
 
 
-def lane(run: Run, now: datetime) -> list[Stretch]:
+def lane(run: Run, now: datetime) -> list[RunStretch]:
     """Return a run's time in each state, in order, omitting states that it was never in."""
     end = run.ended_at or now
     marks: list[tuple[str, str, datetime | None]] = [
@@ -109,15 +109,15 @@ def lane(run: Run, now: datetime) -> list[Stretch]:
         ("running", "ok", run.proven_at or run.first_commit_at),
         ("stopping", "warn", run.stop_asked_at),
     ]
-    found = [(label, tone, at) for label, tone, at in marks if at is not None and at <= end]
+    reached = [(label, tone, at) for label, tone, at in marks if at is not None and at <= end]
     whole = max((end - run.created_at).total_seconds(), 0.001)
     stretches = []
     x = 0.0
-    for index, (label, tone, at) in enumerate(found):
-        until = found[index + 1][2] if index + 1 < len(found) else end
+    for index, (label, tone, at) in enumerate(reached):
+        until = reached[index + 1][2] if index + 1 < len(reached) else end
         spent = max((until - at).total_seconds(), 0.0)
         width = 1000 * spent / whole
-        stretches.append(Stretch(label, tone, spent * 1000, round(x, 2), round(width, 2)))
+        stretches.append(RunStretch(label, tone, spent * 1000, round(x, 2), round(width, 2)))
         x += width
     return stretches
 
@@ -138,7 +138,7 @@ def _facts(detail: RunDetail) -> list[tuple[str, Any]]:
         ("Rows", f"{summary.get('rows') or 0:,}" if summary else ""),
         ("Rows written", "" if detail.written is None else f"{detail.written:,}"),
         ("Repaired batches", f"{summary['repaired']:,}" if summary.get("repaired") else ""),
-        ("Parameters", given(run)),
+        ("Parameters", param_text(run)),
         ("Time to first commit", duration_words(took) if took else ""),
         ("Host", driver.host),
         ("Spark", driver.spark_version),

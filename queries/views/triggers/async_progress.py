@@ -16,11 +16,11 @@ from queries.roles import DEFINE
 from queries.selectors import visible
 from queries.selectors.query_lines import QueryLine, query_line
 from queries.selectors.triggers.replay_exposure import exposure
-from queries.services.triggers.async_off import BATCHES, turn_off
+from queries.services.triggers.async_off import BATCHES, request_async_off
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import author, needs
 from queries.views.console.numbers import whole
-from queries.views.console.shell import next_address, told
+from queries.views.console.shell import next_address, redirect_with_message
 from queries.views.supervision import consequences, operations
 
 operations.CANCEL_LEAVES[Verb.ASYNC_OFF] = (
@@ -53,9 +53,9 @@ def async_off(request: HttpRequest, name: str) -> HttpResponseBase:
     back = next_address(request, reverse("query", args=[name]))
     if request.method == "GET":
         return render(request, "supervision/queries/confirm.html", _confirmation(line, back))
-    operation = turn_off(query=line.query, **author(request))
+    operation = request_async_off(query=line.query, **author(request))
     text = f"Async progress tracking of {name} is being switched off."
-    return told(request, text, reverse("operation", args=[operation.uuid]))
+    return redirect_with_message(request, text, reverse("operation", args=[operation.uuid]))
 
 
 def _confirmation(line: QueryLine, back: str) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def _confirmation(line: QueryLine, back: str) -> dict[str, Any]:
 def _consequences(line: QueryLine) -> list[str]:
     on = tracking(line.newest.spec) is not None if line.newest else False
     first = "restarts" if line.query.desired == Desired.RUNNING else "starts"
-    said = [
+    sentences = [
         f"It {first} with async progress tracking {'kept' if on else 'switched'} on and the "
         f"offsets of every batch saved, until {BATCHES} batches have committed. This requires "
         "new data from its sources.",
@@ -89,8 +89,10 @@ def _consequences(line: QueryLine) -> list[str]:
     others = consequences.neighbours(line)
     if others:
         named = ", ".join(others)
-        said.append(f"Other queries of {line.query.application.name} are not affected: {named}.")
-    return said
+        sentences.append(
+            f"Other queries of {line.query.application.name} are not affected: {named}."
+        )
+    return sentences
 
 
 urlpatterns = [path("queries/<query:name>/async-off/", async_off, name="query-async-off")]

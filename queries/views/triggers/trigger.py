@@ -24,7 +24,7 @@ from queries.selectors.triggers.waiting import DEFAULT_RANGE, RANGES, waits
 from queries.services.definitions import catalog
 from queries.services.probes.record_search import records_can_be_read
 from queries.services.triggers.thread_dumps import request_dump
-from queries.views.console.guard import author, by, needs
+from queries.views.console.guard import actor_and_now, author, needs
 from queries.views.console.numbers import whole
 from queries.views.supervision.query_page import head
 
@@ -36,13 +36,13 @@ TABLE_MS = (100.0, 500.0, 1_000.0, 2_000.0, 5_000.0, 10_000.0, 30_000.0, 60_000.
 def trigger_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show the query's trade-off between latency and throughput, and its possible triggers."""
     context = head(request, name, "query-trigger")
-    found = query_advice(context["line"])
-    context |= {"found": found, "advice": found.advice if found else None}
+    advised = query_advice(context["line"])
+    context |= {"found": advised, "advice": advised.advice if advised else None}
     context["slow"] = slow_batches(context["query"].pk, now=timezone.now())
     context["records_can_be_read"] = records_can_be_read(context["query"])
     context["dumps"] = thread_dumps(context["query"], now=timezone.now())
-    if found:
-        context |= _figures(found.advice)
+    if advised:
+        context |= _figures(advised.advice)
     return render(request, "triggers/trigger.html", context)
 
 
@@ -50,8 +50,8 @@ def trigger_tab(request: HttpRequest, name: str) -> HttpResponse:
 def trigger_change(request: HttpRequest, name: str) -> HttpResponseBase:
     """Save the revision described by a suggestion; it takes effect at the next restart."""
     line = query_line(name, now=timezone.now())
-    found = query_advice(line)
-    chosen = suggestion(found, request.POST.get("suggestion", ""))
+    advised = query_advice(line)
+    chosen = suggestion(advised, request.POST.get("suggestion", ""))
     revision = catalog.revise_query(
         query=line.query, spec=chosen.spec, expected_revision=_revision(request), **author(request)
     )
@@ -67,17 +67,17 @@ def trigger_change(request: HttpRequest, name: str) -> HttpResponseBase:
 def dump(request: HttpRequest, name: str) -> HttpResponseBase:
     """Have the query's driver take a thread dump."""
     query = query_line(name, now=timezone.now()).query
-    request_dump(query=query, **by(request))
+    request_dump(query=query, **actor_and_now(request))
     messages.success(request, "Thread dump requested. The driver takes it with its next heartbeat.")
     return redirect("query-trigger", name)
 
 
-def suggestion(found: QueryAdvice | None, choice: str) -> Suggestion:
+def suggestion(advised: QueryAdvice | None, choice: str) -> Suggestion:
     """Return the suggestion that a form chose; raise `Conflict` if it is no longer offered."""
-    offered = found.advice.suggestions if found else ()
-    for each in offered:
-        if each.choice == choice:
-            return each
+    offered = advised.advice.suggestions if advised else ()
+    for option in offered:
+        if option.choice == choice:
+            return option
     raise Conflict(
         "The advice has changed because of newer batches.",
         way_out="Review it and choose again.",
@@ -114,20 +114,21 @@ def _table(advice: TriggerAdvice) -> list[tuple[Expected, bool]]:
         return []
     own = advice.now.interval_ms
     return [
-        (expected(advice.cost, advice.rate, each), each == own) for each in sorted({*TABLE_MS, own})
+        (expected(advice.cost, advice.rate, interval), interval == own)
+        for interval in sorted({*TABLE_MS, own})
     ]
 
 
 def _revision(request: HttpRequest) -> int | None:
-    asked = request.POST.get("revision", "")
-    return whole(asked)
+    number = request.POST.get("revision", "")
+    return whole(number)
 
 
 @needs(VIEW)
 def waiting(request: HttpRequest, name: str) -> HttpResponse:
     """Show each query's share of an application's cores, and the queries for which it waited."""
-    asked = request.GET.get("range", DEFAULT_RANGE)
-    chosen = asked if asked in RANGES else DEFAULT_RANGE
+    range_name = request.GET.get("range", DEFAULT_RANGE)
+    chosen = range_name if range_name in RANGES else DEFAULT_RANGE
     detail = application_detail(name)
     shares, starved = waits(detail, now=timezone.now(), span=chosen)
     context = {

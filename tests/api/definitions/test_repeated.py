@@ -16,7 +16,7 @@ from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.models.tokens import AccessToken
-from queries.services.idempotency_keys import KEPT, forget_answers
+from queries.services.idempotency_keys import RETENTION, forget_answers
 from tests.api.conftest import SPEC
 
 pytestmark = pytest.mark.django_db
@@ -98,10 +98,10 @@ def test_no_stored_answer_holds_a_token(as_admin: APIClient, author: User) -> No
 
 def test_after_a_day_a_key_is_forgotten(as_author: APIClient) -> None:
     send(as_author, QUERIES, TICKS)
-    KeptAnswer.objects.update(created_at=timezone.now() - KEPT)
+    KeptAnswer.objects.update(created_at=timezone.now() - RETENTION)
     assert send(as_author, QUERIES, TICKS | {"name": "other"}).status_code == 201
     send(as_author, QUERIES, TICKS | {"name": "third"}, key="two")
-    KeptAnswer.objects.filter(key="two").update(created_at=timezone.now() - KEPT)
+    KeptAnswer.objects.filter(key="two").update(created_at=timezone.now() - RETENTION)
     assert forget_answers(now=timezone.now()) == 1
     assert KeptAnswer.objects.get().key == "one"
 

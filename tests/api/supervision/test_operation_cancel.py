@@ -8,7 +8,14 @@ from rest_framework.test import APIClient
 
 from queries.domain.states import OperationOutcome, Verb
 from queries.models.history import Operation
-from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult, begin
+from queries.services.procedures.engine import (
+    DONE,
+    Procedure,
+    ProcedureStep,
+    StepContext,
+    StepResult,
+    begin,
+)
 from tests.scenarios.stage import Stage
 
 
@@ -18,7 +25,9 @@ def _done(turn: StepContext) -> StepResult:
 
 @pytest.fixture
 def rewind(stage: Stage) -> Operation:
-    procedure = Procedure(Verb.REWIND, (Step("Switch", _done),), limit=timedelta(minutes=5))
+    procedure = Procedure(
+        Verb.REWIND, (ProcedureStep("Switch", _done),), limit=timedelta(minutes=5)
+    )
     row = begin(
         procedure,
         query=stage.query("delays"),

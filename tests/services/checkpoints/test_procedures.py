@@ -21,7 +21,7 @@ from queries.services.checkpoints import clone, preview, reset, rewind, snapshot
 from queries.services.checkpoints.source_starts import WantedStart
 from queries.services.procedures.engine import (
     Procedure,
-    Step,
+    ProcedureStep,
     StepContext,
     advance,
     cancel,
@@ -574,7 +574,7 @@ def _dying(verb: Verb, place: int, *, after: bool) -> dict[Verb, Procedure]:
         raise Crash
 
     steps = list(procedure.steps)
-    steps[place] = Step(step.name, act, step.commits)
+    steps[place] = ProcedureStep(step.name, act, step.commits)
     dying = Procedure(verb, tuple(steps), procedure.limit, procedure.undo)
     return {**PROCEDURES, verb: dying}
 

@@ -23,7 +23,7 @@ from queries.domain.states import RunOutcome
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver, Run
 from queries.models.failures import Failure
-from queries.selectors.checkpoint_logs import known_logs
+from queries.selectors.checkpoint_logs import available_logs
 from queries.selectors.failures.what_changed import death_of
 from queries.selectors.kafka.lag import lag_of
 from queries.selectors.kafka.sources import committed_at, history_at
@@ -71,9 +71,9 @@ def text_of(page: str, client: Client, user: User) -> str:
 def test_the_logs_are_those_of_the_newest_report(stage: Stage, remote: Remote) -> None:
     run = stage.run("delays")
     with pytest.raises(LogsUnknown, match=NOT_REPORTED):
-        known_logs(remote.location)
+        available_logs(remote.location)
     remote.report(run, NOW)
-    logs = known_logs(remote.location)
+    logs = available_logs(remote.location)
     assert (logs.begun(), logs.committed(), logs.in_flight()) == ([0, 1, 2, 3], [0, 1, 2], 3)
     assert logs.seen_at == NOW
     assert logs.written_at("commits", 2) is not None
@@ -93,7 +93,7 @@ def test_a_new_driver_without_a_report_leaves_that_of_the_one_before(
     stage.wait(10)
     assert Driver.objects.count() == 2
     remote.own(stage.run("delays"))
-    assert known_logs(remote.location).seen_at == NOW
+    assert available_logs(remote.location).seen_at == NOW
 
 
 def test_a_report_on_another_host_is_unknown_and_the_host_named(
@@ -101,7 +101,7 @@ def test_a_report_on_another_host_is_unknown_and_the_host_named(
 ) -> None:
     Driver.objects.update(host="b")
     with pytest.raises(LogsUnknown, match="its driver's report on it is on host b"):
-        known_logs(remote.location)
+        available_logs(remote.location)
 
 
 def _fifo(place: Path) -> None:
@@ -131,7 +131,7 @@ def test_whatever_users_code_writes_there_is_unknown_and_hurts_nobody(
 ) -> None:
     damage(remote.report(stage.run("delays"), NOW))
     with pytest.raises(LogsUnknown, match=r"is damaged\. Restart the query"):
-        known_logs(remote.location)
+        available_logs(remote.location)
     assert committed_at(remote.location) == {}
     assert look_for_foreign_batches(now=timezone.now()) == 0
 

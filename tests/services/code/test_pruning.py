@@ -187,7 +187,7 @@ def test_what_cannot_be_deleted_keeps_no_other(
 ) -> None:
     shelf.content("a")
     shelf.content("b")
-    remove = pruning._remove_one
+    remove = pruning._remove_unless_used
 
     def rotten(place: Path, before: datetime) -> bool:
         if place.name.startswith("a"):
@@ -216,7 +216,7 @@ def test_a_folder_that_is_being_deleted_is_waited_for_and_put_into_place_again(
     monkeypatch.setattr("headgate_ground.files.WRITERS_LOCK_S", 0.05)
     held = take_lock(lock_of(folder))
     assert held is not None
-    assert not pruning._remove_one(folder, shelf.now), "whoever has the lock keeps it"
+    assert not pruning._remove_unless_used(folder, shelf.now), "whoever has the lock keeps it"
     with pytest.raises(LaunchRefused) as caught:
         preparing.take(spec)
     assert caught.value.passing
@@ -239,7 +239,7 @@ def test_no_start_meets_a_folder_that_goes(shelf: Shelf) -> None:
         thread = threading.Thread(target=take)
         thread.start()
         barrier.wait()
-        removed = pruning._remove_one(place, before)
+        removed = pruning._remove_unless_used(place, before)
         thread.join()
         assert taken == [place.is_dir()]
         assert not (removed and place.is_dir())

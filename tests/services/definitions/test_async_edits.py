@@ -7,7 +7,7 @@ import pytest
 
 from queries.domain.errors import Invalid, NotAllowed
 from queries.services.definitions import catalog
-from queries.services.triggers.async_off import turn_off
+from queries.services.triggers.async_off import request_async_off
 from tests.scenarios.async_logs import AsyncQuery
 from tests.scenarios.stage import Stage
 
@@ -93,5 +93,5 @@ def test_a_start_that_would_die_of_a_gap_that_came_after_the_edit_is_refused(
     assert "async-off" in refused.value.way_out
     assert stage.run("flights").revision.number == 1
     stage.stop("flights")  # a stop is nobody's to refuse
-    row = turn_off(query=stage.row("flights"), actor="aude", now=stage.now)
+    row = request_async_off(query=stage.row("flights"), actor="aude", now=stage.now)
     assert row.arguments["missing_batch"] == 119

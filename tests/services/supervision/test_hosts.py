@@ -31,7 +31,7 @@ from queries.models.history import Operation
 from queries.models.hosts import Host
 from queries.selectors.hosts import (
     OnAnotherHost,
-    drivers_here,
+    drivers_on_this_host,
     leads,
     logs_at,
     queue_of_application,
@@ -43,7 +43,13 @@ from queries.services.checkpoints import snapshot
 from queries.services.kafka.lag import look_at_sources
 from queries.services.probes.xray import forget_old_results
 from queries.services.procedures import engine
-from queries.services.procedures.engine import DONE, Procedure, Step, StepContext, StepResult
+from queries.services.procedures.engine import (
+    DONE,
+    Procedure,
+    ProcedureStep,
+    StepContext,
+    StepResult,
+)
 from queries.services.supervision import hosts as service
 from queries.services.supervision.reconcile import prune_folders, wake_all
 from queries.services.system import health as system
@@ -103,7 +109,7 @@ class Bench:
             return step
 
         self.ready = False
-        steps = (Step("Copy", act("copy")), Step("Switch", act("switch")))
+        steps = (ProcedureStep("Copy", act("copy")), ProcedureStep("Switch", act("switch")))
         self.procedure = Procedure(Verb.REWIND, steps, limit=timedelta(minutes=10))
 
     def begin(self, stage: Stage) -> Operation:
@@ -267,7 +273,7 @@ def test_the_lag_of_another_hosts_query_is_neither_looked_at_nor_forgotten(there
 
 def test_a_driver_without_a_row_is_judged_everywhere(there: Stage) -> None:
     driver = there.driver("delays").pk
-    assert drivers_here({driver, 4711}) == {4711}
+    assert drivers_on_this_host({driver, 4711}) == {4711}
 
 
 # --- whose turn ---------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from queries.models.history import Operation
 from queries.services.procedures.engine import (
     DONE,
     Procedure,
-    Step,
+    ProcedureStep,
     StepContext,
     StepResult,
     advance,
@@ -41,9 +41,9 @@ class Bench:
         self.procedure = Procedure(
             Verb.REWIND,
             (
-                Step("Build", self._act("build")),
-                Step("Switch", self._act("switch"), commits=True),
-                Step("Trim", self._act("trim")),
+                ProcedureStep("Build", self._act("build")),
+                ProcedureStep("Switch", self._act("switch"), commits=True),
+                ProcedureStep("Trim", self._act("trim")),
             ),
             limit=timedelta(minutes=10),
             undo=self._undo,

@@ -22,7 +22,7 @@ from queries.selectors.kafka.lag import lag_lines, lag_of
 from queries.selectors.kafka.sources import ReportedOffsets
 from queries.services.checkpoints.table_storage import storage_of_table
 from queries.services.kafka.lag import look_at_sources
-from queries.services.kafka.lag_rows import write_told
+from queries.services.kafka.lag_rows import write_reported
 from queries.services.tables import lag
 from queries.services.tables.lag import look_at_tables
 from queries.storage import table_logs
@@ -423,7 +423,7 @@ def test_a_pass_over_kafka_keeps_the_risk_that_a_table_has(
     make: Make, stage: Stage, tmp_path: Path
 ) -> None:
     query = at_risk(make, stage, tmp_path)
-    write_told(ReportedOffsets(query=query, committed={"x": {0: 1}}, latest={"x": {0: 5}}), NOW)
+    write_reported(ReportedOffsets(query=query, committed={"x": {0: 1}}, latest={"x": {0: 5}}), NOW)
     query.refresh_from_db()
     assert "the commit of version 0" in query.risk
 

@@ -16,7 +16,7 @@ from queries.models.drivers import Run
 from queries.models.failures import Failure
 from queries.selectors.triggers.replay_exposure import exposure, gap_of
 from queries.selectors.triggers.replays import replayed_by, replays_of
-from queries.services.triggers.async_off import turn_off
+from queries.services.triggers.async_off import request_async_off
 from tests.scenarios.async_logs import AsyncQuery
 from tests.scenarios.stage import BROKEN_PIPE, Stage
 from tests.web.batches import batches
@@ -168,7 +168,7 @@ def test_a_checkpoint_that_may_not_be_read_is_said_to_be(
     assert "Permission denied" in found.unreadable
     assert gap_of(f"file://{flights.root}") is None
     with pytest.raises(NotAllowed, match="Permission denied"):
-        turn_off(query=stage.row("flights"), actor="aude", now=stage.now)
+        request_async_off(query=stage.row("flights"), actor="aude", now=stage.now)
 
 
 def test_a_damaged_log_still_tells_what_was_reported(flights: AsyncQuery, stage: Stage) -> None:

@@ -14,7 +14,7 @@ from queries.models.history import Operation
 from queries.services.procedures.bulk_operations import begin_many
 from queries.services.procedures.engine import (
     Procedure,
-    Step,
+    ProcedureStep,
     StepContext,
     StepResult,
     begin,
@@ -32,7 +32,10 @@ def _wait(turn: StepContext) -> StepResult:
 
 @pytest.fixture
 def rewind(stage: Stage) -> Operation:
-    steps = (Step("Build the new checkpoint", _wait), Step("Switch", _wait, commits=True))
+    steps = (
+        ProcedureStep("Build the new checkpoint", _wait),
+        ProcedureStep("Switch", _wait, commits=True),
+    )
     procedure = Procedure(Verb.REWIND, steps, limit=timedelta(minutes=5))
     row = begin(
         procedure,
@@ -156,7 +159,7 @@ def test_its_steps_are_drawn_live_and_batches_of_other_queries_draw_nothing(
 ) -> None:
     topic = f"operation:{rewind.uuid}"
     now = timezone.now()
-    assert fragments.known(topic)
+    assert fragments.topic_exists(topic)
     [(event, html)] = fragments.draw(topic, None, now)
     assert event == f"operation-{rewind.uuid}"
     assert "for batch 7" in html
