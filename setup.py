@@ -35,12 +35,12 @@ class Build(build_py):  # type: ignore[misc]  # setuptools has no types
         target = Path(self.build_lib) / "headgate_server" / "data"
         left_out = shutil.ignore_patterns("__pycache__", "*.pyc")
         for name in DATA:
-            source, place = HERE / name, target / name
-            place.parent.mkdir(parents=True, exist_ok=True)
+            source, destination = HERE / name, target / name
+            destination.parent.mkdir(parents=True, exist_ok=True)
             if source.is_dir():
-                shutil.copytree(source, place, ignore=left_out, dirs_exist_ok=True)
+                shutil.copytree(source, destination, ignore=left_out, dirs_exist_ok=True)
             else:
-                shutil.copy(source, place)
+                shutil.copy(source, destination)
         (target / "constraints.txt").write_text(constraints())
         compile_java(Path(self.build_lib) / "queries" / "jvm")
 
@@ -60,8 +60,8 @@ def compile_java(target: Path) -> None:
 
 def locked() -> dict[str, str]:
     """Return the locked version of each package, by its normalized name."""
-    found = _REQUIREMENT.findall((HERE / "requirements.txt").read_text())
-    return {name: version[2:] for name, _, version in found if version.startswith("==")}
+    requirements = _REQUIREMENT.findall((HERE / "requirements.txt").read_text())
+    return {name: version[2:] for name, _, version in requirements if version.startswith("==")}
 
 
 def constraints() -> str:
@@ -95,7 +95,7 @@ def _next_release(version: str) -> str:
 
 def arguments() -> dict[str, Any]:
     """Return the arguments for `setup`."""
-    within = [pattern for one in PACKAGES for pattern in (one, f"{one}.*")]
+    within = [pattern for package in PACKAGES for pattern in (package, f"{package}.*")]
     return {
         "version": VERSION,
         "install_requires": ranges(),

@@ -250,7 +250,7 @@ def _ours(client: Any) -> None:
         stream=STREAM,
         consumer="ours",
         clock=lambda: datetime.now(UTC),
-        known=_Known(),
+        lookup=_Known(),
         living=dict,
         batch=READ,
     )
@@ -287,11 +287,11 @@ def _is_there(row: Any) -> bool:
 
 
 def _reads(client: Any) -> Iterator[tuple[list[bytes], list[Any]]]:
-    from headgate_ground.wire import Event
+    from headgate_ground.wire import WireEvent
 
     while reply := client.xreadgroup(GROUP, "plain", {STREAM: ">"}, count=READ):
         entries = reply[0][1]
-        rows = [_row(Event.decode(fields[b"e"])) for _, fields in entries]
+        rows = [_row(WireEvent.decode(fields[b"e"])) for _, fields in entries]
         yield [entry for entry, _ in entries], rows
 
 
@@ -379,9 +379,9 @@ class _Known:
     """Drivers and runs as they would be read from rows; the events of all drivers are sealed."""
 
     def drivers(self, ids: Collection[int]) -> dict[int, Any]:
-        from listeners.senders import Sender
+        from listeners.senders import EventSender
 
-        return {driver: Sender(1, _KEY) for driver in ids}
+        return {driver: EventSender(1, _KEY) for driver in ids}
 
     def runs(self, ids: Collection[int]) -> dict[int, tuple[int, int]]:
         return {run: (1, run) for run in ids}
@@ -389,7 +389,7 @@ class _Known:
 
 def _event(number: int) -> bytes:
     """Return one encoded progress event, of the size of a stateful query's events."""
-    from headgate_ground.wire import Event, Kind, sealed
+    from headgate_ground.wire import EventKind, WireEvent, sealed
 
     run, batch = number % RUNS, number // RUNS
     at = datetime.fromtimestamp(1_780_000_000 + number, UTC).isoformat(timespec="milliseconds")
@@ -442,12 +442,12 @@ def _event(number: int) -> bytes:
         ],
         "sink": {"description": "FileSink[file:/data/out]", "numOutputRows": -1},
     }
-    event = Event(
+    event = WireEvent(
         driver=1,
         epoch=1,
         seq=number,
         at=at,
-        kind=Kind.PROGRESS,
+        kind=EventKind.PROGRESS,
         query=run + 1,
         run=run + 1,
         spark_run_id=str(body["runId"]),

@@ -290,14 +290,14 @@ class Ours(Ears):
             time.sleep(0.2)
 
     def _progress(self, since: str) -> list[tuple[float, Any]]:
-        from headgate_ground.wire import Event, Kind
+        from headgate_ground.wire import EventKind, WireEvent
 
         entries = self._client.xrange(self._stream, since, "+")
-        events = ((entry, Event.decode(fields[b"e"])) for entry, fields in entries)
+        events = ((entry, WireEvent.decode(fields[b"e"])) for entry, fields in entries)
         return [
             (float(entry.split(b"-")[0]), event)
             for entry, event in events
-            if event.kind is Kind.PROGRESS
+            if event.kind is EventKind.PROGRESS
         ]
 
 

@@ -65,7 +65,7 @@ class Area:
         return self.tests + self.paths
 
 
-class Table:
+class AreaTable:
     """The areas, in the order in which they are asked for a test."""
 
     def __init__(self, areas: Iterable[Area], root: Path = REPOSITORY) -> None:
@@ -96,8 +96,12 @@ class Table:
     def running(self, file: str, marks: Collection[str]) -> str:
         """Return the name of the area that runs a test; "" if it is large and no area does."""
         if LARGE.isdisjoint(marks):
-            small = (one for one in self.optional if one.small and matches(file, one.tests))
-            return next((one.name for one in small), LIGHT)
+            small = (
+                candidate
+                for candidate in self.optional
+                if candidate.small and matches(file, candidate.tests)
+            )
+            return next((candidate.name for candidate in small), LIGHT)
         if "browser" in marks:
             return "browser"
         for area in self.optional:
@@ -116,7 +120,9 @@ class Table:
         named = {area.name for area in self.areas.values() if matches(path, area.patterns)}
         if path.startswith("tests/") and "ground" not in named:
             for test in self._users(path):
-                named |= {one.name for one in self.optional if matches(test, one.tests)}
+                named |= {
+                    optional.name for optional in self.optional if matches(test, optional.tests)
+                }
         return [area for area in self.areas.values() if area.name in named]
 
     def selected(self, paths: Iterable[str]) -> list[str]:
@@ -134,12 +140,12 @@ class Table:
 
     def digests(self) -> dict[str, str]:
         """Return a digest of each area's contents; raise GitMissingError without git."""
-        found = {name: hashlib.sha256() for name in self.areas}
+        digests = {name: hashlib.sha256() for name in self.areas}
         for path in self.files():
             contents = hashlib.sha256(_contents(self.root / path)).hexdigest()
             for area in self.about(path):
-                found[area.name].update(f"{path}\0{contents}\n".encode())
-        return {name: digest.hexdigest()[:32] for name, digest in found.items()}
+                digests[area.name].update(f"{path}\0{contents}\n".encode())
+        return {name: digest.hexdigest()[:32] for name, digest in digests.items()}
 
     def last_full(self) -> dict[str, str]:
         """Return the digests on which `make test-all` last passed, by area."""
@@ -164,7 +170,11 @@ class Table:
             now = self.digests()
         except GitMissingError:
             return [area.name for area in self.optional]
-        return [one.name for one in self.optional if before.get(one.name) != now[one.name]]
+        return [
+            optional.name
+            for optional in self.optional
+            if before.get(optional.name) != now[optional.name]
+        ]
 
     def touched_by_recent_commits(self) -> list[str]:
         """Return the optional areas that are about a path which a recent commit changed."""
@@ -212,8 +222,8 @@ class Table:
     @cached_property
     def _modules(self) -> list[str]:
         """Return the Python files below tests/."""
-        found = (self.root / "tests").rglob("*.py")
-        return sorted(file.relative_to(self.root).as_posix() for file in found)
+        files = (self.root / "tests").rglob("*.py")
+        return sorted(file.relative_to(self.root).as_posix() for file in files)
 
     @cached_property
     def _used_by(self) -> dict[str, set[str]]:
@@ -241,10 +251,10 @@ class Table:
 def matches(path: str, patterns: Iterable[str]) -> bool:
     """Return whether a path is one of the files, below one of the folders, or fits a pattern."""
     return any(
-        path.startswith(one) or ("*" in one and _glob(one).match(path) is not None)
-        if one.endswith("/") or "*" in one
-        else path == one
-        for one in patterns
+        path.startswith(pattern) or ("*" in pattern and _glob(pattern).match(path) is not None)
+        if pattern.endswith("/") or "*" in pattern
+        else path == pattern
+        for pattern in patterns
     )
 
 
@@ -255,7 +265,7 @@ def _glob(pattern: str) -> re.Pattern[str]:
     return re.compile("[^/]*".join(parts) + ("" if pattern.endswith("/") else "$"))
 
 
-def left_out(table: Table, areas: Sequence[Area]) -> str:
+def left_out(table: AreaTable, areas: Sequence[Area]) -> str:
     """Return which areas were not run whole, how long they take, and the command for them."""
     if not areas:
         return "\nEvery area was run whole."

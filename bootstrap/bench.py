@@ -51,33 +51,35 @@ def benchmarks() -> list[Benchmark]:
     return sorted(map(read, files), key=lambda one: one.name)
 
 
-def measure(one: Benchmark, options: list[str]) -> None:
+def measure(benchmark: Benchmark, options: list[str]) -> None:
     """Start prerequisites, run the benchmark, and print the expected and actual duration."""
-    say(f"\n{one.name}: {one.about}\n  takes about {one.takes} on two quiet cores")
-    if one.needs_kafka:
+    say(
+        f"\n{benchmark.name}: {benchmark.about}\n  takes about {benchmark.takes} on two quiet cores"
+    )
+    if benchmark.needs_kafka:
         run(sys.executable, str(FOLDER.parent / "bootstrap" / "fetch.py"), "kafka", "--jars")
     began = time.monotonic()
-    run(sys.executable, "-m", one.module, *options)
+    run(sys.executable, "-m", benchmark.module, *options)
     # On stderr: the last line of the output is the benchmark's JSON.
-    sys.stderr.write(f"{one.name} took {time.monotonic() - began:.0f} s\n")
+    sys.stderr.write(f"{benchmark.name} took {time.monotonic() - began:.0f} s\n")
 
 
 def main(arguments: list[str]) -> None:
     """List the benchmarks, or run the named one."""
-    known = {one.name: one for one in benchmarks()}
+    by_name = {benchmark.name: benchmark for benchmark in benchmarks()}
     if not arguments:
-        for one in known.values():
-            say(f"  make bench {one.name:<16}{one.takes:<12}{one.about}")
+        for benchmark in by_name.values():
+            say(f"  make bench {benchmark.name:<16}{benchmark.takes:<12}{benchmark.about}")
         say('\nmake bench all runs them one after the other; ARGS="--help" shows one\'s options.')
         return
     name, options = arguments[0].replace("-", "_"), arguments[1:]
     if name == "all":
-        for one in known.values():
-            measure(one, options)
-    elif name in known:
-        measure(known[name], options)
+        for benchmark in by_name.values():
+            measure(benchmark, options)
+    elif name in by_name:
+        measure(by_name[name], options)
     else:
-        sys.exit(f"There is no benchmark {name}. There are: {', '.join(known)}, and all.")
+        sys.exit(f"There is no benchmark {name}. There are: {', '.join(by_name)}, and all.")
 
 
 if __name__ == "__main__":

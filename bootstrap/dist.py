@@ -55,16 +55,16 @@ def _changed_at() -> str:
     """Return the checkout's commit time, in seconds, which makes builds reproducible."""
     command = ["git", "-C", str(REPOSITORY), "log", "-1", "--format=%ct"]
     try:
-        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        commit = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     except OSError:
         return "315532800"
-    return said.stdout.strip() or "315532800"  # 1980, the first year of zip files
+    return commit.stdout.strip() or "315532800"  # 1980, the first year of zip files
 
 
 def main(arguments: list[str]) -> None:
     """Build everything, and print the location of the files."""
     target = Path(arguments[0] if arguments else REPOSITORY / "dist").resolve()
-    server = next(one for one in wheels(target) if one.name.startswith("headgate_server-"))
+    server = next(built for built in wheels(target) if built.name.startswith("headgate_server-"))
     release = "-".join(server.name.split("-")[:2])
     with zipfile.ZipFile(server) as wheel:
         if not any(re.fullmatch(r"queries/jvm/[^/]+\.jar", name) for name in wheel.namelist()):
@@ -81,8 +81,8 @@ def main(arguments: list[str]) -> None:
         timeout=LIMIT_S,
         check=True,
     )
-    for each in sorted(target.iterdir()):
-        say(f"{each.stat().st_size / 1e3:8.0f} kB  {each}")
+    for file in sorted(target.iterdir()):
+        say(f"{file.stat().st_size / 1e3:8.0f} kB  {file}")
 
 
 if __name__ == "__main__":

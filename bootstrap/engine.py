@@ -104,17 +104,17 @@ class Engine:
             check=False,
         )
         if done.returncode:
-            said = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
-            fail(f"{said}\n{' '.join(command[-6:])} failed.", "Its output is above.")
+            output = "\n".join((done.stdout + done.stderr).splitlines()[-40:])
+            fail(f"{output}\n{' '.join(command[-6:])} failed.", "Its output is above.")
         return done.stdout
 
     def state(self, service: str) -> dict[str, Any]:
         """Return the engine's record of a service's container."""
-        found = self.compose("ps", "--all", "--quiet", service).split()
-        if not found:
+        ids = self.compose("ps", "--all", "--quiet", service).split()
+        if not ids:
             return {}
         with suppress(json.JSONDecodeError):
-            described: dict[str, Any] = json.loads(self.docker("inspect", found[0]))[0]
+            described: dict[str, Any] = json.loads(self.docker("inspect", ids[0]))[0]
             return described
         return {}
 
@@ -154,8 +154,8 @@ class Engine:
         except urllib.error.HTTPError as error:
             with error:
                 if error.code < 500:
-                    said = error.read().decode(errors="replace")
-                    raise RuntimeError(f"{method} {path}: {error.code} {said}") from None
+                    problem = error.read().decode(errors="replace")
+                    raise RuntimeError(f"{method} {path}: {error.code} {problem}") from None
         except (OSError, ValueError, urllib.error.URLError):
             pass
         return None
@@ -176,8 +176,10 @@ class Engine:
 
         outcome = wait(f"the end of {verb}", ended)
         if outcome != "DONE":
-            said = self.call("GET", f"operations/{operation['id']}/")
-            raise RuntimeError(f"{verb} of {query} ended with {outcome}: {json.dumps(said)}")
+            operation_end = self.call("GET", f"operations/{operation['id']}/")
+            raise RuntimeError(
+                f"{verb} of {query} ended with {outcome}: {json.dumps(operation_end)}"
+            )
 
     def down(self) -> None:
         """Remove the project's containers, network and volumes."""

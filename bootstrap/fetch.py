@@ -28,7 +28,7 @@ DOWNLOADS = Downloads(
     recipes=REPOSITORY / "connectors",
     connectors=Path(os.environ.get("HEADGATE_CONNECTORS") or HOME / "connectors").resolve(),
     sparks=HOME / "sparks",
-    say=say,
+    report=say,
     follow=follow,
 )
 #: A real S3 gateway, by its Go module; a new version is tried with the tests marked `s3`.
@@ -41,13 +41,13 @@ def main(arguments: list[str]) -> None:
     """Download what is missing, then exec the command that starts the server."""
     for flag, command in (("--sparks", "spark"), ("--connector", "connector")):
         if flag in arguments:
-            given = [one for one in arguments if one != flag]
-            if given[:1] in (["list"], ["remove"]):
-                _become_command(command, *given)
-            given = given[1:] if given[:1] == ["add"] else given
-            (sparks if command == "spark" else connectors)(given)
+            words = [argument for argument in arguments if argument != flag]
+            if words[:1] in (["list"], ["remove"]):
+                _become_command(command, *words)
+            words = words[1:] if words[:1] == ["add"] else words
+            (sparks if command == "spark" else connectors)(words)
             return
-    names = [one for one in arguments if not one.startswith("-")]
+    names = [argument for argument in arguments if not argument.startswith("-")]
     trials = {"kafka": kafka, "s3": s3, "hadoop": hadoop}
     if len(names) != 1 or names[0] not in trials:
         fail(f"There is no trial server {' '.join(names)!r}.", f"Choose {', '.join(trials)}.")
@@ -73,18 +73,22 @@ def connectors(arguments: list[str]) -> None:
     """Download connectors by their recipes (Kafka's if none is named), or one by coordinates."""
     version = ""
     if "--spark" in arguments:
-        place = arguments.index("--spark")
-        version = "".join(arguments[place + 1 : place + 2])
+        position = arguments.index("--spark")
+        version = "".join(arguments[position + 1 : position + 2])
         DOWNLOADS.check_version(version)
-        arguments = arguments[:place] + arguments[place + 2 :]
-    coordinates = [one for one in arguments if ":" in one]
-    names = [one for one in arguments if ":" not in one] or ["kafka"]
+        arguments = arguments[:position] + arguments[position + 2 :]
+    coordinates = [argument for argument in arguments if ":" in argument]
+    names = [argument for argument in arguments if ":" not in argument] or ["kafka"]
     if coordinates and len(names) != 1:
         fail(f"The coordinates need one name, not {' '.join(names)!r}.", "Choose a name.")
-    if unknown := [one for one in names if one not in DOWNLOADS.known() and not coordinates]:
+    if unknown := [
+        argument
+        for argument in names
+        if argument not in DOWNLOADS.recipe_names() and not coordinates
+    ]:
         fail(
             f"There is no recipe for {', '.join(unknown)}.",
-            f"Choose {', '.join(DOWNLOADS.known())}, or name Maven coordinates: "
+            f"Choose {', '.join(DOWNLOADS.recipe_names())}, or name Maven coordinates: "
             f"{unknown[0]} GROUP:ARTIFACT:VERSION.",
         )
     for name in names:
@@ -132,7 +136,7 @@ def _build_gateway(folder: Path) -> None:
         "build the S3 gateway",
         f"Install Go {OLDEST_GO} or newer (https://go.dev/dl/) and add its `bin` folder to PATH",
     )
-    code, said = follow(
+    code, output = follow(
         [
             "env",
             f"GOBIN={folder}",
@@ -147,7 +151,7 @@ def _build_gateway(folder: Path) -> None:
         lambda fetched, found: f"{fetched} fetched: {found[1]} {found[2]}",
     )
     if code:
-        sys.stderr.write("".join(said[-15:]))
+        sys.stderr.write("".join(output[-15:]))
         fail(
             f"Go could not build {GATEWAY} (code {code}).",
             f"Check that `go version` prints {OLDEST_GO} or newer, and that Go can reach its "
@@ -162,13 +166,13 @@ def _compile(source: Path, jars: Path, folder: Path) -> None:
         "compile the program that runs HDFS and YARN",
         "Install a JDK (Debian, Ubuntu: `sudo apt-get install openjdk-17-jdk-headless`)",
     )
-    code, said = follow(
+    code, output = follow(
         [javac, "--release", _CLASSES_FOR, "-cp", f"{jars}/*", "-d", str(folder), str(source)],
         "(?!)",  # it prints errors only
         lambda _, found: found[0],
     )
     if code:
-        sys.stderr.write("".join(said[-15:]))
+        sys.stderr.write("".join(output[-15:]))
         fail(
             f"javac could not compile {source.name} (code {code}).",
             f"Use the javac of a JDK {_CLASSES_FOR} or newer.",

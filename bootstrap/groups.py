@@ -188,17 +188,17 @@ class Groups:
 def installed_sparks() -> list[str]:
     """Return the other versions of Spark that are installed, the oldest first."""
     folder = Path(os.environ.get("HEADGATE_HOME") or "var") / "sparks"
-    return [version for version in known_sparks() if (folder / version).is_dir()]
+    return [version for version in spark_versions() if (folder / version).is_dir()]
 
 
-def known_sparks() -> list[str]:
+def spark_versions() -> list[str]:
     """Return the other versions of Spark that drivers can run on, the oldest first."""
     return sorted(path.stem for path in Path("connectors/sparks").glob("*.txt"))
 
 
 def how_to_install_sparks() -> str:
     """Return the commands that install the other versions of Spark."""
-    return " and ".join(f"`make spark ARGS={version}`" for version in known_sparks())
+    return " and ".join(f"`make spark ARGS={version}`" for version in spark_versions())
 
 
 def _use_archives() -> None:

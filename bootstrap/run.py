@@ -64,7 +64,7 @@ def main(arguments: list[str]) -> None:
     mode = arguments.pop(0) if arguments[:1] and arguments[0] in ("--dev", "--as-it-is") else ""
     if mode == "--as-it-is":
         if not PYTHON.exists():
-            say("Headgate is not set up here yet: there is no .venv.")
+            print_line("Headgate is not set up here yet: there is no .venv.")
             return
     else:
         use_python_new_enough(arguments, mode)
@@ -75,7 +75,7 @@ def main(arguments: list[str]) -> None:
         os.execv(str(PYTHON), [str(PYTHON), *arguments])
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line immediately."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
@@ -92,9 +92,9 @@ def use_python_new_enough(arguments: list[str], mode: str) -> None:
     if sys.version_info >= OLDEST:
         return
     for minor in range(NEWEST_TRIED, OLDEST[1] - 1, -1):
-        found = shutil.which(f"python3.{minor}")
-        if found:
-            os.execv(found, [found, __file__, *([mode] if mode else []), *arguments])
+        executable = shutil.which(f"python3.{minor}")
+        if executable:
+            os.execv(executable, [executable, __file__, *([mode] if mode else []), *arguments])
     fail(
         f"Headgate needs Python 3.11 or newer; {sys.executable} is {sys.version.split()[0]}.",
         "Install one (Debian, Ubuntu: `sudo apt-get install python3.11 python3.11-venv`), or "
@@ -107,7 +107,7 @@ def make_venv() -> None:
     if PYTHON.exists() and _answers(str(PYTHON), "-S", "-c", "") and any(VENV.glob("bin/pip*")):
         return
     if _answers(sys.executable, "-c", "import ensurepip, venv"):
-        say(f"Creating .venv with Python {sys.version.split()[0]}…")
+        print_line(f"Creating .venv with Python {sys.version.split()[0]}…")
         result = _quietly(sys.executable, "-m", "venv", "--clear", str(VENV))
         if result.returncode == 0:
             return
@@ -130,7 +130,9 @@ def install(*names: str) -> None:
     text = "\n".join((REPOSITORY / name).read_text() for name in wanted)
     total = len(set(re.findall(r"^[\w.-]+(?===)", text, re.MULTILINE)))
     lists = " and ".join(wanted)
-    say(f"Installing the {total} packages of {lists} into .venv; the first time takes a minute…")
+    print_line(
+        f"Installing the {total} packages of {lists} into .venv; the first time takes a minute…"
+    )
     files = [part for name in wanted for part in ("-r", str(REPOSITORY / name))]
     if not _install_with_uv(files, text):
         _install_with_pip(files, lists, total)
@@ -172,27 +174,27 @@ def _install_with_uv(files: list[str], text: str) -> bool:
 
 def _settings_of_pip() -> dict[str, str] | None:
     """Return pip's configuration as uv's environment; None if uv has no equal of a setting."""
-    found: dict[str, str] = {}
+    settings: dict[str, str] = {}
     for line in _quietly(str(PYTHON), "-m", "pip", "config", "list").stdout.splitlines():
         name, _, value = line.partition("=")
         name = name.rpartition(".")[2].replace("_", "-")
         if name in _FOR_UV:
             several = value.strip("'\"").replace("\\n", " ").split()
-            found[_FOR_UV[name]] = ("," if name == "find-links" else " ").join(several)
+            settings[_FOR_UV[name]] = ("," if name == "find-links" else " ").join(several)
         elif name not in _FOR_PIP_ALONE:
             return None
-    return found
+    return settings
 
 
 def _install_with_pip(files: list[str], lists: str, total: int) -> None:
-    code, said = follow(
+    code, output = follow(
         [*PIP, *files],
         r"^\s*(?:Collecting|Requirement already satisfied:) ([\w.-]+)",
         lambda seen, found: f"{min(seen, total)}/{total} {found[1]}",
         steps={"Installing collected": "unpacking…", "Building wheels": "building…"},
     )
     if code:
-        sys.stderr.write("".join(said[-15:]))
+        sys.stderr.write("".join(output[-15:]))
         fail(
             f"pip could not install {lists} (code {code}).",
             "Check the network and the free disk space. Then try again; packages that have been "
@@ -232,23 +234,23 @@ def follow(
         env=None if env is None else dict(env),
     )
     clear = f"\r{'':78}\r" if sys.stdout.isatty() else ""
-    seen = 0
-    said: list[str] = []
+    count = 0
+    output: list[str] = []
     try:
         for line in process.stdout or ():
-            said = [*said[-200:], line]
-            if found := re.search(pattern, line):
-                seen += 1
+            output = [*output[-200:], line]
+            if match := re.search(pattern, line):
+                count += 1
                 if clear:
-                    sys.stdout.write(f"\r  {text(seen, found):<76.76}")
+                    sys.stdout.write(f"\r  {text(count, match):<76.76}")
                     sys.stdout.flush()
-                elif seen == 1 or seen % every == 0:
-                    say(f"  {text(seen, found)}")
+                elif count == 1 or count % every == 0:
+                    print_line(f"  {text(count, match)}")
             for start, step in steps.items():
                 if line.startswith(start):
-                    say(f"{clear}  {step}")
+                    print_line(f"{clear}  {step}")
         sys.stdout.write(clear)
-        return process.wait(INSTALL_LIMIT_S), said
+        return process.wait(INSTALL_LIMIT_S), output
     except BaseException:
         process.kill()
         process.wait()

@@ -36,7 +36,7 @@ from steps import clock
 REPOSITORY = Path(__file__).resolve().parent.parent
 DATA = Path(__file__).with_name("guards.toml")
 #: Time limits for all tests of one guard, and for one test; the longest takes several seconds.
-TESTS_TAKE_S, ONE_TAKES_S = 600, 180
+TESTS_TAKE_S, TEST_TAKES_S = 600, 180
 #: Time limit for leftover processes to exit.
 ENDS_WITHIN_S = 30
 #: A guard's tests spend half of their time waiting; memory allows no more than this in parallel.
@@ -72,7 +72,7 @@ class Guard:
 
 
 @dataclass(frozen=True)
-class Result:
+class GuardResult:
     """The result of removing a guard."""
 
     guard: Guard
@@ -82,7 +82,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Plan:
+class GuardPlan:
     """The guards, and the tests that must still pass without any one of them."""
 
     guards: tuple[Guard, ...]
@@ -92,14 +92,16 @@ class Plan:
     @property
     def tests(self) -> list[str]:
         """Return every listed test, once."""
-        return list(dict.fromkeys([*self.alive, *(t for one in self.guards for t in one.tests)]))
+        return list(
+            dict.fromkeys([*self.alive, *(t for guard in self.guards for t in guard.tests)])
+        )
 
 
-def read(file: Path = DATA) -> Plan:
+def read(file: Path = DATA) -> GuardPlan:
     """Return the contents of the data file."""
-    said: dict[str, Any] = tomllib.loads(file.read_text())
-    guards = [Guard(**{**one, "tests": tuple(one["tests"])}) for one in said["guard"]]
-    return Plan(tuple(guards), tuple(said["alive"]), tuple(said["programs"]))
+    data: dict[str, Any] = tomllib.loads(file.read_text())
+    guards = [Guard(**{**entry, "tests": tuple(entry["tests"])}) for entry in data["guard"]]
+    return GuardPlan(tuple(guards), tuple(data["alive"]), tuple(data["programs"]))
 
 
 @dataclass
@@ -138,15 +140,15 @@ class Copy:
         # What `make kafka`, `make s3` and `make hadoop` have brought; tests only read it.
         (self.tree / "var").mkdir(parents=True, exist_ok=True)
         for name in ("connectors", "hadoop", "kafka", "s3", "sparks"):
-            if (place := source / "var" / name).exists():
-                (self.tree / "var" / place.name).symlink_to(place.resolve())
+            if (downloads := source / "var" / name).exists():
+                (self.tree / "var" / downloads.name).symlink_to(downloads.resolve())
 
     def again(self, folder: Path) -> "Copy":
         """Return another copy, including this one's compiled modules."""
         shutil.copytree(self.tree, folder / "tree", symlinks=True)
         return Copy(folder, self.programs)
 
-    def without(self, guard: Guard, alive: Sequence[str]) -> Result:
+    def without(self, guard: Guard, alive: Sequence[str]) -> GuardResult:
         """Remove a guard, run its tests, restore it."""
         began = time.monotonic()
         path = self.tree / guard.file
@@ -159,22 +161,22 @@ class Copy:
             self._write(path, before)
         problems = judge(guard, alive, verdicts)
         red = sum(is_red(cases_of(test, verdicts)) for test in guard.tests)
-        return Result(guard, time.monotonic() - began, red, tuple(problems))
+        return GuardResult(guard, time.monotonic() - began, red, tuple(problems))
 
     def test(self, tests: Sequence[str]) -> dict[str, str]:
         """Check whether the program starts, and run tests; return the result of each case.
 
         Returns {"": reason} if the program does not start, or no tests could be run.
         """
-        found = self.folder / "verdicts.json"
-        found.unlink(missing_ok=True)
-        self.environment[VERDICTS] = str(found)
+        verdicts_file = self.folder / "verdicts.json"
+        verdicts_file.unlink(missing_ok=True)
+        self.environment[VERDICTS] = str(verdicts_file)
         options = ["-q", "-p", "no:playwright", "-p", "no:cacheprovider", "-p", "bootstrap.red"]
-        limit = ["-o", f"timeout={ONE_TAKES_S}"]
-        told = self._run(["-m", "pytest", *options, *limit, *tests], TESTS_TAKE_S)
-        if not found.exists():
-            return {"": f"no test was run: {_last(told)}"}
-        verdicts: dict[str, str] = json.loads(found.read_text())
+        limit = ["-o", f"timeout={TEST_TAKES_S}"]
+        output = self._run(["-m", "pytest", *options, *limit, *tests], TESTS_TAKE_S)
+        if not verdicts_file.exists():
+            return {"": f"no test was run: {_last(output)}"}
+        verdicts: dict[str, str] = json.loads(verdicts_file.read_text())
         return verdicts
 
     def _run(self, arguments: Sequence[str], limit_s: float) -> str:
@@ -188,13 +190,13 @@ class Copy:
             text=True,
         )
         try:
-            told, _ = process.communicate(timeout=limit_s)
+            output, _ = process.communicate(timeout=limit_s)
         except subprocess.TimeoutExpired:
             process.kill()
             end_what_works_in(self.folder)  # its child processes may hold its output open
-            told, _ = process.communicate(timeout=ENDS_WITHIN_S)
-            told += f"\nnot ended within {limit_s} s"
-        return told
+            output, _ = process.communicate(timeout=ENDS_WITHIN_S)
+            output += f"\nnot ended within {limit_s} s"
+        return output
 
     @staticmethod
     def _write(path: Path, text: str) -> None:
@@ -235,16 +237,16 @@ def judge(guard: Guard, alive: Iterable[str], verdicts: Mapping[str, str]) -> li
     problems = []
     for test in alive:
         if not is_green(cases := cases_of(test, verdicts)):
-            problems.append(f"without the guard, nothing works any more: {test} {_told(cases)}")
+            problems.append(f"without the guard, nothing works any more: {test} {_outcome(cases)}")
     for test in guard.tests:
         if not is_red(cases := cases_of(test, verdicts)):
-            problems.append(f"{test} {_told(cases)}")
+            problems.append(f"{test} {_outcome(cases)}")
     return problems
 
 
 def end_what_works_in(folder: Path) -> None:
     """End the processes left behind by tests, identified by their own folder."""
-    left = [one for one in psutil.process_iter() if _works_in(one, f"{folder}/")]
+    left = [candidate for candidate in psutil.process_iter() if _works_in(candidate, f"{folder}/")]
     for process in left:
         with suppress(psutil.Error):
             process.kill()
@@ -260,7 +262,7 @@ def _works_in(process: psutil.Process, folder: str) -> bool:
     return False
 
 
-def _told(cases: Sequence[str]) -> str:
+def _outcome(cases: Sequence[str]) -> str:
     return f"says: {', '.join(dict.fromkeys(cases))}" if cases else "was not run"
 
 
@@ -269,22 +271,22 @@ def _last(output: str) -> str:
     return " | ".join(lines[-3:])
 
 
-def names_of(plan: Plan, asked: Sequence[str]) -> Plan:
+def names_of(plan: GuardPlan, names: Sequence[str]) -> GuardPlan:
     """Return the plan with only the requested guards; exit if one does not exist."""
-    known = {one.name: one for one in plan.guards}
-    for name in asked:
-        if name not in known:
-            sys.exit(f"There is no guard {name}. There are: {', '.join(known)}.")
-    return replace(plan, guards=tuple(known[name] for name in asked or known))
+    by_name = {guard.name: guard for guard in plan.guards}
+    for name in names:
+        if name not in by_name:
+            sys.exit(f"There is no guard {name}. There are: {', '.join(by_name)}.")
+    return replace(plan, guards=tuple(by_name[name] for name in names or by_name))
 
 
-def sabotage(plan: Plan, folder: Path, source: Path = REPOSITORY) -> list[Result]:
+def sabotage(plan: GuardPlan, folder: Path, source: Path = REPOSITORY) -> list[GuardResult]:
     """Remove a plan's guards, one at a time in each copy; exit if a guard has moved.
 
     It also exits if a test fails before any guard has been removed. A guard whose tests are skipped
     here is not removed, and does not count as caught.
     """
-    moved = [f"{one.name}: {one.moved(source)}" for one in plan.guards if one.moved(source)]
+    moved = [f"{guard.name}: {guard.moved(source)}" for guard in plan.guards if guard.moved(source)]
     if moved:
         sys.exit("\n".join(moved))
     first = Copy(folder / "1", plan.programs)
@@ -296,15 +298,15 @@ def sabotage(plan: Plan, folder: Path, source: Path = REPOSITORY) -> list[Result
     red = {test: cases_of(test, verdicts) for test in plan.tests}
     skipped = {test for test, cases in red.items() if is_skipped(cases)} - {*plan.alive}
     failed = [
-        f"{test} {_told(cases)}"
+        f"{test} {_outcome(cases)}"
         for test, cases in red.items()
         if not is_green(cases) and test not in skipped
     ]
     if failed:
         sys.exit("\n".join([*verdicts.values()] if "" in verdicts else failed))
     say(f"  all pass, {clock(time.monotonic() - began)}\n")
-    untried = [_untried(one, skipped) for one in plan.guards if skipped & {*one.tests}]
-    tried = [one for one in plan.guards if not skipped & {*one.tests}]
+    untried = [_untried(guard, skipped) for guard in plan.guards if skipped & {*guard.tests}]
+    tried = [guard for guard in plan.guards if not skipped & {*guard.tests}]
     if not tried:
         return untried
     at_once = min(len(os.sched_getaffinity(0)), MOST_AT_ONCE, len(tried))
@@ -312,28 +314,28 @@ def sabotage(plan: Plan, folder: Path, source: Path = REPOSITORY) -> list[Result
     for copy in (first, *(first.again(folder / str(n)) for n in range(2, at_once + 1))):
         free.put(copy)
     with ThreadPoolExecutor(at_once) as pool:
-        return untried + list(pool.map(partial(_one, free, plan.alive), tried))
+        return untried + list(pool.map(partial(_try_guard, free, plan.alive), tried))
 
 
-def _untried(guard: Guard, skipped: set[str]) -> Result:
+def _untried(guard: Guard, skipped: set[str]) -> GuardResult:
     """Return the result for a guard that cannot be tested on this machine."""
     tests = ", ".join(sorted(skipped & {*guard.tests}))
-    result = Result(guard, 0.0, problems=(f"not tested on this machine, which skips {tests}",))
-    _tell(result)
+    result = GuardResult(guard, 0.0, problems=(f"not tested on this machine, which skips {tests}",))
+    _print_result(result)
     return result
 
 
-def _one(free: "queue.Queue[Copy]", alive: Sequence[str], guard: Guard) -> Result:
+def _try_guard(free: "queue.Queue[Copy]", alive: Sequence[str], guard: Guard) -> GuardResult:
     copy = free.get()
     try:
         result = copy.without(guard, alive)
     finally:
         free.put(copy)
-    _tell(result)
+    _print_result(result)
     return result
 
 
-def _tell(result: Result) -> None:
+def _print_result(result: GuardResult) -> None:
     red = f"{result.red} of {len(result.guard.tests)} red"
     say(f"{result.guard.name:<28}{red:>12}{clock(result.seconds):>12}")
     for problem in result.problems:
@@ -345,11 +347,11 @@ def main(arguments: Sequence[str]) -> int:
     options = argparse.ArgumentParser(prog="make sabotage", description=__doc__)
     options.add_argument("--list", action="store_true", help="list the guards")
     options.add_argument("--only", action="append", default=[], metavar="NAME")
-    asked = options.parse_args(arguments)
-    plan = names_of(read(), asked.only)
-    if asked.list:
-        for one in plan.guards:
-            say(f"{one.name:<28}{one.file}\n    {one.holds}")
+    chosen = options.parse_args(arguments)
+    plan = names_of(read(), chosen.only)
+    if chosen.list:
+        for guard in plan.guards:
+            say(f"{guard.name:<28}{guard.file}\n    {guard.holds}")
         return 0
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="headgate-sabotage-"))

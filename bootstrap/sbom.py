@@ -51,14 +51,14 @@ def jars(folder: Path) -> Iterator[Component]:
 
 def scripts(locked: str) -> Iterator[Component]:
     """Return the packages in a lockfile of npm, except those that only build."""
-    for path, one in json.loads(locked)["packages"].items():
-        if not path or one.get("dev"):
+    for path, package in json.loads(locked)["packages"].items():
+        if not path or package.get("dev"):
             continue
         group, _, name = path.removeprefix("node_modules/").rpartition("/")
-        algorithm, _, digest = one["integrity"].partition("-")
+        algorithm, _, digest = package["integrity"].partition("-")
         assert algorithm == "sha512", path
         yield _component(
-            PackageURL("npm", group or None, name, one["version"]),
+            PackageURL("npm", group or None, name, package["version"]),
             [base64.b64decode(digest).hex()],
             HashAlgorithm.SHA_512,
         )
@@ -74,7 +74,7 @@ def _component(
         type=ComponentType.LIBRARY,
         purl=purl,
         bom_ref=f"{purl}#{digests[0]}",
-        hashes=[HashType(alg=algorithm, content=one) for one in digests],
+        hashes=[HashType(alg=algorithm, content=digest) for digest in digests],
     )
 
 
@@ -84,14 +84,16 @@ def _coordinates(jar: Path) -> PackageURL:
     A shaded jar also contains the coordinates of the jars that it includes.
     """
     with zipfile.ZipFile(jar) as archive:
-        held = [name for name in archive.namelist() if name.endswith("/pom.properties")]
-        texts = [archive.read(name).decode(errors="replace") for name in held]
+        property_files = [name for name in archive.namelist() if name.endswith("/pom.properties")]
+        texts = [archive.read(name).decode(errors="replace") for name in property_files]
     for text in texts:
-        said = dict(line.strip().split("=", 1) for line in text.splitlines() if "=" in line)
-        if f"{said.get('artifactId')}-{said.get('version')}" == jar.stem:
-            return PackageURL("maven", said["groupId"], said["artifactId"], said["version"])
-    found = _NAMED.fullmatch(jar.stem)
-    name, version = (found[1], found[2]) if found else (jar.stem, None)
+        properties = dict(line.strip().split("=", 1) for line in text.splitlines() if "=" in line)
+        if f"{properties.get('artifactId')}-{properties.get('version')}" == jar.stem:
+            return PackageURL(
+                "maven", properties["groupId"], properties["artifactId"], properties["version"]
+            )
+    match = _NAMED.fullmatch(jar.stem)
+    name, version = (match[1], match[2]) if match else (jar.stem, None)
     return PackageURL("generic", None, name, version)
 
 
@@ -107,7 +109,7 @@ def bill() -> str:
         *jars(SPARKS),
         *jars(CONNECTORS),
     ]
-    bom = Bom(components={one.bom_ref.value: one for one in components}.values())
+    bom = Bom(components={component.bom_ref.value: component for component in components}.values())
     bom.metadata.component = Component(name="headgate", type=ComponentType.APPLICATION)
     bom.register_dependency(bom.metadata.component, bom.components)
     text = make_outputter(bom, OutputFormat.JSON, _VERSION).output_as_string(indent=2)

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 def newest(folder: Path) -> int:
     """Return the newest batch in a log."""
-    names = [each.name for each in folder.iterdir()]
+    names = [file.name for file in folder.iterdir()]
     return max(int(name) for name in names if name.isascii() and name.isdecimal())
 
 
@@ -32,7 +32,7 @@ def main(sink: str, checkpoint: str, rows_per_second: str, sql: str) -> None:
         f"timestamp_millis({began_ms} + id * {apart_ms}) AS timestamp", "id AS value"
     ).createTempView("ticks")
     expected, written = spark.sql(sql).cache(), spark.read.parquet(sink).cache()
-    found = {
+    figures = {
         "batches": batch + 1,
         "rows": written.count(),
         "expected": expected.count(),
@@ -40,7 +40,7 @@ def main(sink: str, checkpoint: str, rows_per_second: str, sql: str) -> None:
         "too_many": written.exceptAll(expected).count(),
     }
     spark.stop()
-    sys.stdout.write(json.dumps(found) + "\n")
+    sys.stdout.write(json.dumps(figures) + "\n")
 
 
 if __name__ == "__main__":

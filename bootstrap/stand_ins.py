@@ -79,20 +79,20 @@ exec postgres -c listen_addresses='*'
 
 def present(image: str) -> bool:
     """Return whether the engine has an image."""
-    asked = ("docker", "image", "inspect", image)
-    return subprocess.run(asked, capture_output=True, timeout=60, check=False).returncode == 0
+    command = ("docker", "image", "inspect", image)
+    return subprocess.run(command, capture_output=True, timeout=60, check=False).returncode == 0
 
 
 def insist_on_engine() -> None:
     """Exit with instructions if no container engine responds."""
     if shutil.which("docker") is None:
         fail("There is no `docker` in PATH.", "Install Docker with Compose 2.24 or newer.")
-    asked = ("docker", "info", "--format", "{{.ServerVersion}}")
-    told = subprocess.run(asked, capture_output=True, text=True, timeout=60, check=False)
-    if told.returncode:
-        said = (told.stderr.strip() or told.stdout.strip()).splitlines()
+    command = ("docker", "info", "--format", "{{.ServerVersion}}")
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    if done.returncode:
+        lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
         fail(
-            f"The container engine does not respond: {said[-1] if said else 'docker info failed'}",
+            f"The container engine does not respond: {lines[-1] if lines else 'docker info failed'}",
             "Start it (`sudo systemctl start docker`), make sure that this account can use it "
             "(the docker group), or specify another one with DOCKER_HOST.",
         )
@@ -103,8 +103,8 @@ def pull() -> None:
     for image in STAND_INS:
         if not present(image):
             say(f"Fetching {image}…")
-            asked = ("docker", "pull", "--quiet", image)
-            if subprocess.run(asked, timeout=LIMIT_S, check=False).returncode:
+            command = ("docker", "pull", "--quiet", image)
+            if subprocess.run(command, timeout=LIMIT_S, check=False).returncode:
                 fail(
                     f"The engine cannot fetch {image}.",
                     "If no registry can be reached, use stand-ins for the base images: "
@@ -146,8 +146,8 @@ def _make_base(root: Path) -> None:
         *("debootstrap", "--variant=minbase", "--include=ca-certificates"),
         *(RELEASE, str(root)),
     )
-    for each in HOST_FILES:
-        source, target = Path("/") / each, root / each
+    for file in HOST_FILES:
+        source, target = Path("/") / file, root / file
         if source.is_dir():
             shutil.copytree(source, target, dirs_exist_ok=True)
         elif source.exists():

@@ -38,7 +38,7 @@ def run(*command: str, go_on: bool = False, part: str = "") -> int:
     return code
 
 
-class Beside:
+class ParallelPart:
     """A command that runs in parallel with others; its output is shown when it ends."""
 
     def __init__(self, *command: str, part: str) -> None:
@@ -66,7 +66,7 @@ class Beside:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def print_durations() -> Iterator[None]:
     """Print each part's duration at the end, also after an error."""
     began = time.monotonic()
     try:
@@ -87,12 +87,12 @@ class Reports:
     def of(self, part: str) -> tuple[str, ...]:
         """Return the pytest options with which a group reports its failures."""
         file = self._folder / f"{part}.xml"
-        kept = ("junit_logging=all", "junit_log_passing_tests=false")
-        return f"--junit-xml={file}", *(word for option in kept for word in ("-o", option))
+        options = ("junit_logging=all", "junit_log_passing_tests=false")
+        return f"--junit-xml={file}", *(word for option in options for word in ("-o", option))
 
     def skipped(self, part: str) -> list[str]:
         """Return the reasons for which tests of a part, or of its runs "part, …", were skipped."""
-        files = [one for one in self._folder.glob("*.xml") if one.stem.split(",")[0] == part]
+        files = [path for path in self._folder.glob("*.xml") if path.stem.split(",")[0] == part]
         return [
             skipped.get("message", "")
             for file in sorted(files)
@@ -101,14 +101,14 @@ class Reports:
 
     def failures(self) -> list[tuple[str, str]]:
         """Return each failure's title and text, group by group."""
-        found = []
-        for file in sorted(self._folder.glob("*.xml"), key=lambda one: one.stat().st_mtime):
+        failures = []
+        for file in sorted(self._folder.glob("*.xml"), key=lambda path: path.stat().st_mtime):
             for case in ElementTree.parse(file).iter("testcase"):
                 name = f"{case.get('classname', '')}::{case.get('name', '')}"
                 # A test that asks in a loop has one for each iteration that failed.
                 for broken in [*case.iter("failure"), *case.iter("error")]:
-                    found.append((f"{file.stem}: {name}", _text(case, broken)))
-        return found
+                    failures.append((f"{file.stem}: {name}", _text(case, broken)))
+        return failures
 
 
 @contextmanager
@@ -142,8 +142,12 @@ def _shown(command: Sequence[str]) -> list[str]:
 def _text(case: ElementTree.Element, broken: ElementTree.Element) -> str:
     """Return the last lines of a traceback and of the test's output."""
     parts = [broken.text or broken.get("message") or ""]
-    parts += [one.text or "" for kind in ("system-out", "system-err") for one in case.iter(kind)]
+    parts += [
+        element.text or "" for kind in ("system-out", "system-err") for element in case.iter(kind)
+    ]
     lines = [[line for line in part.strip().splitlines() if line] for part in parts]
     # pytest prints a rule above a test's output, even if there is none.
-    told = [one[-LINES:] for one in lines if not all(line.startswith("---") for line in one)]
-    return "\n".join("\n".join(one) for one in told)
+    last_lines = [
+        element[-LINES:] for element in lines if not all(line.startswith("---") for line in element)
+    ]
+    return "\n".join("\n".join(element) for element in last_lines)

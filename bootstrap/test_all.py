@@ -18,20 +18,20 @@ from steps import Reports, repeated, told
 def main(names: Sequence[str]) -> int:
     """Run the named areas, or all; return the exit code of the first that fails, otherwise 0."""
     table = Table.read()
-    asked = [one.name for one in table.named(names)] or list(table.areas)
+    chosen = [requested.name for requested in table.named(names)] or list(table.areas)
     before = _digests(table)
     with repeated() as reports, told():
         groups = Groups(table, reports)
-        if "light" in asked:
+        if "light" in chosen:
             record(table, before, "light", groups.light(covered=True), reports)
         else:
             groups.archive_classes()
-        on_postgresql = groups.postgresql() if "postgresql" in asked else None
+        on_postgresql = groups.postgresql() if "postgresql" in chosen else None
         try:
             for area in table.optional:
-                if area.name in asked:
+                if area.name in chosen:
                     record(table, before, area.name, groups.whole(area), reports)
-            if "browser" in asked:
+            if "browser" in chosen:
                 record(table, before, "browser", groups.browser(), reports)
         finally:
             code = groups.end(on_postgresql)

@@ -41,16 +41,16 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--stand-ins", action="store_true")
     options.add_argument("--build-network", choices=("default", "host"), default="default")
-    asked = options.parse_args()
+    chosen = options.parse_args()
     stand_ins.insist_on_engine()
-    images = dict(stand_ins.STAND_INS) if asked.stand_ins else {}
+    images = dict(stand_ins.STAND_INS) if chosen.stand_ins else {}
     if images:
         say("Using stand-ins for the base images.")
-        stand_ins.make(asked.build_network)
+        stand_ins.make(chosen.build_network)
     else:
         stand_ins.pull()
     with tempfile.TemporaryDirectory(prefix="headgate-try-") as folder:
-        engine = Engine(Path(folder), images, asked.build_network)
+        engine = Engine(Path(folder), images, chosen.build_network)
         try:
             _try(engine)
         except (TimeoutError, RuntimeError, subprocess.TimeoutExpired) as error:
@@ -74,8 +74,8 @@ def _try(engine: Engine) -> None:
     _begin(engine)
     first = _readme_query()
     _first_query(engine, first)
-    kept = _kept_query(first)
-    engine.call("POST", "queries/", kept)
+    stored = _stored_query(first)
+    engine.call("POST", "queries/", stored)
     with _timed(
         "second_query_start_s", ("Starting a query that writes files, with the Kafka connector…")
     ):
@@ -87,7 +87,7 @@ def _try(engine: Engine) -> None:
         _outlive(engine, service, "recreated", engine.recreate)
     FIGURES["load"] = round(os.getloadavg()[1], 1)  # five-minute load: what else the machine did
     engine.verb("kept", "stop")
-    _compare(engine, kept["spec"])
+    _compare(engine, stored["spec"])
 
 
 def _begin(engine: Engine) -> None:
@@ -105,10 +105,10 @@ def _begin(engine: Engine) -> None:
 
 def _readme_query() -> dict[str, Any]:
     readme = (REPOSITORY / "README.md").read_text()
-    found = re.search(r"/api/v1/queries/\".*?-d '(\{.*?\})'\n", readme, re.DOTALL)
-    if found is None:
+    match = re.search(r"/api/v1/queries/\".*?-d '(\{.*?\})'\n", readme, re.DOTALL)
+    if match is None:
         raise RuntimeError("README.md has no first query.")
-    definition: dict[str, Any] = json.loads(found[1])
+    definition: dict[str, Any] = json.loads(match[1])
     return definition
 
 
@@ -119,7 +119,7 @@ def _first_query(engine: Engine, definition: dict[str, Any]) -> None:
     engine.verb(definition["name"], "stop")
 
 
-def _kept_query(first: dict[str, Any]) -> dict[str, Any]:
+def _stored_query(first: dict[str, Any]) -> dict[str, Any]:
     """Return the README's query, which writes files, in an application that has a connector."""
     return {
         "name": "kept",
@@ -130,9 +130,9 @@ def _kept_query(first: dict[str, Any]) -> dict[str, Any]:
 
 def _jars_are_on_the_class_path(engine: Engine) -> None:
     run = (engine.call("GET", "queries/kept/") or {})["current_run"]
-    seen = engine.compose("exec", "-T", "worker", "cat", f"/proc/{run['jvm_pid']}/cmdline")
-    if "spark-sql-kafka" not in seen:
-        raise RuntimeError(f"The driver's JVM has no Kafka connector: {seen}")
+    command_line = engine.compose("exec", "-T", "worker", "cat", f"/proc/{run['jvm_pid']}/cmdline")
+    if "spark-sql-kafka" not in command_line:
+        raise RuntimeError(f"The driver's JVM has no Kafka connector: {command_line}")
 
 
 def _outlive(engine: Engine, service: str, how: str, strike: Callable[[str], object]) -> None:
@@ -148,7 +148,7 @@ def _outlive(engine: Engine, service: str, how: str, strike: Callable[[str], obj
     }
 
     def both() -> bool:
-        for sign in [name for name, seen in signs.items() if seen()]:
+        for sign in [name for name, is_back in signs.items() if is_back()]:
             del signs[sign]
             FIGURES[f"{service}_{how}_{sign}_s"] = round(time.monotonic() - began, 1)
         return not signs
@@ -163,17 +163,17 @@ def _compare(engine: Engine, spec: dict[str, Any]) -> None:
         body["dropped_events"]["missing_batches"] - body["dropped_events"]["repaired"]
     )
     # Spark unpacks native code there; files below /tmp cannot be executed.
-    there = "-Djava.io.tmpdir=/var/lib/headgate"
-    said = engine.compose(
-        *("exec", "-T", "-e", f"JDK_JAVA_OPTIONS={there}", "worker", "python", "-"),
+    java_options = "-Djava.io.tmpdir=/var/lib/headgate"
+    output = engine.compose(
+        *("exec", "-T", "-e", f"JDK_JAVA_OPTIONS={java_options}", "worker", "python", "-"),
         *(OUT, body["checkpoint"].removeprefix("file://")),
         *(spec["sources"][0]["options"]["rowsPerSecond"], spec["sql"]),
         text=Path(__file__).with_name("sink_check.py").read_text(),
     )
-    found: dict[str, int] = json.loads(said.strip().splitlines()[-1])
-    FIGURES.update({f"sink_{name}": count for name, count in found.items()})
-    if not found["rows"] or found["missing"] or found["too_many"]:
-        raise RuntimeError(f"The sink differs from the batch: {found}")
+    figures: dict[str, int] = json.loads(output.strip().splitlines()[-1])
+    FIGURES.update({f"sink_{name}": count for name, count in figures.items()})
+    if not figures["rows"] or figures["missing"] or figures["too_many"]:
+        raise RuntimeError(f"The sink differs from the batch: {figures}")
 
 
 @contextmanager

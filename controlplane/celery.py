@@ -14,7 +14,7 @@ from celery import Celery, signals
 from django.db import close_old_connections, connections
 
 from controlplane import signs_of_life
-from controlplane.hosts import NAME_TAKEN, HostName, NameTaken
+from controlplane.hosts import NAME_IN_USE, HostName, NameTaken
 
 os.umask(0o077)  # as in manage.py
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "controlplane.settings")
@@ -57,24 +57,24 @@ def _worker_begins(**_: Any) -> None:
         name.take()
     except NameTaken as taken:
         logger.error("%s", taken)
-        raise SystemExit(NAME_TAKEN) from None
+        raise SystemExit(NAME_IN_USE) from None
     name.keep(_leave)
     signals.worker_shutdown.connect(lambda **_: name.release(), weak=False)
 
 
-def _leave(taken: NameTaken) -> None:
+def _leave(conflict: NameTaken) -> None:
     """Stop this worker as SIGTERM would, with an exit code that gives the reason."""
     from celery.worker import state
 
-    logger.error("%s", taken)
+    logger.error("%s", conflict)
     leaving.set()  # from now on, the other worker supervises this host
-    setattr(state, "should_stop", NAME_TAKEN)  # noqa: B010 - what a signal's handler sets
+    setattr(state, "should_stop", NAME_IN_USE)  # noqa: B010 - what a signal's handler sets
 
 
 @signals.worker_ready.connect
 def _worker_is_ready(**_: Any) -> None:
     threading.Thread(
-        target=_say_every, args=(signs_of_life.WORKER,), name="signs-of-life", daemon=True
+        target=_send_heartbeats, args=(signs_of_life.WORKER,), name="signs-of-life", daemon=True
     ).start()
 
 
@@ -90,8 +90,8 @@ def _check_connection(task: Any = None, **_: Any) -> None:
         close_old_connections()
 
 
-def _say_every(name: str) -> None:
+def _send_heartbeats(name: str) -> None:
     while True:
-        signs_of_life.try_to_say(name, now=datetime.now(UTC))
+        signs_of_life.try_to_record_heartbeat(name, now=datetime.now(UTC))
         if leaving.wait(SIGN_EVERY_S):
             return

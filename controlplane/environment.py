@@ -15,7 +15,7 @@ from django.core.exceptions import ImproperlyConfigured
 
 from headgate_ground.labels import LABEL, MOST_LABELS
 from headgate_ground.masking import mask_text
-from headgate_ground.providers import LONGEST_ISSUER, may_be_asked
+from headgate_ground.providers import LONGEST_ISSUER, is_allowed_address
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})
@@ -44,23 +44,23 @@ def secret(name: str, default: str = "", *, shown: str | None = None) -> str:
     """
     text(name, default, shown=shown)
     text(f"{name}_FILE", "")
-    return given(name) or default
+    return value_of(name) or default
 
 
-def given(name: str) -> str:
+def value_of(name: str) -> str:
     """Return the value of NAME or the content of the file in NAME_FILE; "" if neither is set."""
-    plain, file = (os.environ.get(one, "").strip() for one in (name, f"{name}_FILE"))
+    plain, file = (os.environ.get(variable, "").strip() for variable in (name, f"{name}_FILE"))
     if not file:
         return plain
     if plain:
         raise wrong(f"{name}_FILE", file, f"{name} is also set. Set only one of them.")
     try:
-        held = Path(file).read_text().strip()
+        content = Path(file).read_text().strip()
     except (OSError, ValueError) as error:
         raise wrong(f"{name}_FILE", file, f"It cannot be read: {error}.") from error
-    if not held:
+    if not content:
         raise wrong(f"{name}_FILE", file, "The file is empty.")
-    return held
+    return content
 
 
 def whole(name: str, default: int, *, low: int, high: int, shown: str | None = None) -> int:
@@ -109,27 +109,27 @@ def names(name: str, default: tuple[str, ...], *, shown: str | None = None) -> l
 
 def networks(name: str) -> list[str]:
     """Return comma-separated networks: "10.20.0.0/16"."""
-    given = names(name, ())
-    for one in given:
+    values = names(name, ())
+    for network in values:
         try:
-            ipaddress.ip_network(one, strict=False)
+            ipaddress.ip_network(network, strict=False)
         except ValueError as error:
             raise wrong(
-                name, one, "Use networks such as 10.20.0.0/16, separated by commas."
+                name, network, "Use networks such as 10.20.0.0/16, separated by commas."
             ) from error
-    return given
+    return values
 
 
 def labels(name: str) -> dict[str, str]:
     """Return the labels in a text such as `team=data env=prod`."""
     raw = text(name, "")
-    parts = [one.partition("=") for one in raw.replace(",", " ").split()]
-    found = {key: value for key, _, value in parts}
-    fit = all(LABEL.fullmatch(key) and LABEL.fullmatch(value) for key, value in found.items())
-    if not fit or len(found) != len(parts) or len(found) > MOST_LABELS:
+    parts = [label.partition("=") for label in raw.replace(",", " ").split()]
+    pairs = {key: value for key, _, value in parts}
+    fit = all(LABEL.fullmatch(key) and LABEL.fullmatch(value) for key, value in pairs.items())
+    if not fit or len(pairs) != len(parts) or len(pairs) > MOST_LABELS:
         way_out = f"Use at most {MOST_LABELS} labels such as team=data, each name only once."
         raise wrong(name, raw, way_out)
-    return found
+    return pairs
 
 
 def issuer(name: str, *, http_allowed: bool) -> str:
@@ -139,7 +139,7 @@ def issuer(name: str, *, http_allowed: bool) -> str:
     """
     value = text(name, "")
     plain = "?" not in value and "#" not in value and len(value) <= LONGEST_ISSUER
-    if value and not (plain and may_be_asked(value, http_allowed=http_allowed)):
+    if value and not (plain and is_allowed_address(value, http_allowed=http_allowed)):
         raise wrong(
             name, value, "Use the issuer exactly as the provider specifies it: https://HOST/PATH."
         )

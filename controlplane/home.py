@@ -15,7 +15,7 @@ from headgate_ground.tolerant.values import whole
 from headgate_server import places
 
 
-class Trouble(Exception):
+class StartProblem(Exception):
     """Something prevents a start; the message says what, and `way_out` says how to fix it."""
 
     def __init__(self, message: str, way_out: str) -> None:
@@ -59,7 +59,7 @@ class Home:
         except OSError as error:
             if error.errno in (errno.ENOSPC, errno.EDQUOT):
                 raise  # has its own message
-            raise Trouble(
+            raise StartProblem(
                 f"The data folder {self.root} cannot be used: {error}.",
                 "Set HEADGATE_HOME to a folder that this user can create or write to.",
             ) from error
@@ -77,7 +77,7 @@ class Home:
                 return whole(file.read().strip())
         return None
 
-    def known_redis_url(self) -> str:
+    def stored_redis_url(self) -> str:
         """Return the URL of the embedded Redis; "" before its first start."""
         return read_line(self.redis_url)
 

@@ -18,7 +18,7 @@ from django.utils.module_loading import import_string
 logger = logging.getLogger(__name__)
 
 #: Exit code of a worker whose host name another one holds: EX_UNAVAILABLE in sysexits.h.
-NAME_TAKEN = 69
+NAME_IN_USE = 69
 _LOOK_EVERY_S = 0.5
 _DATABASE_AGAIN_S = 1.0
 #: A worker whose heartbeats were missing for longer may have been declared gone: `SILENT_AFTER`.
@@ -29,26 +29,26 @@ DATABASE_ERRORS = (DatabaseError, InterfaceError)
 
 def queue_of(kind: str, row_id: int) -> str:
     """Return the queue of the worker that acts for an "application", "driver" or "operation"."""
-    found: str = import_string(f"{settings.HOST_SELECTORS}.queue_of_{kind}")(row_id)
-    return found
+    queue: str = import_string(f"{settings.HOST_SELECTORS}.queue_of_{kind}")(row_id)
+    return queue
 
 
 def heard_of() -> frozenset[str]:
     """Return the hosts with a heartbeat within the limit."""
-    found: frozenset[str] = import_string(f"{settings.HOST_SELECTORS}.heard_of")()
-    return found
+    hosts: frozenset[str] = import_string(f"{settings.HOST_SELECTORS}.heard_of")()
+    return hosts
 
 
 def leads() -> bool:
     """Return whether this host's worker runs the ticks of the whole installation."""
-    found: bool = import_string(f"{settings.HOST_SELECTORS}.leads")()
-    return found
+    is_leader: bool = import_string(f"{settings.HOST_SELECTORS}.leads")()
+    return is_leader
 
 
 def drivers_here(ids: set[int]) -> set[int]:
     """Return the drivers whose files are on this host."""
-    found: set[int] = import_string(f"{settings.HOST_SELECTORS}.drivers_here")(ids)
-    return found
+    drivers: set[int] = import_string(f"{settings.HOST_SELECTORS}.drivers_here")(ids)
+    return drivers
 
 
 class NameTaken(Exception):
@@ -86,11 +86,11 @@ class HostName:
         first = None
         while True:
             try:
-                found = self._service.attempt(self._worker, first, take=take)
-                first = first or found.observed
-                if found.free:
+                attempt = self._service.attempt(self._worker, first, take=take)
+                first = first or attempt.observed
+                if attempt.free:
                     return
-                if found.refused:
+                if attempt.refused:
                     raise NameTaken
                 wait = _LOOK_EVERY_S
             except DatabaseError as error:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import headgate_ground
-from headgate_ground.masking import Here
+from headgate_ground.masking import LocalSearcher
 
 #: Characters that a web request searches for secrets itself; the slowest take 0.2 s.
 IN_REQUEST = 64 * 1024
@@ -26,7 +26,7 @@ ANSWER_WITHIN_S = 30.0
 _COMMAND = (sys.executable, "-m", "headgate_ground.masking_process")
 
 
-class NoAnswer(Exception):
+class MaskingFailed(Exception):
     """The child has not searched a text in time, or could not be started."""
 
 
@@ -35,13 +35,13 @@ class MaskingProcess:
 
     def __init__(self, command: tuple[str, ...] = _COMMAND) -> None:
         self._command = command
-        self._turn = threading.Lock()
+        self._lock = threading.Lock()
         self._child: subprocess.Popen[bytes] | None = None
 
-    def ask(self, kind: str, text: str, *, within_s: float = ANSWER_WITHIN_S) -> Any:
+    def request(self, kind: str, text: str, *, within_s: float = ANSWER_WITHIN_S) -> Any:
         """Return the child's answer to "mask" or "find"; raise `NoAnswer` if there is none."""
-        if not self._turn.acquire(timeout=within_s):
-            raise NoAnswer
+        if not self._lock.acquire(timeout=within_s):
+            raise MaskingFailed
         try:
             child = self._started()
             limit = threading.Timer(within_s, child.kill)  # ends a write or a read that waits
@@ -52,9 +52,9 @@ class MaskingProcess:
                 limit.cancel()
         except (OSError, ValueError) as error:
             self._end()
-            raise NoAnswer from error
+            raise MaskingFailed from error
         finally:
-            self._turn.release()
+            self._lock.release()
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._child is None or self._child.poll() is not None:
@@ -85,7 +85,7 @@ class MaskingProcess:
 
     def close(self) -> None:
         """End the child; the next question starts another."""
-        with self._turn:
+        with self._lock:
             self._end()
 
 
@@ -98,16 +98,16 @@ class WebSearch:
 
     def __init__(self, process: MaskingProcess = PROCESS) -> None:
         self._process = process
-        self._here = Here()
+        self._local = LocalSearcher()
         self.left = IN_REQUEST  # characters
 
     def mask(self, text: str) -> str:
         """Return the text masked, or a note in its place if that takes too long."""
         if self._is_short(text):
-            return self._here.mask(text)
+            return self._local.mask(text)
         try:
-            return str(self._process.ask("mask", text))
-        except NoAnswer:
+            return str(self._process.request("mask", text))
+        except MaskingFailed:
             return (
                 f"(Not shown: {len(text):,} characters could not be searched for secrets in time.)"
             )
@@ -115,10 +115,10 @@ class WebSearch:
     def find(self, text: str) -> set[str]:
         """Return the secrets in a text; if that takes too long, all of it counts as one."""
         if self._is_short(text):
-            return self._here.find(text)
+            return self._local.find(text)
         try:
-            return set(self._process.ask("find", text))
-        except NoAnswer:
+            return set(self._process.request("find", text))
+        except MaskingFailed:
             return {text}
 
     def _is_short(self, text: str) -> bool:

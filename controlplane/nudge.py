@@ -111,17 +111,17 @@ def _put(task: str, row: tuple[int, ...], queue: str) -> None:
         app.send_task("queries.tasks.take_nudges", args=[queue], queue=queue, retry=False)
 
 
-def taken(queue: str) -> Iterator[tuple[str, list[int]]]:
+def take_nudges(queue: str) -> Iterator[tuple[str, list[int]]]:
     """Take nudges out of a queue, the oldest first; yield each task's name and arguments."""
     while True:
         try:
-            found: Any = connection().zpopmin(waiting_key(queue))
+            nudges: Any = connection().zpopmin(waiting_key(queue))
         except redis.RedisError as error:  # Celery connects again, and ticks find the rows
             logger.warning("no nudges taken: %s", error)
             return
-        if not found:
+        if not nudges:
             return
-        [(nudge, _)] = found
+        [(nudge, _)] = nudges
         task, *args = json.loads(nudge)
         yield task, args
 

@@ -13,27 +13,29 @@ from django.utils.module_loading import import_string
 
 
 def drivers(ids: Collection[int]) -> Mapping[int, Any]:
-    """Return `listeners.senders.Sender` by driver id; drivers that have no row are omitted."""
-    found: Mapping[int, Any] = import_string(f"{settings.SENDER_SELECTORS}.drivers")(ids)
-    return found
+    """Return `listeners.senders.EventSender` by driver id; drivers that have no row are omitted."""
+    senders: Mapping[int, Any] = import_string(f"{settings.SENDER_SELECTORS}.drivers")(ids)
+    return senders
 
 
 def runs(ids: Collection[int]) -> Mapping[int, tuple[int, int]]:
     """Return each run's driver and query, by run id; runs that have no row are omitted."""
-    found: Mapping[int, tuple[int, int]] = import_string(f"{settings.SENDER_SELECTORS}.runs")(ids)
-    return found
+    drivers_and_queries: Mapping[int, tuple[int, int]] = import_string(
+        f"{settings.SENDER_SELECTORS}.runs"
+    )(ids)
+    return drivers_and_queries
 
 
 def living() -> Mapping[int, int]:
     """Return the epochs of the drivers that are currently allowed to send, by id."""
-    found: Mapping[int, int] = import_string(f"{settings.SENDER_SELECTORS}.living")()
-    return found
+    epochs: Mapping[int, int] = import_string(f"{settings.SENDER_SELECTORS}.living")()
+    return epochs
 
 
 def revoked() -> Mapping[int, int]:
     """Return the epochs of the drivers that must exit, wherever they run, by id."""
-    found: Mapping[int, int] = import_string(f"{settings.SENDER_SELECTORS}.revoked")()
-    return found
+    epochs: Mapping[int, int] = import_string(f"{settings.SENDER_SELECTORS}.revoked")()
+    return epochs
 
 
 def event_key(driver: int, epoch: int) -> bytes:

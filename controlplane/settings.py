@@ -312,7 +312,7 @@ else:
 # --- Redis, Celery --------------------------------------------------------------------
 REDIS_URL = env.redis_url(
     "REDIS_URL",
-    HOME.known_redis_url() or "redis://127.0.0.1:6379/0",
+    HOME.stored_redis_url() or "redis://127.0.0.1:6379/0",
     shown="the embedded one, else redis://127.0.0.1:6379/0",
 )
 REDIS_SOCKET_TIMEOUT_S = 5

@@ -15,7 +15,7 @@ import redis
 from django.conf import settings
 
 from controlplane.redis_client import connection
-from controlplane.ticks import Report, Run
+from controlplane.ticks import TickReport, TickRun
 
 logger = logging.getLogger(__name__)
 
@@ -45,13 +45,13 @@ def _ticks_key() -> str:
     return f"{settings.QUEUE}:ticks"
 
 
-def say(client: redis.Redis, name: str, *, now: datetime) -> None:
+def record_heartbeat(client: redis.Redis, name: str, *, now: datetime) -> None:
     """Record a heartbeat; raise `redis.RedisError` on failure, which callers ignore."""
     sign = json.dumps({"at": now.isoformat(), "host": settings.HEADGATE_HOST})
     _write(client, _key(), name, sign)
 
 
-def report(client: redis.Redis, ticks: Report) -> None:
+def report(client: redis.Redis, ticks: TickReport) -> None:
     """Record the times of a worker's ticks, in place of its last report."""
     runs = {
         name: (run.started.isoformat(), run.ended.isoformat() if run.ended else None)
@@ -68,12 +68,12 @@ def _write(client: redis.Redis, key: str, name: str, text: str) -> None:
     pipeline.execute()
 
 
-def try_to_say(name: str, *, now: datetime) -> None:
+def try_to_record_heartbeat(name: str, *, now: datetime) -> None:
     """Record a heartbeat through this process's client; a failure is only logged."""
-    _try(name, lambda client: say(client, name, now=now))
+    _try(name, lambda client: record_heartbeat(client, name, now=now))
 
 
-def try_to_report(ticks: Report) -> None:
+def try_to_report(ticks: TickReport) -> None:
     """Record a worker's ticks through this process's client; a failure is only logged."""
     _try("ticks", lambda client: report(client, ticks))
 
@@ -87,7 +87,7 @@ def _try(name: str, send: Callable[[redis.Redis], None]) -> None:
         logger.exception("heartbeat of %s not sent", name)
 
 
-def heard(client: redis.Redis) -> dict[str, Sign]:
+def heartbeats(client: redis.Redis) -> dict[str, Sign]:
     """Return the newest heartbeat by name; unreadable entries are omitted."""
     raw: Any = client.hgetall(_key())
     signs = {}
@@ -100,22 +100,22 @@ def heard(client: redis.Redis) -> dict[str, Sign]:
     return signs
 
 
-def reports(client: redis.Redis) -> list[Report]:
+def reports(client: redis.Redis) -> list[TickReport]:
     """Return the newest report of each host's worker, old ones too; unreadable ones are omitted."""
     raw: Any = client.hgetall(_ticks_key())
-    found = []
+    newest = []
     for host, value in raw.items():
         try:
             form = json.loads(value)
             runs = {
-                name: Run(_moment(started), _moment(ended) if ended else None)
+                name: TickRun(_moment(started), _moment(ended) if ended else None)
                 for name, (started, ended) in form["runs"].items()
             }
             at, begun = _moment(form["at"]), _moment(form["begun"])
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
-        found.append(Report(_text(host), at, begun, runs))
-    return found
+        newest.append(TickReport(_text(host), at, begun, runs))
+    return newest
 
 
 _moment = datetime.fromisoformat

@@ -98,7 +98,7 @@ def next_due(
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class TickRun:
     """The newest times of a tick."""
 
     started: datetime  # of the newest run
@@ -111,17 +111,17 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class TickReport:
     """What one worker reports of its ticks."""
 
     host: str
     at: datetime
     begun: datetime  # when the worker's timers began
-    runs: Mapping[str, Run]  # by the tick's name; without those that never ran
+    runs: Mapping[str, TickRun]  # by the tick's name; without those that never ran
 
 
 @dataclass(frozen=True, slots=True)
-class Late:
+class LateTick:
     """A tick that is late, or that has been running for too long."""
 
     tick: Tick
@@ -131,42 +131,46 @@ class Late:
 
 
 def late_ticks(
-    reports: Sequence[Report],
+    reports: Sequence[TickReport],
     *,
     now: datetime,
     silent_after: timedelta,
     ticks: Sequence[Tick] = TICKS,
-) -> list[Late]:
+) -> list[LateTick]:
     """Return the ticks that are late by more than `LATE_INTERVALS`, or take too long.
 
     Only workers that have reported within `silent_after` are judged: the health of hosts covers the
     others. Of ticks that the leader runs, the newest run counts, whoever ran it.
     """
-    heard = [report for report in reports if now - report.at <= silent_after]
-    if not heard:
+    recent = [report for report in reports if now - report.at <= silent_after]
+    if not recent:
         return []
-    found = [
+    late = [
         _late(tick, report.host, report.begun, report.runs.get(tick.name), now)
-        for report in heard
+        for report in recent
         for tick in ticks
         if not tick.by_leader
     ]
-    begun = min(report.begun for report in heard)
+    begun = min(report.begun for report in recent)
     for tick in ticks:
         if tick.by_leader:
-            host, run = _newest(tick, reports, heard)
-            found.append(_late(tick, host, begun, run, now))
-    return [one for one in found if one is not None]
+            host, run = _newest(tick, reports, recent)
+            late.append(_late(tick, host, begun, run, now))
+    return [tick_late for tick_late in late if tick_late is not None]
 
 
 def _newest(
-    tick: Tick, reports: Iterable[Report], heard: Iterable[Report]
-) -> tuple[str, Run | None]:
+    tick: Tick, reports: Iterable[TickReport], recent: Iterable[TickReport]
+) -> tuple[str, TickRun | None]:
     """Return the newest run by any worker, and the host of the last one that began to run it.
 
     The run of a worker that is no longer heard of counts only if it has ended.
     """
-    runs = [(one.host, one.runs[tick.name]) for one in heard if tick.name in one.runs]
+    runs = [
+        (newest_report.host, newest_report.runs[tick.name])
+        for newest_report in recent
+        if tick.name in newest_report.runs
+    ]
     ends = [
         run.ended
         for report in reports
@@ -175,16 +179,18 @@ def _newest(
     ended = max(ends, default=None)
     if runs:
         host, run = max(runs, key=lambda found: found[1].started)
-        return host, Run(run.started, ended)
-    return "", Run(ended, ended) if ended else None
+        return host, TickRun(run.started, ended)
+    return "", TickRun(ended, ended) if ended else None
 
 
-def _late(tick: Tick, host: str, begun: datetime, run: Run | None, now: datetime) -> Late | None:
+def _late(
+    tick: Tick, host: str, begun: datetime, run: TickRun | None, now: datetime
+) -> LateTick | None:
     every = timedelta(seconds=tick.every_s)
     if run is not None and run.is_running:
         limit = max(timedelta(seconds=tick.may_take_s), LATE_INTERVALS * every)
-        return Late(tick, host, run.started, True) if now - run.started > limit else None
+        return LateTick(tick, host, run.started, True) if now - run.started > limit else None
     due = begun + timedelta(seconds=first_after_s(tick))
     if run is not None and run.ended is not None:
         due = max(due, run.ended + every)
-    return Late(tick, host, due, False) if now - due > LATE_INTERVALS * every else None
+    return LateTick(tick, host, due, False) if now - due > LATE_INTERVALS * every else None

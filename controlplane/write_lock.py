@@ -20,7 +20,7 @@ _LINE = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Holder:
+class WriteLockHolder:
     """The process that holds the write lock at a moment."""
 
     pid: int
@@ -38,13 +38,13 @@ class Holder:
         return f"{name} (PID {self.pid})"
 
 
-def write_lock_holder(database: Path, programs: Path) -> Holder | None:
+def write_lock_holder(database: Path, programs: Path) -> WriteLockHolder | None:
     """Return who holds the write lock; None if nobody does, or if it is in another PID namespace.
 
     `programs` is the folder with the identities of `make run`'s programs.
     """
     try:
-        found = Path(f"{database}-shm").stat()
+        stat = Path(f"{database}-shm").stat()
         lines = Path("/proc/locks").read_text().splitlines()
         written = Path(f"{database}-wal").stat().st_mtime_ns
     except OSError:
@@ -52,20 +52,24 @@ def write_lock_holder(database: Path, programs: Path) -> Holder | None:
     for match in filter(None, map(_LINE.match, lines)):
         device = os.makedev(int(match[2], 16), int(match[3], 16))
         first, last = int(match[5]), match[6]
-        if (device, int(match[4])) != (found.st_dev, found.st_ino):
+        if (device, int(match[4])) != (stat.st_dev, stat.st_ino):
             continue
         if first <= _WRITE_LOCK and (last == "EOF" or int(last) >= _WRITE_LOCK):
             return _holder(int(match[1]), programs, written)
     return None
 
 
-def _holder(pid: int, programs: Path, written: int) -> Holder | None:
+def _holder(pid: int, programs: Path, written: int) -> WriteLockHolder | None:
     started = identities.start_time(pid)
     if started is None:
         return None
     ours = map(identities.read_identity, sorted(programs.glob("*.process")))
-    names = [one.name for one in ours if one and (one.pid, one.start_time) == (pid, started)]
-    return Holder(
+    names = [
+        identity.name
+        for identity in ours
+        if identity and (identity.pid, identity.start_time) == (pid, started)
+    ]
+    return WriteLockHolder(
         pid,
         started,
         next(iter(names), ""),

@@ -26,7 +26,7 @@ class Counts:
 
     def as_list(self) -> list[float]:
         """Return the sums in the order of the fields."""
-        return [float(getattr(self, one.name)) for one in fields(self)]
+        return [float(getattr(self, field.name)) for field in fields(self)]
 
 
 NAMES = tuple(one.name for one in fields(Counts))

@@ -140,16 +140,16 @@ class Auto:
         self._go(self._ceiling)
 
     def _learn(self, rate: float) -> None:
-        known = self._rates.get(self._at)
-        if known is not None and abs(rate - known) > MOVED * known:
+        earlier = self._rates.get(self._at)
+        if earlier is not None and abs(rate - earlier) > MOVED * earlier:
             self._strange += 1
             if self._strange < 2:
                 return
             self._forget()
-            known = None
+            earlier = None
         self._strange = 0
         self._times[self._at] = self._times.get(self._at, 0) + 1
-        self._rates[self._at] = rate if known is None else known + WEIGHT * (rate - known)
+        self._rates[self._at] = rate if earlier is None else earlier + WEIGHT * (rate - earlier)
         if self._ceiling < self._top:
             self._mending -= 1
             if self._mending <= 0:
@@ -169,10 +169,10 @@ class Auto:
         if knee != self._knee:
             self._knee, self._rest, self._patience = knee, REST, REST
         above, below = min(knee + 2, self._ceiling), max(knee - 1, 0)
-        for one in (above, below):
-            rate = self._rates.get(one)
-            if rate is None or (rate > NEARLY * best and self._times[one] < SURE):
-                return one
+        for step in (above, below):
+            rate = self._rates.get(step)
+            if rate is None or (rate > NEARLY * best and self._times[step] < SURE):
+                return step
         self._rest -= 1
         if self._rest > 0:
             return knee
@@ -192,4 +192,4 @@ def _ladder(first: int, last: int) -> list[int]:
     """Return increasing integers from first to last, each about the square root of two apart."""
     steps = math.ceil(2 * math.log2(last / first)) if last > first else 0
     between = {round(last / 2 ** (step / 2)) for step in range(steps)}
-    return sorted({first, last} | {one for one in between if one > first})
+    return sorted({first, last} | {number for number in between if number > first})

@@ -48,13 +48,18 @@ def _all(listed: Any) -> list[Any]:
 
 
 def _expression_id(plan: Any, name: str) -> int | None:
-    named = [one for one in _all(plan.output()) if one.name() == name]
+    named = [column for column in _all(plan.output()) if column.name() == name]
     return named[0].exprId().id() if len(named) == 1 else None
 
 
 def _through_project(plan: Any, wanted: int) -> int | None:
     return next(
-        (_source_of(one) for one in _all(plan.projectList()) if one.exprId().id() == wanted), None
+        (
+            _source_of(expression)
+            for expression in _all(plan.projectList())
+            if expression.exprId().id() == wanted
+        ),
+        None,
     )
 
 
@@ -69,9 +74,9 @@ def _source_of(expression: Any) -> int | None:
 
 
 def _is_kafka_key(plan: Any, wanted: int) -> bool:
-    names = {one.exprId().id(): one.name() for one in _all(plan.output())}
+    names = {part.exprId().id(): part.name() for part in _all(plan.output())}
     if names.get(wanted) != "key" or str(plan.sourceName()).lower() != "kafka":
         return False
     options = {key.lower(): value for key, value in dict(plan.extraOptions()).items()}
-    topics = [one for one in options.get("subscribe", "").split(",") if one.strip()]
+    topics = [part for part in options.get("subscribe", "").split(",") if part.strip()]
     return len(topics) == 1 and not any(name in options for name in _SPLITS)

@@ -19,7 +19,7 @@ from headgate_async.rows import KAFKA
 from headgate_async.task import run
 
 #: Maximum rows held by a task, from an Arrow batch received to one returned.
-HOLD = 4096
+MOST_ROWS = 4096
 
 
 def map_async(
@@ -43,7 +43,7 @@ def map_async(
     calls_per_second: float | None = None,
     on_error: Literal["fail", "dead_letter"] = "fail",
     ordered: bool = False,
-    hold: int = HOLD,
+    hold: int = MOST_ROWS,
 ) -> Any:
     """Return a DataFrame of the results of `enrich` for each row, with many calls in flight.
 
@@ -87,7 +87,7 @@ def map_async(
     if on_error not in ("fail", "dead_letter"):
         raise BadArgument(f"on_error: {on_error!r} is neither 'fail' nor 'dead_letter'")
     dead_letters = on_error == "dead_letter"
-    arrow, given = _schema(df, schema, dead_letters=dead_letters)
+    arrow, spark_schema = _schema(df, schema, dead_letters=dead_letters)
     plan = plans.Plan(
         operator=uuid.uuid4().hex,
         enrich=enrich,
@@ -119,7 +119,7 @@ def map_async(
     # Executors have nothing of ours installed: the package travels with the function.
     cloudpickle.register_pickle_by_value(sys.modules[__package__])
     rows = _brought_together(df, keys) if shuffled else df
-    mapped = rows.mapInArrow(_for_spark(plan), given)
+    mapped = rows.mapInArrow(_for_spark(plan), spark_schema)
     return observe(mapped, name or _name(enrich), cap=most)
 
 
@@ -141,13 +141,13 @@ def _brought_together(df: Any, keys: tuple[str, ...]) -> Any:
 
 
 def _columns_named(df: Any, argument: str, names: str | Sequence[str] | None) -> tuple[str, ...]:
-    found = (names,) if isinstance(names, str) else tuple(names or ())
-    for one in found:
-        if one not in df.columns:
+    columns = (names,) if isinstance(names, str) else tuple(names or ())
+    for column in columns:
+        if column not in df.columns:
             raise BadArgument(
-                f"{argument}: there is no column {one!r}; choose {', '.join(df.columns)}"
+                f"{argument}: there is no column {column!r}; choose {', '.join(df.columns)}"
             )
-    return found
+    return columns
 
 
 def _shuffles(df: Any, keys: tuple[str, ...], shuffle: Any) -> bool:
@@ -163,7 +163,7 @@ def _shuffles(df: Any, keys: tuple[str, ...], shuffle: Any) -> bool:
 def _order(df: Any, order_by: str | Sequence[str] | None) -> tuple[str, ...]:
     if order_by is not None:
         return _columns_named(df, "order_by", order_by)
-    if all(one in df.columns for one in KAFKA):
+    if all(column in df.columns for column in KAFKA):
         return KAFKA
     raise BadArgument(
         "order_by: the shuffle that groups the rows changes their order; specify the columns "
@@ -180,13 +180,15 @@ def _schema(df: Any, schema: Any, *, dead_letters: bool) -> tuple[pa.Schema, Any
 
     parsed = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
     own = {*HIDDEN, *([LETTER] if dead_letters else [])}
-    for one in parsed.fieldNames():
-        if one in own:
-            raise BadArgument(f"schema: {one!r} is a column that map_async adds itself; rename it")
+    for field in parsed.fieldNames():
+        if field in own:
+            raise BadArgument(
+                f"schema: {field!r} is a column that map_async adds itself; rename it"
+            )
     zone = df.sparkSession.conf.get("spark.sql.session.timeZone")
     more = [LETTER_FIELD, *FIELDS] if dead_letters else FIELDS
     # Rows that were given up, and those that only carry metrics, have nulls everywhere.
-    fields = [StructField(one.name, one.dataType) for one in parsed.fields]
+    fields = [StructField(field.name, field.dataType) for field in parsed.fields]
     # Spark 4.1 does not have the argument and always uses UTC: the instants are the same.
     zoned = {"timezone": zone} if "timezone" in signature(to_arrow_schema).parameters else {}
     return to_arrow_schema(parsed, **zoned), StructType([*fields, *more])
@@ -197,7 +199,7 @@ def _backoff(value: Any) -> Backoff:
         raise BadArgument(
             f"backoff_s: {value!r} must be two numbers of seconds: initial and maximum"
         )
-    first, most = (plans.positive("backoff_s", one) for one in value)
+    first, most = (plans.positive("backoff_s", number) for number in value)
     return Backoff(first_s=first, most_s=most)
 
 

@@ -18,8 +18,8 @@ from headgate_async.counts import NAMES, Counts
 PREFIX = "headgate_async:"
 
 COUNTS, LATENCY, WAITED = "_async_counts", "_async_latency_ms", "_async_waited_ms"
-KEPT = "_async_kept"
-HIDDEN = (COUNTS, LATENCY, WAITED, KEPT)
+VISIBLE = "_async_kept"
+HIDDEN = (COUNTS, LATENCY, WAITED, VISIBLE)
 _TYPES = (ArrayType(DoubleType()), DoubleType(), DoubleType(), BooleanType())
 FIELDS = tuple(map(StructField, HIDDEN, _TYPES))
 _COUNTS_TYPE = pa.list_(pa.float64())
@@ -32,15 +32,15 @@ def hidden_columns(
     counts: Counts,
     latency: Sequence[float | None],
     waited: Sequence[float | None],
-    kept: Sequence[bool],
+    visible: Sequence[bool],
 ) -> list[pa.Array]:
     """Return the hidden columns of an Arrow batch."""
-    first = [counts.as_list(), *[None] * (len(kept) - 1)]
+    first = [counts.as_list(), *[None] * (len(visible) - 1)]
     return [
         pa.array(first, _COUNTS_TYPE),
         pa.array(latency, pa.float64()),
         pa.array(waited, pa.float64()),
-        pa.array(kept, pa.bool_()),
+        pa.array(visible, pa.bool_()),
     ]
 
 
@@ -48,7 +48,9 @@ def observe(df: Any, name: str, *, cap: int) -> Any:
     """Collect the hidden columns in one observation, and drop them."""
     from pyspark.sql import functions as f
 
-    sums = [f.sum(f.get(COUNTS, f.lit(at))).alias(each) for at, each in enumerate(NAMES)]
+    sums = [
+        f.sum(f.get(COUNTS, f.lit(at))).alias(count_name) for at, count_name in enumerate(NAMES)
+    ]
     watched = df.observe(
         PREFIX + name,
         *sums,
@@ -56,4 +58,4 @@ def observe(df: Any, name: str, *, cap: int) -> Any:
         f.percentile_approx(WAITED, list(PERCENTILES), ACCURACY).alias("waited_ms"),
         f.max(f.lit(cap)).alias("cap"),
     )
-    return watched.where(KEPT).drop(*HIDDEN)
+    return watched.where(VISIBLE).drop(*HIDDEN)

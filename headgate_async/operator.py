@@ -57,10 +57,10 @@ def takes_client(function: Callable[..., Any]) -> bool:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return True
-    if any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in parameters):
+    if any(parameter.kind is inspect.Parameter.VAR_POSITIONAL for parameter in parameters):
         return True
-    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(one.kind in by_place for one in parameters) > 1
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(parameter.kind in positional for parameter in parameters) > 1
 
 
 def matcher(argument: str, named: Failure) -> Callable[[BaseException], bool]:
@@ -68,7 +68,10 @@ def matcher(argument: str, named: Failure) -> Callable[[BaseException], bool]:
     if isinstance(named, type) and issubclass(named, BaseException):
         named = (named,)
     if isinstance(named, tuple):
-        if not all(isinstance(one, type) and issubclass(one, BaseException) for one in named):
+        if not all(
+            isinstance(error_class, type) and issubclass(error_class, BaseException)
+            for error_class in named
+        ):
             raise BadArgument(f"{argument}: {named!r} must contain only exception classes")
         classes = named
         return lambda error: isinstance(error, classes)

@@ -41,7 +41,7 @@ class Emission:
         rows: list[tuple[Any, ...]] = []
         latency: list[float | None] = []
         waited: list[float | None] = []
-        kept: list[bool] = []
+        visible: list[bool] = []
         letters: list[dict[str, str] | None] = []
         for row, result, error, latency_ms, waited_ms in outcomes:
             if error is not None:
@@ -49,25 +49,25 @@ class Emission:
                 letters += [None] * (len(rows) - 1 - len(letters))
                 letters.append(_letter(row, error))
             elif type(result) is tuple:
-                rows.append(shape.one(result))
+                rows.append(shape.row_of(result))
             else:
-                found = shape.tuples(result)
-                rows += found or [empty]
-                further = [None] * (len(found) - 1)  # the latency is in a result's first row
+                tuples = shape.tuples(result)
+                rows += tuples or [empty]
+                further = [None] * (len(tuples) - 1)  # the latency is in a result's first row
                 latency += [latency_ms, *further]
                 waited += [waited_ms, *further]
-                kept += [True] * len(found) or [False]
+                visible += [True] * len(tuples) or [False]
                 continue
             latency.append(latency_ms)
             waited.append(waited_ms)
-            kept.append(True)
+            visible.append(True)
         if not rows:
-            rows, latency, waited, kept = [empty], [None], [None], [False]
+            rows, latency, waited, visible = [empty], [None], [None], [False]
         columns = columns_of(rows, self._schema)
         if self._letters:
             letters += [None] * (len(rows) - len(letters))
             columns.append(pa.array(letters, _LETTER_TYPE))
-        columns += hidden_columns(counts, latency, waited, kept)
+        columns += hidden_columns(counts, latency, waited, visible)
         return pa.RecordBatch.from_arrays(columns, names=self._names)
 
 

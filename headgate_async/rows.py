@@ -73,11 +73,11 @@ def row_class(names: Sequence[str], identity: Sequence[str] | None = None) -> ty
     places = {name: at for at, name in enumerate(names)}
     if identity is None:
         identity = KAFKA if all(name in places for name in KAFKA) else ()
-    taken = {"asDict", "_fields", "_places", "_named_by"}
-    read = {name: property(itemgetter(at)) for name, at in places.items() if name not in taken}
+    reserved = {"asDict", "_fields", "_places", "_named_by"}
+    read = {name: property(itemgetter(at)) for name, at in places.items() if name not in reserved}
     namespace: dict[str, Any] = {
         "__slots__": (),
-        **{name: each for name, each in read.items() if not name.startswith("__")},
+        **{name: reader for name, reader in read.items() if not name.startswith("__")},
         "_fields": tuple(names),
         "_places": places,
         "_named_by": tuple(places[name] for name in identity),
@@ -111,7 +111,7 @@ def _values(column: pa.Array) -> list[Any]:
     # for each.
     epoch, after = _EPOCH[column.type.tz is not None], timedelta
     whole = column.cast(pa.int64()).to_pylist()
-    return [None if one is None else epoch + after(0, 0, one) for one in whole]
+    return [None if value is None else epoch + after(0, 0, value) for value in whole]
 
 
 class Shape:
@@ -119,7 +119,7 @@ class Shape:
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = tuple(names)
-        self._known = set(names)
+        self._name_set = set(names)
 
     def tuples(self, result: Any) -> list[tuple[Any, ...]]:
         """Return a result's rows: none for None, several for a list, otherwise one.
@@ -130,10 +130,10 @@ class Shape:
         if result is None:
             return []
         if isinstance(result, list):
-            return [self.one(each) for each in result]
-        return [self.one(result)]
+            return [self.row_of(row) for row in result]
+        return [self.row_of(result)]
 
-    def one(self, result: Any) -> tuple[Any, ...]:
+    def row_of(self, result: Any) -> tuple[Any, ...]:
         """Return one row of a result as a tuple of the schema's columns."""
         if type(result) is tuple:
             if len(result) != len(self.names):
@@ -153,14 +153,14 @@ class Shape:
         )
 
     def _by_name(self, values: dict[str, Any]) -> tuple[Any, ...]:
-        found = tuple(map(values.get, self.names))
-        if len(values) > len(found) or not self._known.issuperset(values):
-            unknown = sorted(map(str, set(values) - self._known))
+        values_in_order = tuple(map(values.get, self.names))
+        if len(values) > len(values_in_order) or not self._name_set.issuperset(values):
+            unknown = sorted(map(str, set(values) - self._name_set))
             raise BadResult(
                 f"the function returned {unknown[0]!r}, which the schema does not have; it has "
                 f"{', '.join(self.names)}"
             )
-        return found
+        return values_in_order
 
 
 def columns_of(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> list[pa.Array]:

@@ -64,7 +64,7 @@ class Scheduler:
         self._loop = asyncio.get_running_loop()
         self._ready: deque[Entry] = deque()
         self._behind: dict[Hashable, deque[Entry] | None] = {}  # busy keys
-        self._held = 0  # admitted, without an outcome yet
+        self._admitted = 0  # admitted, without an outcome yet
         self._seq = 0
         self._finishing = False
         self._done: list[Outcome] = []
@@ -103,7 +103,7 @@ class Scheduler:
                 behind[key] = None
                 ready.append(new(Entry, (seq, key, row, 0.0, 0)))
             seq += 1
-        self._held += seq - self._seq
+        self._admitted += seq - self._seq
         self._seq = seq
         self._wake()
 
@@ -250,14 +250,14 @@ class Scheduler:
                 self._ready.appendleft(waiting.popleft())
             else:
                 del self._behind[key]
-        self._held -= 1
+        self._admitted -= 1
         if not self._rules.ordered:
             self._done.append(outcome)
         else:
             self._early[entry.seq] = outcome
-            while (turn := self._early.pop(self._due, None)) is not None:
+            while (due := self._early.pop(self._due, None)) is not None:
                 self._due += 1
-                self._done.append(turn)
+                self._done.append(due)
         if len(self._done) >= self._rules.give_at:
             self._hand_over()
         if self._finishing:
@@ -272,7 +272,7 @@ class Scheduler:
         if self._ready:
             counts.held_by_limit += 1
             window[3] += 1
-        elif self._held > self._active:
+        elif self._admitted > self._active:
             counts.held_by_keys += 1
         else:
             counts.held_by_source += 1
@@ -294,7 +294,7 @@ class Scheduler:
     # --- out --------------------------------------------------------------------------
 
     def _settle(self) -> None:
-        if self._held == 0 and self._ended is not None:
+        if self._admitted == 0 and self._ended is not None:
             if self._done or self._counts.calls:
                 self._hand_over()
             self._end(None)
@@ -322,9 +322,9 @@ class Scheduler:
             handle.cancel()
         self._later.clear()
         self._ready.clear()
-        here = asyncio.current_task(self._loop) if self._lanes else None
+        current = asyncio.current_task(self._loop) if self._lanes else None
         for lane in self._lanes:
-            if lane is not here:
+            if lane is not current:
                 lane.cancel()
 
     # --- timeouts ---------------------------------------------------------------------

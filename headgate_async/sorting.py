@@ -24,23 +24,23 @@ def arranged(
     batches: Iterator[pa.RecordBatch], by: tuple[str, ...], *, rows: int
 ) -> Iterator[pa.RecordBatch]:
     """Yield the batches' rows ordered by columns, nulls last, holding about `rows` rows at most."""
-    held: list[pa.RecordBatch] = []
+    waiting: list[pa.RecordBatch] = []
     count = 0
     with tempfile.TemporaryDirectory(prefix="headgate-async-") as folder:
         files: list[Path] = []
         for batch in batches:
-            held.append(batch)
+            waiting.append(batch)
             count += batch.num_rows
             if count >= rows:
-                files.append(_write(_sorted(held, by), Path(folder) / f"{len(files)}.arrow"))
-                held, count = [], 0
+                files.append(_write(_sorted(waiting, by), Path(folder) / f"{len(files)}.arrow"))
+                waiting, count = [], 0
         if not files:
-            if held:
-                yield from _sorted(held, by).to_batches(max_chunksize=PART)
+            if waiting:
+                yield from _sorted(waiting, by).to_batches(max_chunksize=PART)
             return
-        if held:
-            files.append(_write(_sorted(held, by), Path(folder) / f"{len(files)}.arrow"))
-        del held
+        if waiting:
+            files.append(_write(_sorted(waiting, by), Path(folder) / f"{len(files)}.arrow"))
+        del waiting
         yield from _merged(files, by)
 
 
@@ -85,4 +85,4 @@ def _rows(
             columns = [batch.column(name).to_pylist() for name in by]
             for at, values in enumerate(zip(*columns, strict=True)):
                 # None sorts after everything else, and is never compared with a value.
-                yield tuple((one is None, one) for one in values), number, batch, at
+                yield tuple((value is None, value) for value in values), number, batch, at

@@ -22,7 +22,7 @@ from headgate_async.output import Emission
 from headgate_async.rows import Row, row_class, rows_of
 from headgate_async.scheduler import Scheduler
 from headgate_async.sorting import arranged
-from headgate_async.worker_state import CLOSE_S, Kept, registry
+from headgate_async.worker_state import CLOSE_S, OperatorState, registry
 
 _END = object()
 
@@ -30,63 +30,63 @@ _END = object()
 def run(plan: Plan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the results for a task's rows; see `map_async`."""
     keeper = registry()
-    kept = keeper.acquire(plan.operator, lambda: _keep(plan))
+    state = keeper.acquire(plan.operator, lambda: _keep(plan))
     try:
-        yield from _Task(plan, kept).run(batches)
+        yield from _Task(plan, state).run(batches)
     finally:
-        keeper.release(plan.operator, kept)
+        keeper.release(plan.operator, state)
 
 
-def _keep(plan: Plan) -> Kept:
-    kept = Kept(plan.limiter())
+def _keep(plan: Plan) -> OperatorState:
+    state = OperatorState(plan.limiter())
     if plan.blocking:
-        kept.pool = ThreadPoolExecutor(plan.cap, thread_name_prefix="headgate-async")
+        state.pool = ThreadPoolExecutor(plan.cap, thread_name_prefix="headgate-async")
     if plan.setup is not None:
-        kept.clients = (ThreadClients if plan.blocking else AsyncClients)(plan.setup)
-    return kept
+        state.clients = (ThreadClients if plan.blocking else AsyncClients)(plan.setup)
+    return state
 
 
 class _Task:
-    def __init__(self, plan: Plan, kept: Kept) -> None:
+    def __init__(self, plan: Plan, state: OperatorState) -> None:
         self._plan = plan
-        self._kept = kept
+        self._state = state
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._emission = Emission(plan.schema, dead_letters=plan.rules.dead_letters)
         self._row: type[Row] | None = None
-        self._held = 0  # rows between an Arrow batch received and one returned
-        self._first, self._opened = True, getattr(kept.clients, "opened", 0)
+        self._in_task = 0  # rows between an Arrow batch received and one returned
+        self._first, self._opened = True, getattr(state.clients, "opened", 0)
         #: Size of a slice in and a list out: a small part of the rows held, but enough to outweigh
         #: the cost of a hop.
         self._slice = max(1, min(512, plan.hold // 8))
 
     def run(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        scheduler = self._kept.run(self._begin()).result()
+        scheduler = self._state.run(self._begin()).result()
         try:
             for rows, keys in self._slices(batches):
-                while self._held + len(rows) > self._plan.hold:
-                    yield self._given(self._inbox.get())
-                self._held += len(rows)
-                self._kept.loop.call_soon_threadsafe(_feed, scheduler, rows, keys)
+                while self._in_task + len(rows) > self._plan.hold:
+                    yield self._result_batch(self._inbox.get())
+                self._in_task += len(rows)
+                self._state.loop.call_soon_threadsafe(_feed, scheduler, rows, keys)
                 while not self._inbox.empty():
-                    yield self._given(self._inbox.get())
-            self._kept.loop.call_soon_threadsafe(scheduler.finish)
+                    yield self._result_batch(self._inbox.get())
+            self._state.loop.call_soon_threadsafe(scheduler.finish)
             while (message := self._inbox.get()) is not _END:
-                yield self._given(message)
+                yield self._result_batch(message)
         finally:
             with contextlib.suppress(TimeoutError):
-                self._kept.run(scheduler.close(within_s=CLOSE_S)).result(2 * CLOSE_S)
+                self._state.run(scheduler.close(within_s=CLOSE_S)).result(2 * CLOSE_S)
 
     async def _begin(self) -> Scheduler:
         plan = self._plan
         paced = plan.calls_per_second
         return Scheduler(
-            _caller(plan, self._kept),
-            limiter=self._kept.limiter,
+            _caller(plan, self._state),
+            limiter=self._state.limiter,
             cap=plan.cap,
             give=lambda outcomes, counts: self._inbox.put((outcomes, counts)),
             ended=lambda error: self._inbox.put(_END if error is None else error),
             rules=replace(plan.rules, give_at=self._slice),
-            clients=None if plan.blocking else self._kept.clients,
+            clients=None if plan.blocking else self._state.clients,
             pace=None if paced is None else Pace(paced),
         )
 
@@ -105,13 +105,13 @@ class _Task:
             for at in range(0, batch.num_rows, self._slice):
                 yield rows_of(batch.slice(at, self._slice), self._row, key)
 
-    def _given(self, message: Any) -> pa.RecordBatch:
+    def _result_batch(self, message: Any) -> pa.RecordBatch:
         if isinstance(message, BaseException):
             raise message
         outcomes, counts = message
-        self._held -= len(outcomes)
+        self._in_task -= len(outcomes)
         counts.tasks, self._first = float(self._first), False
-        opened = getattr(self._kept.clients, "opened", 0)
+        opened = getattr(self._state.clients, "opened", 0)
         counts.opened, self._opened = float(opened - self._opened), opened
         return self._emission.batch(outcomes, counts)
 
@@ -124,24 +124,24 @@ def _feed(scheduler: Scheduler, rows: list[Row], keys: list[Hashable]) -> None:
         scheduler.fail(error)
 
 
-def _caller(plan: Plan, kept: Kept) -> Callable[[Any, Any], Awaitable[Any]]:
+def _caller(plan: Plan, state: OperatorState) -> Callable[[Any, Any], Awaitable[Any]]:
     """Return the function that the scheduler calls: the user's function itself, if possible."""
     enrich = plan.enrich
     if plan.blocking:
-        return _in_thread(plan, kept)
+        return _in_thread(plan, state)
     if plan.with_client:
         return enrich
     return lambda row, client: enrich(row)
 
 
-def _in_thread(plan: Plan, kept: Kept) -> Callable[[Any, Any], Awaitable[Any]]:
+def _in_thread(plan: Plan, state: OperatorState) -> Callable[[Any, Any], Awaitable[Any]]:
     """Return a coroutine function that runs a blocking function in the pool.
 
     A thread cannot be cancelled, so after its timeout, the call gets the same time again, so that
     the next row of its key does not overtake it. After that, the scheduler gives the call up as
     stuck.
     """
-    enrich, pool, clients = plan.enrich, kept.pool, kept.clients
+    enrich, pool, clients = plan.enrich, state.pool, state.clients
     assert pool is not None
 
     def work(row: Row) -> Any:

@@ -29,7 +29,7 @@ IDLE_S = 30.0
 CLOSE_S = 5.0
 
 
-class Kept:
+class OperatorState:
     """One operator's loop, clients and limiter in this Python worker."""
 
     def __init__(self, limiter: Limiter, *, idle_s: float = IDLE_S) -> None:
@@ -106,37 +106,37 @@ class Registry:
 
     def __init__(self) -> None:
         self._guard = threading.Lock()
-        self._kept: dict[str, Kept] = {}
+        self._states: dict[str, OperatorState] = {}
 
-    def acquire(self, operator: str, make: Any) -> Kept:
+    def acquire(self, operator: str, make: Any) -> OperatorState:
         """Return the state of an operator, creating it if necessary."""
         with self._guard:
-            kept = self._kept.get(operator)
-            if kept is None:
-                kept = self._kept[operator] = make()
-            kept.users += 1
-        kept.loop.call_soon_threadsafe(kept.wake)
-        return kept
+            state = self._states.get(operator)
+            if state is None:
+                state = self._states[operator] = make()
+            state.users += 1
+        state.loop.call_soon_threadsafe(state.wake)
+        return state
 
-    def release(self, operator: str, kept: Kept) -> None:
+    def release(self, operator: str, state: OperatorState) -> None:
         """Signal that a task has ended."""
         with self._guard:
-            kept.users -= 1
-        kept.rest(lambda: self._end(operator, kept))
+            state.users -= 1
+        state.rest(lambda: self._end(operator, state))
 
-    def _end(self, operator: str, kept: Kept) -> None:
+    def _end(self, operator: str, state: OperatorState) -> None:
         with self._guard:
-            if kept.users or self._kept.get(operator) is not kept:
+            if state.users or self._states.get(operator) is not state:
                 return
-            del self._kept[operator]
-        kept.close()
+            del self._states[operator]
+        state.close()
 
     def close(self) -> None:
         """Close everything when the worker exits."""
         with self._guard:
-            all_, self._kept = list(self._kept.values()), {}
-        for kept in all_:
-            kept.close()
+            all_, self._states = list(self._states.values()), {}
+        for state in all_:
+            state.close()
 
 
 def registry() -> Registry:

@@ -80,14 +80,14 @@ def open_folder(path: Path, *, create: bool = False) -> int:
     parts = path.absolute().parts
     if ".." in parts:
         raise NotPlain(errno.EXDEV, "leads upwards", str(path))
-    found = open_step(parts[0])
+    descriptor = open_step(parts[0])
     for part in parts[1:]:
-        outer = found
+        outer = descriptor
         try:
-            found = _made(part, outer, path) if create else open_step(part, outer, shown=path)
+            descriptor = _made(part, outer, path) if create else open_step(part, outer, shown=path)
         finally:
             os.close(outer)
-    return found
+    return descriptor
 
 
 def _made(name: str, outer: int, shown: Path) -> int:
@@ -127,17 +127,17 @@ def open_plain(path: Path, flags: int = os.O_RDONLY, *, within: Path | None = No
 def _open_plain(path: Path, name: str, flags: int, outer: int | None) -> int:
     flags |= os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
     try:
-        found = os.open(name, flags, 0o600, dir_fd=outer)
+        descriptor = os.open(name, flags, 0o600, dir_fd=outer)
     except OSError as error:
         error.filename = str(path)
         # A link; a fifo or socket without a reader; a folder that would be written to.
         if error.errno in (errno.ELOOP, errno.ENXIO, errno.EISDIR):
             raise NotPlain(error.errno, "is not a regular file", str(path)) from error
         raise
-    if not stat.S_ISREG(os.fstat(found).st_mode):
-        os.close(found)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
         raise NotPlain(errno.EINVAL, "is not a regular file", str(path))
-    return found
+    return descriptor
 
 
 def replace_file(path: Path, text: str, *, durable: bool = True, mode: int = 0o600) -> None:
@@ -198,10 +198,10 @@ def read_tail(path: Path, limit: int, *, within: Path | None = None) -> str:
 def free_bytes(folder: Path | str) -> int:
     """Return the bytes that can still be written to a folder's disk; 0 if unknown."""
     try:
-        found = os.statvfs(folder)
+        disk = os.statvfs(folder)
     except OSError:
         return 0
-    return found.f_bavail * found.f_frsize
+    return disk.f_bavail * disk.f_frsize
 
 
 def take_lock(path: Path, byte: int | None = None) -> int | None:
@@ -221,25 +221,25 @@ def take_lock(path: Path, byte: int | None = None) -> int | None:
     return descriptor
 
 
-def lock_of(place: Path) -> Path:
+def lock_of(folder: Path) -> Path:
     """Return the lock file of a folder, for processes that create, use or delete the folder."""
-    return place.with_name(f".{place.name}.lock")
+    return folder.with_name(f".{folder.name}.lock")
 
 
-def use_folder(place: Path) -> bool:
+def use_folder(folder: Path) -> bool:
     """Mark a stored folder as used now, so that it is not pruned; return whether it exists.
 
     Also returns False if another process has held the folder's lock for `WRITERS_LOCK_S`.
     """
     ends = time.monotonic() + WRITERS_LOCK_S
-    while place.is_dir():
-        if (held := take_lock(lock_of(place))) is not None:
+    while folder.is_dir():
+        if (lock := take_lock(lock_of(folder))) is not None:
             try:
-                os.utime(place)
+                os.utime(folder)
             except FileNotFoundError:  # deleted before we got the lock
                 return False
             finally:
-                os.close(held)
+                os.close(lock)
             return True
         if time.monotonic() > ends:
             return False

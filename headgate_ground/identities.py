@@ -92,7 +92,7 @@ def namespace_pids(pid: int) -> list[int]:
     except OSError:
         return []
     lines = (line.partition("NSpid:")[2] for line in text.splitlines())
-    return next(([int(each) for each in line.split()] for line in lines if line), [])
+    return next(([int(number) for number in line.split()] for line in lines if line), [])
 
 
 def command_line(pid: int) -> str:
@@ -109,7 +109,7 @@ def environment(pid: int) -> dict[str, str]:
         text = os.fsdecode((_PROC / str(pid) / "environ").read_bytes())
     except OSError:
         return {}
-    return {name: value for name, _, value in (each.partition("=") for each in text.split("\0"))}
+    return {name: value for name, _, value in (line.partition("=") for line in text.split("\0"))}
 
 
 def is_spark(pid: int) -> bool:
@@ -131,10 +131,10 @@ def descendants(pid: int) -> list[int]:
         fields = _stat(other)
         if fields:
             children.setdefault(int(fields[1]), []).append(other)
-    found = list(children.get(pid, ()))
-    for child in found:  # grows while it is being walked
-        found += children.get(child, ())
-    return found
+    pids = list(children.get(pid, ()))
+    for child in pids:  # grows while it is being walked
+        pids += children.get(child, ())
+    return pids
 
 
 @contextmanager

@@ -22,18 +22,18 @@ _REFERENCE = re.compile(r"(?:env|file):[A-Za-z0-9_.\-]+")
 _SECRET_NAME = re.compile(NAME, re.IGNORECASE)
 _NAMED = rf"(?:{NAME})[\w.\-]{{0,80}}"
 # password=, "secret": and similar; password -> of a Scala Map
-_GIVEN = rf"{_NAMED}[\"']?\s{{0,20}}(?:[=:]|->)\s{{0,20}}"
+_ASSIGNED = rf"{_NAMED}[\"']?\s{{0,20}}(?:[=:]|->)\s{{0,20}}"
 #: Text before a secret, the secret, text after it.
 _BY_SHAPE = tuple(re.compile(f"({one.before})({one.pattern})({one.after})") for one in VALUES)
 _BY_NAME = (
     *(
         re.compile(
-            rf"({_GIVEN}{quote})(?!(?:env|file):)((?:[^{quote}\\\n]|\\.){{1,4096}})(?={quote})()",
+            rf"({_ASSIGNED}{quote})(?!(?:env|file):)((?:[^{quote}\\\n]|\\.){{1,4096}})(?={quote})()",
             re.IGNORECASE,
         )
         for quote in "\"'"
     ),
-    re.compile(rf"({_GIVEN}[\"']?)(?!(?:env|file):)([^\s\"',;&)}}]+)()", re.IGNORECASE),
+    re.compile(rf"({_ASSIGNED}[\"']?)(?!(?:env|file):)([^\s\"',;&)}}]+)()", re.IGNORECASE),
 )
 _IN_TEXT = (*_BY_SHAPE, *_BY_NAME)
 #: The version of the table: stored with masked texts, which are masked again if it has changed.
@@ -76,7 +76,7 @@ class Searcher(Protocol):
         ...
 
 
-class Here:
+class LocalSearcher:
     """Searches in this process; a search keeps Python's lock for as long as it takes."""
 
     def mask(self, text: str) -> str:
@@ -87,20 +87,22 @@ class Here:
 
     def find(self, text: str) -> set[str]:
         """Return what looks like a plain-text secret in a text."""
-        shapes = {each[2] for pattern in _BY_SHAPE for each in pattern.finditer(text)}
-        named = (each for pattern in _BY_NAME for each in pattern.finditer(text))
+        shapes = {match[2] for pattern in _BY_SHAPE for match in pattern.finditer(text)}
+        named = (match for pattern in _BY_NAME for match in pattern.finditer(text))
         # "token: string" is just as likely a schema's column and its type, "token ->" a lambda.
         joined = (":", "->")
-        return shapes | {each[2] for each in named if not each[1].rstrip("\"' ").endswith(joined)}
+        return shapes | {
+            match[2] for match in named if not match[1].rstrip("\"' ").endswith(joined)
+        }
 
 
-_searcher: ContextVar[Searcher] = ContextVar("searcher", default=Here())  # noqa: B039  # no state
+_searcher: ContextVar[Searcher] = ContextVar("searcher", default=LocalSearcher())  # noqa: B039  # no state
 
 
 @contextmanager
-def searched_by(one: Searcher) -> Iterator[None]:
+def searched_by(searcher: Searcher) -> Iterator[None]:
     """Have `one` apply the table within this context, instead of this process."""
-    before = _searcher.set(one)
+    before = _searcher.set(searcher)
     try:
         yield
     finally:
@@ -126,11 +128,11 @@ def mask(value: Any, *, name: str = "") -> Any:
     """Return a JSON value with its secrets masked, both by their keys and within texts."""
     if isinstance(value, Mapping):
         return {
-            key: mask(held, name=str(key) if not is_secret_name(name) else name)
-            for key, held in value.items()
+            key: mask(element, name=str(key) if not is_secret_name(name) else name)
+            for key, element in value.items()
         }
     if isinstance(value, list | tuple):
-        return [mask(held, name=name) for held in value]
+        return [mask(element, name=name) for element in value]
     if not isinstance(value, str) or not value or is_reference(value):
         return value
     if is_secret_name(name) and not is_path_to_secret(name, value):
@@ -148,14 +150,14 @@ class Mask:
     def of(cls, values: Iterable[str]) -> Self:
         """Return the mask for these values, without switches and values under four characters."""
         forms = {form for value in values for form in _forms(value)} - {"true", "false"}
-        kept = (form for form in forms if len(form) >= _SHORTEST_KNOWN_SECRET)
-        return cls(tuple(sorted(kept, key=lambda form: (-len(form), form))))
+        long_enough = (form for form in forms if len(form) >= _SHORTEST_KNOWN_SECRET)
+        return cls(tuple(sorted(long_enough, key=lambda form: (-len(form), form))))
 
     def __call__(self, text: str) -> str:
         """Return a text (a log, a message) with known secrets, and likely ones, masked."""
-        return _searcher.get().mask(self.known(text))
+        return _searcher.get().mask(self.mask_known_secrets(text))
 
-    def known(self, text: str) -> str:
+    def mask_known_secrets(self, text: str) -> str:
         """Return the text with only the known secrets masked."""
         for form in self.forms:
             text = text.replace(form, MASK)
@@ -169,16 +171,16 @@ class Mask:
         """
         if isinstance(value, Mapping):
             return {
-                key: self.within(held, name=key if key in _WORDS or key in _ROWS else name)
-                for key, held in value.items()
+                key: self.within(element, name=key if key in _WORDS or key in _ROWS else name)
+                for key, element in value.items()
             }
         if isinstance(value, list | tuple):
-            return [self.within(held, name=name) for held in value]
+            return [self.within(element, name=name) for element in value]
         if not isinstance(value, str) or value.startswith(_PLACES):
             return value
         if name in _WORDS:
             return self(value)
-        return self.known(value) if name in _ROWS else value
+        return self.mask_known_secrets(value) if name in _ROWS else value
 
 
 def mask_text(text: str) -> str:
@@ -194,10 +196,10 @@ def _forms(value: str) -> set[str]:
     parts = {value, value.strip()}
     if len(value) <= _LONGEST_SEARCHED:
         parts |= {line.strip() for line in value.splitlines()[:_LINES]}
-    for part in [one for one in parts if len(one) <= _LONGEST_SEARCHED]:
-        parts |= {found[2] for pattern in _IN_TEXT for found in pattern.finditer(part)}
-        for found in _QUOTED.finditer(part):
-            quoted = found[1] if found[1] is not None else found[2]
+    for part in [text for text in parts if len(text) <= _LONGEST_SEARCHED]:
+        parts |= {match[2] for pattern in _IN_TEXT for match in pattern.finditer(part)}
+        for match in _QUOTED.finditer(part):
+            quoted = match[1] if match[1] is not None else match[2]
             parts |= {quoted, re.sub(r"\\(.)", r"\1", quoted)}
     return parts | {
         written
@@ -217,12 +219,12 @@ def secrets_in(value: Any, *, name: str = "") -> set[str]:
     if isinstance(value, Mapping):
         return set().union(
             *(
-                secrets_in(held, name=name if is_secret_name(name) else str(key))
-                for key, held in value.items()
+                secrets_in(element, name=name if is_secret_name(name) else str(key))
+                for key, element in value.items()
             )
         )
     if isinstance(value, list | tuple):
-        return set().union(*(secrets_in(held, name=name) for held in value))
+        return set().union(*(secrets_in(element, name=name) for element in value))
     if not isinstance(value, str) or is_reference(value) or name in _CODE:
         return set()
     if is_secret_name(name) and not is_path_to_secret(name, value):
@@ -240,11 +242,11 @@ def unmask(value: Any, *, before: Any) -> Any:
 
 def _unmask(value: Any, before: Any, shown: Any) -> Any:
     if isinstance(value, Mapping) and isinstance(before, Mapping):
-        return {key: _unmask(held, before.get(key), shown.get(key)) for key, held in value.items()}
+        return {key: _unmask(new, before.get(key), shown.get(key)) for key, new in value.items()}
     if isinstance(value, list | tuple) and isinstance(before, list | tuple):
         padding = [None] * max(0, len(value) - len(before))
         pairs = zip(value, [*before, *padding], [*shown, *padding], strict=False)
-        return [_unmask(held, old, seen) for held, old, seen in pairs]
+        return [_unmask(new, old, shown_part) for new, old, shown_part in pairs]
     if isinstance(value, str) and MASK in value and value == shown:
         return before
     return value
@@ -253,19 +255,23 @@ def _unmask(value: Any, before: Any, shown: Any) -> Any:
 def still_masked(value: Any, *, path: str = "") -> list[str]:
     """Return the dotted paths of texts that contain a mask and so cannot be stored."""
     if isinstance(value, Mapping):
-        pairs = [(str(key), held) for key, held in value.items()]
+        pairs = [(str(key), element) for key, element in value.items()]
     elif isinstance(value, list | tuple):
-        pairs = [(str(position), held) for position, held in enumerate(value)]
+        pairs = [(str(position), element) for position, element in enumerate(value)]
     else:
         return [path] if isinstance(value, str) and MASK in value else []
     prefix = f"{path}." if path else ""
-    return [found for key, held in pairs for found in still_masked(held, path=prefix + key)]
+    return [
+        masked_path
+        for key, element in pairs
+        for masked_path in still_masked(element, path=prefix + key)
+    ]
 
 
 def references(value: Any) -> set[str]:
     """Return every reference ("env:NAME", "file:NAME") in a JSON value."""
     if isinstance(value, Mapping):
-        return set().union(*(references(held) for held in value.values()))
+        return set().union(*(references(element) for element in value.values()))
     if isinstance(value, list | tuple):
-        return set().union(*(references(held) for held in value))
+        return set().union(*(references(element) for element in value))
     return {value} if isinstance(value, str) and is_reference(value) else set()

@@ -8,16 +8,16 @@ import json
 import os
 import sys
 
-from headgate_ground.masking import Here
+from headgate_ground.masking import LocalSearcher
 
 
 def main() -> None:
     """Answer questions until the asker closes the pipe or ends."""
     os.nice(5)  # pages that need no long text come first
-    here = Here()
+    searcher = LocalSearcher()
     for line in sys.stdin.buffer:
         kind, text = json.loads(line)
-        answer = here.mask(text) if kind == "mask" else sorted(here.find(text))
+        answer = searcher.mask(text) if kind == "mask" else sorted(searcher.find(text))
         sys.stdout.buffer.write(json.dumps(answer).encode() + b"\n")
         sys.stdout.buffer.flush()
 

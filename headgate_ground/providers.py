@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 LONGEST_ISSUER = 200
 
 
-def may_be_asked(address: str, *, http_allowed: bool) -> bool:
+def is_allowed_address(address: str, *, http_allowed: bool) -> bool:
     """Return whether an identity provider can be contacted at a URL.
 
     https is always allowed; http is allowed on this machine, or if a setting allows it.

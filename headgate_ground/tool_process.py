@@ -64,33 +64,33 @@ class ToolProcess:
             try:
                 left = left[os.write(self._questions.fileno(), left) :]
             except OSError as error:
-                raise self.failure(f"{self.name} has ended. {self._said()}") from error
+                raise self.failure(f"{self.name} has ended. {self._last_error()}") from error
 
-    def heard(self, limit_s: float) -> dict[str, Any]:
+    def read_answer(self, limit_s: float) -> dict[str, Any]:
         """Return the next answer; raise `failure` if it is late, too long or not JSON."""
-        deadline, seen = time.monotonic() + limit_s, 0
-        while self._buffer.find(b"\n", seen) < 0:
-            seen = len(self._buffer)
+        deadline, searched_to = time.monotonic() + limit_s, 0
+        while self._buffer.find(b"\n", searched_to) < 0:
+            searched_to = len(self._buffer)
             if not select.select([self._answers], [], [], _left(deadline))[0]:
                 raise self.failure(f"{self.name} did not answer within {limit_s:.0f} s.")
-            found = os.read(self._answers.fileno(), 1 << 16)
-            if not found:
-                raise self.failure(f"{self.name} has ended. {self._said()}")
-            self._buffer += found
+            data = os.read(self._answers.fileno(), 1 << 16)
+            if not data:
+                raise self.failure(f"{self.name} has ended. {self._last_error()}")
+            self._buffer += data
             if len(self._buffer) > self.longest:
                 raise self.failure(f"{self.name} sent more than {self.longest:,} bytes.")
         line, _, self._buffer = self._buffer.partition(b"\n")
         try:
-            said: Any = json.loads(line)
+            answer: Any = json.loads(line)
         except (ValueError, RecursionError) as error:
             raise self.failure(f"{self.name} sent something that is not JSON.") from error
-        if not isinstance(said, dict):
+        if not isinstance(answer, dict):
             raise self.failure(f"{self.name} sent something that is not an answer.")
-        if "failed" in said:
-            raise self.failure(str(said["failed"])[:1000])
-        return said
+        if "failed" in answer:
+            raise self.failure(str(answer["failed"])[:1000])
+        return answer
 
-    def _said(self) -> str:
+    def _last_error(self) -> str:
         """Return the last line of its errors, as far as it fits into the pipe."""
         with contextlib.suppress(OSError):
             text = os.read(self._errors.fileno(), 1 << 16)[-_ERRORS:].decode(errors="replace")

@@ -40,9 +40,9 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str], int]]:
     """
     left = [folder]
     while left:
-        place = left.pop()
+        current = left.pop()
         try:
-            descriptor = open_folder(place)
+            descriptor = open_folder(current)
         except (FileNotFoundError, NotADirectoryError, NotPlain):
             continue
         try:
@@ -52,11 +52,11 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str], int]]:
                 for entry in entries:
                     is_folder = entry.is_dir(follow_symlinks=False)
                     (folders if is_folder else names).append(entry.name)
-            yield place, folders, names, descriptor
+            yield current, folders, names, descriptor
         finally:
             os.close(descriptor)
-        if len(place.parts) - len(folder.parts) < DEEPEST:
-            left += [place / name for name in reversed(folders)]
+        if len(current.parts) - len(folder.parts) < DEEPEST:
+            left += [current / name for name in reversed(folders)]
 
 
 def status_of(path: Path) -> os.stat_result:
@@ -95,11 +95,11 @@ def open_socket(path: Path) -> int:
     """
     with _outer(path) as outer:
         flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-        found = os.open(path.name, flags, dir_fd=outer)
-    if not stat.S_ISSOCK(os.fstat(found).st_mode):
-        os.close(found)
+        descriptor = os.open(path.name, flags, dir_fd=outer)
+    if not stat.S_ISSOCK(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
         raise NotPlain(errno.ENOTSOCK, "is not a socket", str(path))
-    return found
+    return descriptor
 
 
 def connected(path: Path, limit_s: float) -> socket.socket:
@@ -107,17 +107,17 @@ def connected(path: Path, limit_s: float) -> socket.socket:
 
     Raises `OSError`, also after the limit; it then applies to each call on the connection.
     """
-    found = open_socket(path)
+    descriptor = open_socket(path)
     link = socket.socket(socket.AF_UNIX)
     try:
         link.settimeout(limit_s)
         # Through the descriptor: a path would be followed, and may be longer than 107 bytes.
-        link.connect(f"/proc/self/fd/{found}")
+        link.connect(f"/proc/self/fd/{descriptor}")
     except BaseException:
         link.close()
         raise
     finally:
-        os.close(found)
+        os.close(descriptor)
     return link
 
 
@@ -165,12 +165,12 @@ def _empty(folder: int, top: int, ends: float) -> bool:
             for entry in entries:
                 if time.monotonic() >= ends:
                     return False
-                gone = (
+                removed = (
                     _drop(entry.name, top, ends)
                     if folder == top
                     else _move_up(entry.name, folder, top)
                 )
-                progress, left = progress or gone, left or not gone
+                progress, left = progress or removed, left or not removed
         if not progress:
             return not left
     return False
@@ -221,14 +221,14 @@ def _move_up(name: str, folder: int, top: int) -> bool:
 def _opened(name: str, outer: int) -> int:
     """Open a folder that is to be emptied, and allow us to."""
     flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    seen = os.open(name, flags | os.O_PATH, dir_fd=outer)
+    descriptor = os.open(name, flags | os.O_PATH, dir_fd=outer)
     try:
-        if os.fstat(seen).st_mode & stat.S_IRWXU != stat.S_IRWXU:
+        if os.fstat(descriptor).st_mode & stat.S_IRWXU != stat.S_IRWXU:
             with suppress(PermissionError):  # another account's
-                os.chmod(f"/proc/self/fd/{seen}", 0o700)
-        return os.open(f"/proc/self/fd/{seen}/.", flags & ~os.O_NOFOLLOW)
+                os.chmod(f"/proc/self/fd/{descriptor}", 0o700)
+        return os.open(f"/proc/self/fd/{descriptor}/.", flags & ~os.O_NOFOLLOW)
     finally:
-        os.close(seen)
+        os.close(descriptor)
 
 
 @contextmanager

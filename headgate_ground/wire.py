@@ -22,7 +22,7 @@ FIELD = "e"
 #: Maximum bytes of an event; Redis accepts 1 MiB per value (`proto-max-bulk-len`).
 MOST_BYTES = 900_000
 #: Characters kept of a text that is cut from an event.
-_KEPT_OF_TEXT = 10_000
+_MOST_OF_TEXT = 10_000
 #: Hexadecimal digits of HMAC-SHA-256 (RFC 2104).
 _SEAL = 64
 
@@ -51,7 +51,7 @@ def _mac(event: bytes, key: bytes) -> bytes:
     return hmac.digest(key, event, "sha256").hex().encode()
 
 
-class Kind(StrEnum):
+class EventKind(StrEnum):
     """The kind of an event."""
 
     STARTED = "started"  # body: Spark's Started event
@@ -67,14 +67,14 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class WireEvent:
     """One event of a driver."""
 
     driver: int  # primary key of the driver's row
     epoch: int  # the driver's
     seq: int
     at: str  # ISO 8601 UTC, by the driver's clock
-    kind: Kind
+    kind: EventKind
     query: int | None = None
     run: int | None = None
     spark_run_id: str | None = None
@@ -84,7 +84,7 @@ class Event:
 
     def encode(self) -> bytes:
         """Return the event as compact JSON with its version."""
-        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
         return orjson.dumps({"v": VERSION, **own})
 
     def cut(self, most: int = MOST_BYTES) -> Self:
@@ -99,7 +99,7 @@ class Event:
                 break
             value = body.pop(name)
             if isinstance(value, str):
-                body[name] = value[:_KEPT_OF_TEXT]
+                body[name] = value[:_MOST_OF_TEXT]
             names.append(name)
             event = replace(self, body={**body, "cut": sorted(names)})
         return event
@@ -114,7 +114,7 @@ class Event:
         if version != VERSION:
             raise ValueError(f"event version {version!r} is not {VERSION}")
         try:
-            raw["kind"] = Kind(str(raw.get("kind")))
+            raw["kind"] = EventKind(str(raw.get("kind")))
             event = cls(**raw)
         except TypeError as error:
             raise ValueError(f"not an event: {error}") from error
@@ -170,7 +170,7 @@ class QueryPulse:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskTime:
+class TaskTimeBody:
     """A run's task and waiting times since its start, in milliseconds."""
 
     run: int
@@ -189,7 +189,7 @@ class DriverTrouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Heartbeat:
+class HeartbeatBody:
     """The body of a heartbeat: the driver's telemetry about itself."""
 
     mode: str  # "private" (own queue) or "fallback" (per session, with repair)
@@ -207,7 +207,7 @@ class Heartbeat:
     jvm_alive: bool | None = None  # None: unknown
     queries: tuple[QueryPulse, ...] = ()
     troubles: tuple[DriverTrouble, ...] = ()
-    task_times: tuple[TaskTime, ...] = ()  # of runs whose sums have grown, periodically
+    task_times: tuple[TaskTimeBody, ...] = ()  # of runs whose sums have grown, periodically
 
     def body(self) -> dict[str, Any]:
         """Return the heartbeat as the body of an event."""
@@ -224,7 +224,7 @@ class Heartbeat:
             times = tuple(ListenerTimes(**entry) for entry in body.get("listeners", ()))
             pulses = tuple(QueryPulse(**entry) for entry in body.get("queries", ()))
             troubles = tuple(DriverTrouble(**entry) for entry in body.get("troubles", ()))
-            tasks = tuple(TaskTime(**entry) for entry in body.get("task_times", ()))
+            tasks = tuple(TaskTimeBody(**entry) for entry in body.get("task_times", ()))
             parts = {
                 "listeners": times,
                 "queries": pulses,

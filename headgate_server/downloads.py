@@ -73,14 +73,14 @@ class Downloads:
     recipes: Path  # the folder `connectors` of the code
     connectors: Path  # HEADGATE_CONNECTORS
     sparks: Path
-    say: Callable[[str], None]  # one line
+    report: Callable[[str], None]  # one line
     follow: Follow
 
     def versions(self) -> list[str]:
         """Return the versions of Spark, other than Headgate's own, that can be installed."""
         return sorted(path.stem for path in self.recipes.glob("sparks/*.txt"))
 
-    def known(self) -> list[str]:
+    def recipe_names(self) -> list[str]:
         """Return the names of the connectors that have a recipe."""
         return sorted(path.parent.name for path in self.recipes.glob("*/connector.toml"))
 
@@ -102,8 +102,8 @@ class Downloads:
                 if not (jars / SUMS).exists():  # installed by an older release
                     write_sums(jars)
                 return
-            self.say(f"Installing Spark {version}: a download of 450 MB, then a minute of work…")
-            code, said = self.follow(
+            self.report(f"Installing Spark {version}: a download of 450 MB, then a minute of work…")
+            code, output = self.follow(
                 pip_install(pins, folder),
                 r"^\s*(?:Collecting|Building wheel for) ([\w.-]+)",
                 lambda _, found: found[1],
@@ -112,11 +112,11 @@ class Downloads:
             jars = folder / SPARK_JARS
             if code or not jars.is_dir():
                 raise DownloadFailed(
-                    f"pip could not install Spark {version} (code {code}): {_end_of(said)}",
+                    f"pip could not install Spark {version} (code {code}): {_end_of(output)}",
                     "Check the network and the free disk space (1 GB is needed). Then try again.",
                 )
             write_sums(jars)
-        self.say(f"  Spark {version}, in {self.sparks / version}")
+        self.report(f"  Spark {version}, in {self.sparks / version}")
 
     def connector(self, name: str, version: str = "", coordinates: Sequence[str] = ()) -> None:
         """Download a connector for a version of Spark; "" is Headgate's own.
@@ -137,20 +137,20 @@ class Downloads:
         if coordinates:
             self._of_coordinates(name, target, coordinates, what, version)
             return
-        if name not in self.known():
+        if name not in self.recipe_names():
             raise DownloadFailed(
                 f"There is no recipe for {name}.",
-                f"Choose {', '.join(self.known())}, or add Maven coordinates: "
+                f"Choose {', '.join(self.recipe_names())}, or add Maven coordinates: "
                 f"`{name} GROUP:ARTIFACT:VERSION`.",
             )
         recipe = tomllib.loads((self.recipes / name / "connector.toml").read_text())
         versions = recipe.get("versions", {})
         if version not in versions and (version or "packages" not in recipe):
             wanted = f"Spark {version}" if version else "Headgate's own version of Spark"
-            known = ", ".join(sorted(versions))
+            choices = ", ".join(sorted(versions))
             raise DownloadFailed(
                 f"The connector {name} has no recipe for {wanted}.",
-                f"Choose {known} with --spark." if known else "Leave --spark out.",
+                f"Choose {choices} with --spark." if choices else "Leave --spark out.",
             )
         self.resolve(
             self.recipes / name / "pom.xml",
@@ -169,10 +169,10 @@ class Downloads:
         if version:
             folder = self.sparks / version / "pyspark"
         else:
-            found = find_spec("pyspark")
-            if found is None or found.origin is None:
+            package = find_spec("pyspark")
+            if package is None or package.origin is None:
                 return frozenset()
-            folder = Path(found.origin).parent
+            folder = Path(package.origin).parent
         return frozenset(artifact(path) for path in folder.glob("jars/*.jar"))
 
     def resolve(
@@ -190,14 +190,14 @@ class Downloads:
         Jars whose artifacts are in `without` are left out. `declared` is the folder's
         connector.toml; "" for none.
         """
-        given = [f"-D{key}={value}" for key, value in sorted(properties.items())]
-        with replaced(target, pom.read_bytes() + "".join(given).encode()) as folder:
+        definitions = [f"-D{key}={value}" for key, value in sorted(properties.items())]
+        with replaced(target, pom.read_bytes() + "".join(definitions).encode()) as folder:
             if folder is None:
                 if not (target / SUMS).exists():  # installed by an older release
                     write_sums(target)
                 return
-            self.say(f"Resolving {what} with Maven…")
-            self._copy_dependencies(pom, folder, given, what)
+            self.report(f"Resolving {what} with Maven…")
+            self._copy_dependencies(pom, folder, definitions, what)
             for jar in folder.glob("*.jar"):
                 if artifact(jar) in without:
                     jar.unlink()
@@ -211,48 +211,50 @@ class Downloads:
                 (folder / "connector.toml").write_text(declared)
         jars = sorted(target.glob("*.jar"))
         size = sum(jar.stat().st_size for jar in jars) / 1e6
-        self.say(f"  {len(jars)} jars, {size:.0f} MB, in {target}")
+        self.report(f"  {len(jars)} jars, {size:.0f} MB, in {target}")
 
     def _of_coordinates(
         self, name: str, target: Path, coordinates: Sequence[str], what: str, version: str
     ) -> None:
         """Download a connector without a recipe."""
-        check_coordinates(name, coordinates, self.known())
+        check_coordinates(name, coordinates, self.recipe_names())
         without = self.jars_of_spark(version)
         if not without:
             raise DownloadFailed(
                 "This Python has no PySpark, so the jars that Spark contains are unknown.",
                 "Run the command in Headgate's own Python environment.",
             )
-        told = target / "connector.toml"
-        declared = told.read_text() if told.exists() else _WRITTEN
+        declaration = target / "connector.toml"
+        declared = declaration.read_text() if declaration.exists() else _WRITTEN
         if declared.startswith(_WRITTEN):
-            listed = ", ".join(f'"{one}"' for one in coordinates)
+            listed = ", ".join(f'"{coordinate}"' for coordinate in coordinates)
             declared = f"{_WRITTEN}packages = [{listed}]\n"
         with tempfile.TemporaryDirectory() as folder:
             pom = Path(folder) / "pom.xml"
             pom.write_text(pom_of(coordinates))
             self.resolve(pom, target, what=what, without=without, declared=declared)
 
-    def _copy_dependencies(self, pom: Path, target: Path, given: list[str], what: str) -> None:
+    def _copy_dependencies(
+        self, pom: Path, target: Path, definitions: list[str], what: str
+    ) -> None:
         maven = tool(
             "mvn",
             "Maven",
             f"resolve {what}",
             "Install Maven (Debian, Ubuntu: `sudo apt-get install maven`)",
         )
-        code, said = self.follow(
+        code, output = self.follow(
             [
                 *(maven, "-B", "-f", str(pom), "dependency:copy-dependencies"),
                 *("-DincludeScope=runtime", f"-DoutputDirectory={target}"),
-                *given,
+                *definitions,
             ],
             r"Downloaded from \S+ \S+/([^/ ]+\.jar) \((.+?)(?: at .+)?\)",
             lambda fetched, found: f"{fetched} fetched: {found[1]} ({found[2]})",
         )
         if code:
             raise DownloadFailed(
-                f"Maven could not resolve {what} (code {code}): {_reason(said)}",
+                f"Maven could not resolve {what} (code {code}): {_reason(output)}",
                 "Check the network and the coordinates, and that Maven can reach its repository "
                 "(set a proxy or mirror in ~/.m2/settings.xml). Then try again; finished "
                 "downloads are kept.",
@@ -271,7 +273,9 @@ def check_coordinates(name: str, coordinates: Sequence[str], recipes: Container[
             f"{name!r} is not a valid connector name.",
             "Use up to 64 lower-case letters, digits, '.', '_' and '-', with a letter first.",
         )
-    if wrong := [one for one in coordinates if not _COORDINATES.fullmatch(one)]:
+    if wrong := [
+        coordinate for coordinate in coordinates if not _COORDINATES.fullmatch(coordinate)
+    ]:
         raise DownloadFailed(
             f"{wrong[0]!r} is not in the form of Maven coordinates.",
             "Use GROUP:ARTIFACT:VERSION, such as org.postgresql:postgresql:42.7.14.",
@@ -300,7 +304,7 @@ def pom_of(coordinates: Sequence[str]) -> str:
         "    <dependency>"
         f"<groupId>{group}</groupId><artifactId>{name}</artifactId><version>{version}</version>"
         f"<exclusions>{exclusions}</exclusions></dependency>\n"
-        for group, name, version in (one.split(":") for one in coordinates)
+        for group, name, version in (coordinate.split(":") for coordinate in coordinates)
     )
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0">\n'
@@ -313,8 +317,8 @@ def pom_of(coordinates: Sequence[str]) -> str:
 
 def artifact(jar: Path) -> str:
     """Return a jar's file name without its version."""
-    found = JAR.fullmatch(jar.name)
-    return found["artifact"] if found else jar.name.removesuffix(".jar")
+    match = JAR.fullmatch(jar.name)
+    return match["artifact"] if match else jar.name.removesuffix(".jar")
 
 
 def sum_of(path: Path) -> str:
@@ -339,18 +343,18 @@ def differing(folder: Path, read: Callable[[Path], str] = sum_of) -> list[str]:
     except OSError:
         return []
     wanted = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    there = {jar.name: jar for jar in folder.glob("*.jar")}
-    found = [f"File {name} is missing." for name in sorted(wanted.keys() - there.keys())]
-    found += [
+    present = {jar.name: jar for jar in folder.glob("*.jar")}
+    problems = [f"File {name} is missing." for name in sorted(wanted.keys() - present.keys())]
+    problems += [
         f"File {name} was added after the download."
-        for name in sorted(there.keys() - wanted.keys())
+        for name in sorted(present.keys() - wanted.keys())
     ]
-    found += [
+    problems += [
         f"File {name} differs from what was downloaded."
-        for name in sorted(wanted.keys() & there.keys())
-        if read(there[name]) != wanted[name]
+        for name in sorted(wanted.keys() & present.keys())
+        if read(present[name]) != wanted[name]
     ]
-    return found
+    return problems
 
 
 @contextmanager
@@ -365,10 +369,10 @@ def replaced(target: Path, made_of: bytes, *, jars: str = "") -> Iterator[Path |
     if same and not differing(target / jars):
         yield None
         return
-    missing = [one for one in target.parents if not one.is_dir()]
-    for one in reversed(missing):
-        one.mkdir(exist_ok=True)
-        one.chmod(0o755)  # our umask is stricter, and another account's worker reads them
+    missing = [parent for parent in target.parents if not parent.is_dir()]
+    for parent in reversed(missing):
+        parent.mkdir(exist_ok=True)
+        parent.chmod(0o755)  # our umask is stricter, and another account's worker reads them
     aside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         yield aside
@@ -391,23 +395,23 @@ def set_aside(target: Path) -> Path:
 
 def tool(program: str, name: str, what: str, way_out: str) -> str:
     """Return the path of the program needed to do `what`; raise `DownloadFailed` without it."""
-    found = shutil.which(program)
-    if found is None:
+    path = shutil.which(program)
+    if path is None:
         raise DownloadFailed(
             f"{name} is missing: it is needed to {what}.", f"{way_out}; then try again."
         )
-    return found
+    return path
 
 
-def _reason(said: list[str]) -> str:
+def _reason(output: list[str]) -> str:
     """Return the reason that Maven gave, without surrounding text."""
-    errors = [line for line in said if "ERROR" in line]
-    found = [match[0] for line in errors if (match := _REASON.search(line))]
-    return (found or [line.partition("ERROR] ")[2] for line in errors] or ["no reason given"])[
+    errors = [line for line in output if "ERROR" in line]
+    reasons = [match[0] for line in errors if (match := _REASON.search(line))]
+    return (reasons or [line.partition("ERROR] ")[2] for line in errors] or ["no reason given"])[
         0
     ].strip()
 
 
-def _end_of(said: list[str]) -> str:
+def _end_of(output: list[str]) -> str:
     """Return the last lines of a program's output."""
-    return "".join(said[-15:]).strip() or "no reason given"
+    return "".join(output[-15:]).strip() or "no reason given"

@@ -19,7 +19,7 @@ from typing import IO, Any, NoReturn
 
 from django.conf import settings
 
-from controlplane.home import Home, Trouble
+from controlplane.home import Home, StartProblem
 from headgate_ground import identities
 from headgate_ground.files import use_forgiving_output
 from headgate_server import places
@@ -36,17 +36,19 @@ _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 class Keeper:
     """The supervisor of one run, the trial servers started for it, and the data folder's lock."""
 
-    def __init__(self, home: Home, environment: dict[str, str], say: Callable[[str], None]) -> None:
+    def __init__(
+        self, home: Home, environment: dict[str, str], report: Callable[[str], None]
+    ) -> None:
         self.home = home
         self.environment = environment  # of the programs
-        self.say = say
+        self.report = report
         self.claim: IO[str] | None = None
         self.java: Java | None = None
         self.trials: list[kafka.Broker | s3.Gateway] = []  # those that have been started here
         self._supervisor: identities.Process | None = None
         self._started: subprocess.Popen[bytes] | None = None  # None: by this process's past self
         self._code: int | None = None  # the supervisor's, as in subprocess; None while it runs
-        self._lock_watch = _lock_watch(home, say)
+        self._lock_watch = _lock_watch(home, report)
 
     def start_supervisor(self) -> None:
         """Start supervisord with the configured programs; raise `OSError` if that fails."""
@@ -62,8 +64,8 @@ class Keeper:
         try:
             started = server.start(self.java.home)
             server.keep_secrets(settings.SECRETS_DIR)
-        except Trouble as trouble:
-            self.say(
+        except StartProblem as trouble:
+            self.report(
                 f"{server.label:<9} {trouble}\n  Queries that use the {server.name} wait until it "
                 "is running."
             )
@@ -71,7 +73,7 @@ class Keeper:
         if server not in self.trials:
             self.trials.append(server)
         note = "" if started else " (already running)"
-        self.say(f"{server.label:<9} {server.sentence()}{note}")
+        self.report(f"{server.label:<9} {server.sentence()}{note}")
 
     def supervisor_end(self) -> str:
         """Return how the supervisor ended, such as "SIGKILL" or "code 1"; "" while it runs."""
@@ -86,8 +88,10 @@ class Keeper:
         while True:
             began = time.monotonic()
             self._watch_supervisor()
-            self.say(f"The process supervisor has ended ({self.supervisor_end()}); restarting it…")
-            claims.end(claims.started_here(self.home), limit_s=STOP_LIMIT_S)
+            self.report(
+                f"The process supervisor has ended ({self.supervisor_end()}); restarting it…"
+            )
+            claims.end(claims.own_processes(self.home), limit_s=STOP_LIMIT_S)
             short = time.monotonic() - began < SUPERVISOR_AGAIN_S[1]
             delay = min(2 * delay, SUPERVISOR_AGAIN_S[1]) if short else SUPERVISOR_AGAIN_S[0]
             time.sleep(delay)  # the cause may pass by itself, without an event
@@ -101,10 +105,10 @@ class Keeper:
             self.home.ending.touch()
         if self._supervisor is not None and not self.supervisor_end():
             claims.end([self._supervisor], limit_s=STOP_LIMIT_S)
-        claims.end(claims.started_here(self.home), limit_s=10)
+        claims.end(claims.own_processes(self.home), limit_s=10)
         if self._supervisor is not None:
             self._reaped(wait=True)
-            self.say(f"Stopped. {keep_streaming()}")
+            self.report(f"Stopped. {keep_streaming()}")
         self.claim.close()
 
     def exec(self) -> NoReturn:
@@ -116,7 +120,7 @@ class Keeper:
             "claim": self.claim.fileno(),
             "java": [str(self.java.home), self.java.version, self.java.origin],
             "supervisor": [self._supervisor.pid, self._supervisor.start_time],
-            "trials": [one.label for one in self.trials],
+            "trials": [server.label for server in self.trials],
         }
         os.set_inheritable(self.claim.fileno(), True)
         os.chdir(places.DATA)
@@ -134,8 +138,8 @@ class Keeper:
         self.java = Java(Path(home), version, origin)
         pid, started = state["supervisor"]
         self._supervisor = identities.Process("supervisord", pid, started)
-        known = trials.with_the_demo(self.home)
-        self.trials = [one for one in known if one.label in state["trials"]]
+        servers = trials.with_the_demo(self.home)
+        self.trials = [server for server in servers if server.label in state["trials"]]
 
     # --- inside -----------------------------------------------------------------------
 
@@ -155,7 +159,7 @@ class Keeper:
             try:
                 return self.start_supervisor()
             except OSError as error:
-                self.say(f"The supervisor cannot be started: {error}")
+                self.report(f"The supervisor cannot be started: {error}")
                 time.sleep(SUPERVISOR_AGAIN_S[1])
 
     def _watch_supervisor(self) -> None:
@@ -168,7 +172,7 @@ class Keeper:
                     self._lock_watch.look()
                 for server in self.trials:
                     if server.has_crashed():
-                        self.say(f"The {server.name} has ended; restarting it…")
+                        self.report(f"The {server.name} has ended; restarting it…")
                         self.start_trial(server)
             self._reaped(wait=True)
         finally:
@@ -181,7 +185,7 @@ class Keeper:
         """
         poll = select.poll()
         poll.register(supervisor, select.POLLIN)
-        processes = [one.process() for one in self.trials]
+        processes = [server.process() for server in self.trials]
         # One that is stopped may be restarted by its own command.
         limit_ms: int | None = TRIAL_LOOK_MS if None in processes else None
         if self._lock_watch is not None:
@@ -195,12 +199,12 @@ class Keeper:
             return any(ready == supervisor for ready, _ in poll.poll(limit_ms))
 
 
-def _lock_watch(home: Home, say: Callable[[str], None]) -> LockWatch | None:
+def _lock_watch(home: Home, report: Callable[[str], None]) -> LockWatch | None:
     """Return what watches the database's write lock; None if it is not SQLite's."""
     database = settings.DATABASES["default"]
     if database["ENGINE"] != "django.db.backends.sqlite3":
         return None
-    return LockWatch(Path(database["NAME"]), home.run, say)
+    return LockWatch(Path(database["NAME"]), home.run, report)
 
 
 def keep_streaming() -> str:
@@ -232,7 +236,7 @@ def _interrupt(number: int, frame: Any) -> None:
     raise KeyboardInterrupt
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line immediately, with its commands spelled for this installation."""
     sys.stdout.write(places.with_local_commands(line) + "\n")
     sys.stdout.flush()
@@ -241,7 +245,7 @@ def say(line: str) -> None:
 def main(arguments: Sequence[str]) -> None:
     """Wait and stop with the state in the argument, as `Keeper.exec` has written it."""
     use_forgiving_output()
-    keeper = Keeper(settings.HOME, dict(os.environ), say)
+    keeper = Keeper(settings.HOME, dict(os.environ), print_line)
     for name in programs.SECRETS:  # read by the settings by now, and nothing for trial servers
         os.environ.pop(name, None)
     keeper.adopt(json.loads(arguments[0]))
@@ -249,7 +253,7 @@ def main(arguments: Sequence[str]) -> None:
         interrupt_on_stop()
         keeper.wait()
     except KeyboardInterrupt:
-        say("\nStopping…")
+        print_line("\nStopping…")
     finally:
         ignore_stops()
         keeper.stop()

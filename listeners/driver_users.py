@@ -19,10 +19,10 @@ from headgate_ground.wire import REVOKED, sealed
 from listeners import streams
 
 #: Seconds for which Redis keeps a revocation that is not repeated.
-_KEPT_S = 86_400
+_REVOCATION_TTL_S = 86_400
 
 
-class Refused(Exception):
+class UsersRejected(Exception):
     """Redis does not let the user in REDIS_URL create users; the message says what to do."""
 
 
@@ -53,26 +53,26 @@ def keep(
         return frozenset()
     try:
         # "user NAME on|off …"
-        there = {words[1]: words[2] for words in (line.split() for line in client.acl_list())}
-        ours = {name for name in there if name.startswith(_prefix())}
-        kept = {_name(epoch) for epoch in (revoked or {}).values()}
+        existing = {words[1]: words[2] for words in (line.split() for line in client.acl_list())}
+        ours = {name for name in existing if name.startswith(_prefix())}
+        revoked_names = {_name(epoch) for epoch in (revoked or {}).values()}
         wanted = {
             _name(epoch): (driver, epoch)
             for driver, epoch in living.items()
-            if _name(epoch) not in kept
+            if _name(epoch) not in revoked_names
         }
         for name in wanted.keys() - ours:
             driver, epoch = wanted[name]
             _make(client, name, epoch, senders.redis_password(driver, epoch))
-        if gone := sorted(ours - wanted.keys() - kept):
-            client.acl_deluser(*gone)
+        if superfluous := sorted(ours - wanted.keys() - revoked_names):
+            client.acl_deluser(*superfluous)
     except redis.ResponseError as error:
-        raise Refused(
+        raise UsersRejected(
             "Redis users for drivers cannot be created, so their events wait in their spools: "
             f"{error}. Allow the user in REDIS_URL to run ACL, or set "
             "HEADGATE_DRIVER_REDIS_USERS=0."
         ) from error
-    return frozenset(epoch for name, (_, epoch) in wanted.items() if there.get(name) == "off")
+    return frozenset(epoch for name, (_, epoch) in wanted.items() if existing.get(name) == "off")
 
 
 def revoke(client: Any, revoked: Mapping[int, int]) -> None:
@@ -84,7 +84,7 @@ def revoke(client: Any, revoked: Mapping[int, int]) -> None:
     with client.pipeline(transaction=False) as pipeline:
         for driver, epoch in revoked.items():
             word = sealed(REVOKED, senders.event_key(driver, epoch))
-            pipeline.set(revocation_of(epoch), word, ex=_KEPT_S)
+            pipeline.set(revocation_of(epoch), word, ex=_REVOCATION_TTL_S)
             if settings.DRIVER_REDIS_USERS:
                 password = senders.redis_password(driver, epoch)
                 pipeline.execute_command(*_user(_name(epoch), password, *_read(epoch)))

@@ -21,21 +21,21 @@ from django.db import Error as DatabaseError
 from django.db import close_old_connections, connection
 
 from controlplane import fail_points, nudge, signs_of_life
-from headgate_ground.wire import FIELD, Event, Kind
+from headgate_ground.wire import FIELD, EventKind, WireEvent
 from listeners import driver_users, streams
 from listeners.loops.slices import lies_in_the_row
-from listeners.loops.troubles import each
-from listeners.senders import Known, Senders
-from listeners.store import Batch, Letter, store
+from listeners.loops.troubles import loop_errors
+from listeners.senders import SenderLookup, Senders
+from listeners.store import EventBatch, Letter, store
 from listeners.streams import GROUP
 
 logger = logging.getLogger(__name__)
-_users = each("drivers' Redis users", logger)
-_streams = each("event streams", logger)
+_users = loop_errors("drivers' Redis users", logger)
+_streams = loop_errors("event streams", logger)
 
 BATCH = 1_000  # entries per transaction
 #: Entries per stream and read: at most 1 MB each, whatever the driver sends.
-MOST_OF_ONE = 250
+MOST_OF_STREAM = 250
 #: Bytes after which a transaction gets no further read; entries of usual size fill it to `BATCH`.
 MOST_BYTES_MORE = 4_000_000
 BLOCK_MS = 1_000  # how long a read waits for the first entry, and so the delay of a stop
@@ -56,9 +56,15 @@ _NO_GROUP = ("NOGROUP", "no such key")  # Redis has lost its data, or never had 
 
 #: Kinds that may change a decision; for PROGRESS and IDLE, a run's first one does.
 _DECISIVE = frozenset(
-    {Kind.STARTED, Kind.TERMINATED, Kind.START_ERROR, Kind.STATUS, Kind.DRIVER_EXIT}
+    {
+        EventKind.STARTED,
+        EventKind.TERMINATED,
+        EventKind.START_ERROR,
+        EventKind.STATUS,
+        EventKind.DRIVER_EXIT,
+    }
 )
-_PROVING = frozenset({Kind.PROGRESS, Kind.IDLE})
+_PROVING = frozenset({EventKind.PROGRESS, EventKind.IDLE})
 _REMEMBERED_RUNS = 10_000
 _LOGGED = 5  # dead letters per batch: otherwise a writer to the stream could fill the log
 
@@ -76,7 +82,7 @@ class Ingester:
         stream: str,
         consumer: str,
         clock: Callable[[], datetime],
-        known: Known,
+        lookup: SenderLookup,
         living: Callable[[], Mapping[int, int]],
         revoked: Callable[[], Mapping[int, int]] = dict,
         batch: int = BATCH,
@@ -92,11 +98,11 @@ class Ingester:
         self._consumer = consumer
         self._clock = clock
         self._batch = batch
-        self._share = min(batch, MOST_OF_ONE)
-        self._senders = Senders(known)
+        self._share = min(batch, MOST_OF_STREAM)
+        self._senders = Senders(lookup)
         self._living = living
         self._revoked = revoked
-        self._kept_house_at = -HOUSEKEEPING_S
+        self._housekeeping_at = -HOUSEKEEPING_S
         self._rest_s = 0.0  # to leave the database's lock to others
         self._unfinished = True  # there may be delivered entries that were not acknowledged
         self._proven: OrderedDict[tuple[int, int], None] = OrderedDict()
@@ -108,7 +114,7 @@ class Ingester:
         while not stop.is_set():
             began = time.monotonic()
             try:
-                found = self.step()
+                entries = self.step()
             except redis.RedisError as error:
                 logger.warning("Redis is not responding; events wait in the spools: %s", error)
             except DatabaseError as error:
@@ -117,7 +123,7 @@ class Ingester:
             else:
                 delay = FIRST_DELAY_S
                 rest, self._rest_s = self._rest_s, 0.0
-                has_more = found >= self._share
+                has_more = entries >= self._share
                 if not has_more:
                     rest = max(rest, PACE_S - (time.monotonic() - began), 0.0)
                 if rest or not has_more:
@@ -177,10 +183,10 @@ class Ingester:
 
     def _look_for_streams(self, living: Mapping[int, int]) -> None:
         """Find the existing streams, and create the streams of live drivers before they send."""
-        there = streams.found(self._client, self._common)
+        existing = streams.names_of(self._client, self._common)
         wanted = {streams.of_driver(self._common, epoch) for epoch in living.values()}
         wanted = wanted if settings.DRIVER_REDIS_USERS else set()
-        names = [*there, *sorted(wanted - {*there})]
+        names = [*existing, *sorted(wanted - {*existing})]
         streams.make_groups(self._client, names)
         self._streams = names
 
@@ -205,9 +211,9 @@ class Ingester:
             self._client.xack(name, GROUP, *(entry for _, entry, _ in some))
         self.stored += len(entries)
 
-    def _decode(self, entries: list[Entry]) -> tuple[list[tuple[str, Event]], list[Letter]]:
+    def _decode(self, entries: list[Entry]) -> tuple[list[tuple[str, WireEvent]], list[Letter]]:
         """Return the trusted events, and dead letters with the reason for the others."""
-        sealed: list[tuple[str, Event, bytes]] = []
+        sealed: list[tuple[str, WireEvent, bytes]] = []
         letters: list[Letter] = []
         for _, entry, fields in entries:
             name = entry.decode()
@@ -217,7 +223,7 @@ class Ingester:
             try:
                 if data is None:
                     raise ValueError(f"the entry has no field {FIELD!r}")
-                sealed.append((name, Event.decode(data), data))
+                sealed.append((name, WireEvent.decode(data), data))
             except ValueError as error:
                 letters.append(Letter(name, str(error), data or repr(fields).encode()))
         events = []
@@ -230,9 +236,9 @@ class Ingester:
         return events, letters
 
     def _store(
-        self, events: Sequence[tuple[str, Event]], letters: list[Letter], now: datetime
+        self, events: Sequence[tuple[str, WireEvent]], letters: list[Letter], now: datetime
     ) -> None:
-        batch = Batch(now)
+        batch = EventBatch(now)
         unsound = list(letters)
         for entry, event in events:
             try:
@@ -243,14 +249,14 @@ class Ingester:
         began = time.monotonic()
         store(batch, unsound)
         self._rest_s = rest_s(time.monotonic() - began, connection.vendor)
-        self._tell(event for _, event in events)
+        self._notify(event for _, event in events)
         for letter in unsound[:_LOGGED]:
             logger.error("entry %s stored as a dead letter: %s", letter.entry, letter.reason)
         if len(unsound) > _LOGGED:
             logger.error("%s more entries are dead letters", len(unsound) - _LOGGED)
 
     def _store_singly(
-        self, events: Sequence[tuple[str, Event]], letters: list[Letter], now: datetime
+        self, events: Sequence[tuple[str, WireEvent]], letters: list[Letter], now: datetime
     ) -> None:
         """Store events one by one, because one of them cannot be stored; dead-letter that event."""
         for entry, event in events:
@@ -262,7 +268,7 @@ class Ingester:
                 letters.append(_letter(entry, event, error))
         self._store([], letters, now)
 
-    def _tell(self, events: Iterator[Event]) -> None:
+    def _notify(self, events: Iterator[WireEvent]) -> None:
         """Reconcile applications that may need a new decision, and notify pages of the changes."""
         topics: set[str] = set()
         drivers: set[int] = set()
@@ -279,7 +285,7 @@ class Ingester:
         if topics:
             nudge.changed(*sorted(topics))
 
-    def _is_first(self, event: Event) -> bool:
+    def _is_first(self, event: WireEvent) -> bool:
         key = (event.driver, event.run or 0)
         if key in self._proven:
             return False
@@ -290,24 +296,24 @@ class Ingester:
 
     # --- housekeeping ---------------------------------------------------------------------
     def _keep_house(self) -> None:
-        if time.monotonic() - self._kept_house_at < HOUSEKEEPING_S:
+        if time.monotonic() - self._housekeeping_at < HOUSEKEEPING_S:
             return
-        self._kept_house_at = time.monotonic()
+        self._housekeeping_at = time.monotonic()
         self._client.set(self._alive_key(self._consumer), self._clock().isoformat(), ex=ALIVE_S)
-        signs_of_life.say(self._client, signs_of_life.INGESTER, now=self._clock())
+        signs_of_life.record_heartbeat(self._client, signs_of_life.INGESTER, now=self._clock())
         living = self._living()
         self._look_for_streams(living)
         shut_out: frozenset[int] = frozenset()
-        with _users.by_itself():
+        with _users.isolate_errors():
             revoked = self._revoked()
             shut_out = driver_users.keep(self._client, living, revoked)
             driver_users.revoke(self._client, revoked)
         for state in streams.look(self._client, tuple(self._streams)):
-            with _streams.by_itself(f"the stream {state.name}"):
+            with _streams.isolate_errors(f"the stream {state.name}"):
                 self._keep(state, living, shut_out)
 
     def _keep(
-        self, state: streams.State, living: Mapping[int, int], shut_out: Collection[int]
+        self, state: streams.StreamState, living: Mapping[int, int], shut_out: Collection[int]
     ) -> None:
         """Take over a stream's entries from dead consumers, and trim the stream.
 
@@ -349,7 +355,7 @@ class Ingester:
     def _claim(self, stream: str, name: str) -> int:
         """Claim some of a dead consumer's entries; return how many entries it had."""
         pending = self._client.xpending_range(
-            stream, GROUP, min="-", max="+", count=MOST_OF_ONE, consumername=name
+            stream, GROUP, min="-", max="+", count=MOST_OF_STREAM, consumername=name
         )
         ids = [entry["message_id"] for entry in pending]
         if not ids:
@@ -357,9 +363,9 @@ class Ingester:
         claimed = self._client.xclaim(
             stream, GROUP, self._consumer, min_idle_time=0, message_ids=ids
         )
-        gone = set(ids) - {entry for entry, _ in claimed}
-        if gone:  # trimmed or lost: there is nothing left to store
-            self._client.xack(stream, GROUP, *gone)
+        trimmed = set(ids) - {entry for entry, _ in claimed}
+        if trimmed:  # trimmed or lost: there is nothing left to store
+            self._client.xack(stream, GROUP, *trimmed)
         self._take([(stream, entry, fields) for entry, fields in claimed])
         return len(ids)
 
@@ -374,14 +380,14 @@ class Ingester:
             logger.info("Redis did not record that this ingester is leaving: %s", error)
 
 
-def rest_s(held_s: float, vendor: str) -> float:
+def rest_s(locked_s: float, vendor: str) -> float:
     """Return how long to leave the lock to others after a transaction of so many seconds.
 
     Other databases wake their waiters.
     """
-    if vendor != "sqlite" or held_s <= LONG_S:
+    if vendor != "sqlite" or locked_s <= LONG_S:
         return 0.0
-    return min(LONGEST_REST_S, held_s / 2)
+    return min(LONGEST_REST_S, locked_s / 2)
 
 
 def _are_small(entries: list[Entry]) -> bool:
@@ -389,7 +395,7 @@ def _are_small(entries: list[Entry]) -> bool:
     return size < MOST_BYTES_MORE
 
 
-def _letter(entry: str, event: Event, error: Exception) -> Letter:
+def _letter(entry: str, event: WireEvent, error: Exception) -> Letter:
     return Letter(entry, f"{event.kind}: {type(error).__name__}: {error}", event.encode())
 
 

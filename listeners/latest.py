@@ -8,14 +8,14 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from headgate_ground.tolerant.values import is_number, start_of
-from headgate_ground.wire import Event, Heartbeat, Kind
+from headgate_ground.wire import EventKind, HeartbeatBody, WireEvent
 from listeners import models
 
 #: Width of a bucket of task times, in seconds: the shortest displayed range has 15 of them.
 TASK_TIME_S = 60
 
 
-def advance_latest(events: Iterable[Event]) -> None:
+def advance_latest(events: Iterable[WireEvent]) -> None:
     """Update each query's latest state with these events."""
     wanted = list(events)
     if not wanted:
@@ -33,7 +33,7 @@ def advance_latest(events: Iterable[Event]) -> None:
     models.upsert(models.Latest, (lines[query] for query in sorted(changed)), "query")
 
 
-def advance(line: models.Latest, event: Event) -> bool:
+def advance(line: models.Latest, event: WireEvent) -> bool:
     """Update a line with one event; return whether anything in the line has changed.
 
     The line advances by (epoch, seq), the idle time by time, and the newest batch by (run, batch),
@@ -44,9 +44,9 @@ def advance(line: models.Latest, event: Event) -> bool:
     if (event.epoch, event.seq) > (line.epoch, line.seq) and event.seq:
         line.driver, line.epoch, line.seq = event.driver, event.epoch, event.seq
         line.run, line.at = event.run or 0, at
-    if event.kind is Kind.IDLE and (line.idle_at is None or at > line.idle_at):
+    if event.kind is EventKind.IDLE and (line.idle_at is None or at > line.idle_at):
         line.idle_at = at
-    if event.kind is Kind.PROGRESS and event.batch is not None:
+    if event.kind is EventKind.PROGRESS and event.batch is not None:
         newest = (line.progress_run or -1, -1 if line.batch is None else line.batch)
         if (event.run or 0, event.batch) > newest:
             line.progress_run, line.batch = event.run, event.batch
@@ -54,7 +54,7 @@ def advance(line: models.Latest, event: Event) -> bool:
     return before != (line.epoch, line.seq, line.idle_at, line.progress_run, line.batch)
 
 
-def keep_heartbeats(events: Iterable[Event], received_at: datetime) -> None:
+def keep_heartbeats(events: Iterable[WireEvent], received_at: datetime) -> None:
     """Store each driver's newest heartbeat, and a row for each increase of a drop counter."""
     beats = sorted(events, key=lambda event: (event.driver, event.epoch, event.seq))
     if not beats:
@@ -81,39 +81,41 @@ def keep_heartbeats(events: Iterable[Event], received_at: datetime) -> None:
     _keep_task_times(beats)
 
 
-def _keep_task_times(beats: Iterable[Event]) -> None:
+def _keep_task_times(beats: Iterable[WireEvent]) -> None:
     """Store each run's sums by bucket: the newest value in a bucket replaces earlier ones."""
-    told = [
-        (moment(beat.at), one) for beat in beats for one in Heartbeat.read(beat.body).task_times
+    times_reported = [
+        (moment(beat.at), task_time)
+        for beat in beats
+        for task_time in HeartbeatBody.read(beat.body).task_times
     ]
-    found: dict[tuple[int, datetime], models.TaskTime] = {}
-    for at, one in sorted(told, key=lambda pair: pair[0]):
+    rows: dict[tuple[int, datetime], models.TaskTime] = {}
+    for at, task_time in sorted(times_reported, key=lambda pair: pair[0]):
         start = start_of(at, TASK_TIME_S)
-        found[one.run, start] = models.TaskTime(
-            run=one.run,
+        rows[task_time.run, start] = models.TaskTime(
+            run=task_time.run,
             start=start,
             at=at,
-            task_ms=one.task_ms,
-            waited_ms=one.waited_ms,
-            waited_for=one.waited_for,
+            task_ms=task_time.task_ms,
+            waited_ms=task_time.waited_ms,
+            waited_for=task_time.waited_for,
         )
-    if not found:
+    if not rows:
         return
     stored = models.TaskTime.objects.filter(
-        run__in={run for run, _ in found}, start__gte=min(start for _, start in found)
+        run__in={run for run, _ in rows}, start__gte=min(start for _, start in rows)
     )
     for row in stored:
-        if (row.run, row.start) in found and found[row.run, row.start].at < row.at:
-            del found[row.run, row.start]
-    models.upsert(models.TaskTime, found.values(), "run", "start")
+        if (row.run, row.start) in rows and rows[row.run, row.start].at < row.at:
+            del rows[row.run, row.start]
+    models.upsert(models.TaskTime, rows.values(), "run", "start")
 
 
 def rises_between(
-    before: models.Heartbeat | None, beat: Event, at: datetime
+    before: models.Heartbeat | None, beat: WireEvent, at: datetime
 ) -> list[models.DroppedEvents]:
     """Return the events dropped between a driver's last known heartbeat and this one."""
-    old = _totals(Heartbeat.read(before.body)) if before else {}
-    new = _totals(Heartbeat.read(beat.body))
+    old = _totals(HeartbeatBody.read(before.body)) if before else {}
+    new = _totals(HeartbeatBody.read(beat.body))
     return [
         models.DroppedEvents(
             driver=beat.driver,
@@ -128,22 +130,25 @@ def rises_between(
     ]
 
 
-def read_heartbeat(event: Event) -> Heartbeat:
+def read_heartbeat(event: WireEvent) -> HeartbeatBody:
     """Return an event's heartbeat; raise ValueError if its body is not valid."""
     moment(event.at)
-    beat = Heartbeat.read(event.body)
+    beat = HeartbeatBody.read(event.body)
     if not all(isinstance(total, int) for total in _totals(beat).values()):
         raise ValueError("a heartbeat's counter is not a whole number")
     for query in beat.queries:
         moment(query.task_at or event.at)
-    for one in beat.task_times:
-        waits = one.waited_for.values() if isinstance(one.waited_for, dict) else (None,)
-        if not all(is_number(value) for value in (one.run, one.task_ms, one.waited_ms, *waits)):
+    for task_time in beat.task_times:
+        waits = task_time.waited_for.values() if isinstance(task_time.waited_for, dict) else (None,)
+        if not all(
+            is_number(value)
+            for value in (task_time.run, task_time.task_ms, task_time.waited_ms, *waits)
+        ):
             raise ValueError("a heartbeat's task time is not a whole number")
     return beat
 
 
-def _totals(beat: Heartbeat) -> dict[str, int]:
+def _totals(beat: HeartbeatBody) -> dict[str, int]:
     totals = {"outbox": beat.outbox_dropped}
     for name, queue in (("streams", beat.streams), ("ours", beat.ours)):
         if queue is not None:

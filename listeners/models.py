@@ -9,7 +9,7 @@ from django.db.models import Q
 
 def upsert(model: type[Any], rows: Iterable[Any], *key: str) -> None:
     """Insert rows; if the columns of `key` exist already, replace all the others."""
-    columns = [one.name for one in model._meta.concrete_fields if not one.primary_key]
+    columns = [field.name for field in model._meta.concrete_fields if not field.primary_key]
     model._default_manager.bulk_create(
         list(rows),
         batch_size=500,

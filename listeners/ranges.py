@@ -40,6 +40,6 @@ def holes(
     return missing
 
 
-def overlap(one: Range, others: Iterable[Range]) -> int:
+def overlap(span: Range, others: Iterable[Range]) -> int:
     """Return how many numbers of `one` are in any of `others`, which do not overlap."""
-    return sum(max(0, min(one[1], last) - max(one[0], first) + 1) for first, last in others)
+    return sum(max(0, min(span[1], last) - max(span[0], first) + 1) for first, last in others)

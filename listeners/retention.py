@@ -10,15 +10,15 @@ from typing import Any
 
 from django.db.models import QuerySet
 
-from headgate_ground.wire import Kind
+from headgate_ground.wire import EventKind
 from listeners import models
 from listeners.loops.backlogs import RETENTION
 from listeners.loops.slices import BulkRun, bulk_work
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from listeners.rollups import WIDTHS_S
 
 logger = logging.getLogger(__name__)
-_each = each("retention", logger)
+_errors = loop_errors("retention", logger)
 
 MINUTES_KEPT_DAYS = 30  # for one-minute rollups; those of 10 s are deleted with the raw rows
 LIMIT_S = 10.0  # per call
@@ -36,7 +36,7 @@ def expire(*, now: datetime, raw_days: int, history_days: int, limit_s: float = 
         if work is None:
             return 0
         for about, rows, at, before in _expired(now, raw_days=raw_days, history_days=history_days):
-            with _each.by_itself(about):
+            with _errors.isolate_errors(about):
                 removed += _remove(work, rows)
                 oldest = None
                 if not work.has_time:
@@ -82,7 +82,7 @@ def _expired(
             "at",
             raw,
         )
-    for kind in (Kind.IDLE, Kind.THREAD_DUMP):  # many, or large
+    for kind in (EventKind.IDLE, EventKind.THREAD_DUMP):  # many, or large
         yield f"{kind} events", models.Event.objects.filter(at__lt=raw, kind=kind), "at", raw
     yield (
         "roll-ups of 10 s",

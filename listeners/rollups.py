@@ -33,8 +33,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST = 2**63 - 1
 
 
-def _sum(one: int, other: int) -> int:
-    both = one + other
+def _sum(first: int, other: int) -> int:
+    both = first + other
     return both if both < _MOST else _MOST  # twice as fast as min()
 
 
@@ -72,10 +72,10 @@ def part_of(
     phases: Mapping[str, Any] | None,
 ) -> Part:
     """Return one batch as its buckets add it."""
-    told = phases or {}
+    durations = phases or {}
     delay = watermark_delay_s(at, watermark)
     figures = (1, rows, took_ms, took_ms, took_ms, input_rate, processed_rate, state_rows, delay)
-    spent = [count(told[name]) if name in told else None for name in PHASES]
+    spent = [count(durations[name]) if name in durations else None for name in PHASES]
     return query, int(at.timestamp() // 1), (*figures, *spent)
 
 
@@ -101,23 +101,23 @@ def add(parts: Iterable[Part]) -> None:
 
 def summed(parts: Iterable[Part]) -> dict[int, dict[tuple[int, int], Figures]]:
     """Return by width the figures of each bucket (query, start) that these batches are in."""
-    found: dict[int, dict[tuple[int, int], Figures]] = {}
+    by_width: dict[int, dict[tuple[int, int], Figures]] = {}
     for width_s in WIDTHS_S:
         buckets: dict[tuple[int, int], Figures] = {}
         for query, second, figures in parts:
             key = query, second - second % width_s
             before = buckets.get(key)
             buckets[key] = figures if before is None else _merged(before, figures)
-        found[width_s] = buckets
+        by_width[width_s] = buckets
         parts = [(query, second, figures) for (query, second), figures in buckets.items()]
-    return found
+    return by_width
 
 
-def _merged(one: Figures, other: Figures) -> Figures:
+def _merged(first: Figures, other: Figures) -> Figures:
     return tuple(
         [
             a if b is None else b if a is None else merge(a, b)
-            for merge, a, b in zip(_MERGES, one, other, strict=True)
+            for merge, a, b in zip(_MERGES, first, other, strict=True)
         ]
     )
 

@@ -25,7 +25,7 @@ from django.db.models.expressions import RawSQL
 from django.db.models.fields.json import KeyTextTransform, KeyTransform
 from django.db.models.functions import Cast
 
-from headgate_ground.wire import Heartbeat
+from headgate_ground.wire import HeartbeatBody
 from listeners import models
 
 
@@ -89,7 +89,7 @@ class DriverTelemetry:
     driver: int
     at: datetime
     received_at: datetime
-    heartbeat: Heartbeat
+    heartbeat: HeartbeatBody
 
 
 def latest(query_ids: Iterable[int]) -> dict[int, LatestLine]:
@@ -108,8 +108,8 @@ def described(queries: QuerySet[Any]) -> Iterator[tuple[int, datetime | None, An
     is not read.
     """
     rows = models.Latest.objects.filter(query__in=queries, progress__isnull=False)
-    found = rows.values_list("query", "progress_at", "progress__sources", "progress__sink")
-    yield from found.iterator(chunk_size=2000)
+    values = rows.values_list("query", "progress_at", "progress__sources", "progress__sink")
+    yield from values.iterator(chunk_size=2000)
 
 
 def input_rate(queries: QuerySet[Any]) -> float:
@@ -157,8 +157,8 @@ def progress_page(
 def drops_of(driver_id: int, *, limit: int = 20) -> list[dict[str, Any]]:
     """Return a driver's newest drop counter increases: {queue, count, total, since, until}."""
     rows = models.DroppedEvents.objects.filter(driver=driver_id).order_by("-until", "-pk")
-    found = rows.values("queue", "count", "total", "since", "until")[:limit]
-    return [dict(row) for row in found]
+    values = rows.values("queue", "count", "total", "since", "until")[:limit]
+    return [dict(row) for row in values]
 
 
 def series(query_id: int, *, since: datetime, until: datetime, points: int = 600) -> Series:
@@ -208,8 +208,8 @@ def dropped(query_ids: Iterable[int], *, drivers: dict[int, int]) -> dict[int, D
 def open_holes() -> set[tuple[int, int]]:
     """Return (query, driver) pairs with missing batches that are not repaired."""
     rows = models.Gap.objects.filter(kind="batch", missing__gt=F("repaired"))
-    found = rows.order_by().values_list("query", "driver").distinct()
-    return {(query, driver) for query, driver in found if query is not None}
+    pairs = rows.order_by().values_list("query", "driver").distinct()
+    return {(query, driver) for query, driver in pairs if query is not None}
 
 
 def drops_since(since: datetime) -> list[dict[str, Any]]:
@@ -238,7 +238,7 @@ def telemetry(driver_ids: Iterable[int]) -> dict[int, DriverTelemetry]:
             driver=row.driver,
             at=row.at,
             received_at=row.received_at,
-            heartbeat=Heartbeat.read(row.body),
+            heartbeat=HeartbeatBody.read(row.body),
         )
         for chunk in _chunks(driver_ids)
         for row in models.Heartbeat.objects.filter(driver__in=chunk)
@@ -273,8 +273,8 @@ def run_rows(run_ids: list[int]) -> dict[int, tuple[int, int | None]]:
         unknown=Count("pk", filter=Q(out=None) | Q(out__lt=0)),
     )
     return {
-        one["run"]: (one["read"], None if one["unknown"] else one["written"])
-        for one in sums.order_by()
+        row["run"]: (row["read"], None if row["unknown"] else row["written"])
+        for row in sums.order_by()
     }
 
 
@@ -317,7 +317,7 @@ def _bars(rows: list[tuple[Any, ...]]) -> list[BatchBar]:
 def _drops_by_driver(
     drivers: set[int],
 ) -> dict[int, dict[str, tuple[int, datetime, datetime]]]:
-    found: dict[int, dict[str, tuple[int, datetime, datetime]]] = defaultdict(dict)
+    drops: dict[int, dict[str, tuple[int, datetime, datetime]]] = defaultdict(dict)
     for chunk in _chunks(drivers):
         rows = (
             models.DroppedEvents.objects.filter(driver__in=chunk)
@@ -325,8 +325,8 @@ def _drops_by_driver(
             .annotate(highest=Max("total"), first=Min("since"), newest=Max("until"))
         )
         for row in rows:
-            found[row["driver"]][row["queue"]] = (row["highest"], row["first"], row["newest"])
-    return found
+            drops[row["driver"]][row["queue"]] = (row["highest"], row["first"], row["newest"])
+    return drops
 
 
 def _by_query_and_driver(

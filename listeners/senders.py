@@ -11,7 +11,7 @@ from typing import Protocol, TypeVar
 
 from headgate_ground.spool import Spooled
 from headgate_ground.tolerant.values import is_number
-from headgate_ground.wire import Event, Kind, is_sealed
+from headgate_ground.wire import EventKind, WireEvent, is_sealed
 
 logger = logging.getLogger(__name__)
 
@@ -22,17 +22,17 @@ _MOST_RUNS = 1_000  # per heartbeat; a driver has some tens of queries
 
 
 @dataclass(frozen=True, slots=True)
-class Sender:
+class EventSender:
     """A driver, according to its row."""
 
     epoch: int
     key: bytes  # seals its events
 
 
-class Known(Protocol):
+class SenderLookup(Protocol):
     """Look-ups in the control plane's tables (`controlplane.senders`)."""
 
-    def drivers(self, ids: Collection[int]) -> Mapping[int, Sender]:
+    def drivers(self, ids: Collection[int]) -> Mapping[int, EventSender]:
         """Return drivers by id; drivers that have no row are omitted."""
 
     def runs(self, ids: Collection[int]) -> Mapping[int, tuple[int, int]]:
@@ -42,17 +42,17 @@ class Known(Protocol):
 class Senders:
     """Verifies events; looks up drivers and runs that are not cached yet, only once."""
 
-    def __init__(self, known: Known) -> None:
-        self._known = known
-        self._drivers: OrderedDict[int, Sender] = OrderedDict()
+    def __init__(self, lookup: SenderLookup) -> None:
+        self._lookup = lookup
+        self._drivers: OrderedDict[int, EventSender] = OrderedDict()
         self._runs: OrderedDict[int, tuple[int, int]] = OrderedDict()
 
-    def refusals(self, events: Sequence[tuple[Event, bytes]]) -> list[str]:
+    def refusals(self, events: Sequence[tuple[WireEvent, bytes]]) -> list[str]:
         """Return why each event is rejected, given with its entry; "" if the event is trusted."""
         self._learn(event for event, _ in events)
         return [self._refusal(event, entry) for event, entry in events]
 
-    def _learn(self, events: Iterable[Event]) -> None:
+    def _learn(self, events: Iterable[WireEvent]) -> None:
         drivers: set[int] = set()
         runs: set[int] = set()
         for event in events:
@@ -61,11 +61,11 @@ class Senders:
             if len(named) <= _MOST_RUNS:
                 runs |= named
         if new := drivers - self._drivers.keys():
-            _remember(self._drivers, self._known.drivers(new))
+            _remember(self._drivers, self._lookup.drivers(new))
         if new := runs - self._runs.keys():
-            _remember(self._runs, self._known.runs(new))
+            _remember(self._runs, self._lookup.runs(new))
 
-    def _refusal(self, event: Event, entry: bytes) -> str:
+    def _refusal(self, event: WireEvent, entry: bytes) -> str:
         sender = self._drivers.get(event.driver)
         if sender is None:
             return f"there is no driver number {event.driver}"
@@ -87,32 +87,32 @@ class Senders:
         return ""
 
 
-def _runs_of(event: Event) -> set[int]:
+def _runs_of(event: WireEvent) -> set[int]:
     """Return the runs that an event is about; a heartbeat lists them in its body."""
     runs = set() if event.run is None else {event.run}
-    if event.kind is Kind.HEARTBEAT:
+    if event.kind is EventKind.HEARTBEAT:
         for part in ("queries", "task_times"):
-            told = event.body.get(part)
-            for one in told if isinstance(told, list) else ():
-                if isinstance(one, dict) and is_number(one.get("run")):
-                    runs.add(one["run"])
+            part_body = event.body.get(part)
+            for entry in part_body if isinstance(part_body, list) else ():
+                if isinstance(entry, dict) and is_number(entry.get("run")):
+                    runs.add(entry["run"])
     return runs
 
 
-def _remember(memory: OrderedDict[int, Value], found: Mapping[int, Value]) -> None:
-    memory.update(found)
+def _remember(memory: OrderedDict[int, Value], entries: Mapping[int, Value]) -> None:
+    memory.update(entries)
     while len(memory) > _REMEMBERED:
         memory.popitem(last=False)
 
 
-def believed_only(spooled: Spooled, known: Known) -> Spooled:
+def believed_only(spooled: Spooled, lookup: SenderLookup) -> Spooled:
     """Yield `spooled` without untrusted lines, because anyone could write to a spool folder."""
-    senders = Senders(known)
+    senders = Senders(lookup)
 
     def lines(epoch: int, first: int) -> Iterator[tuple[int, bytes]]:
         for seq, entry in spooled(epoch, first):
             try:
-                event = Event.decode(entry)
+                event = WireEvent.decode(entry)
                 if (event.epoch, event.seq) != (epoch, seq):
                     raise ValueError(f"it is event {event.seq} of driver {event.epoch}")
                 if refusal := senders.refusals([(event, entry)])[0]:

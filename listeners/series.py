@@ -58,8 +58,8 @@ def _with_phases(rows: list[Row]) -> list[Row]:
     for first in range(0, len(ids), 500):
         some = models.Progress.objects.filter(pk__in=ids[first : first + 500])
         for pk, phases in some.values_list("pk", "body__durationMs"):
-            known = phases.items() if isinstance(phases, dict) else ()
-            drawn[pk] |= {f"phase_{name}": value for name, value in known if name in PHASES}
+            durations = phases.items() if isinstance(phases, dict) else ()
+            drawn[pk] |= {f"phase_{name}": value for name, value in durations if name in PHASES}
     return rows
 
 
@@ -73,7 +73,9 @@ def _rollup_rows(query_id: int, since: datetime, until: datetime) -> list[Row]:
         buckets = models.Rollup.objects.filter(
             query=query_id, width_s=width, start__gte=since, start__lt=until
         )
-        if rows := [_bucket_row(*one) for one in buckets.order_by("start").values_list(*_BUCKET)]:
+        if rows := [
+            _bucket_row(*bucket) for bucket in buckets.order_by("start").values_list(*_BUCKET)
+        ]:
             return rows
     return []
 
@@ -97,12 +99,12 @@ def _downsample(rows: list[Row], points: int) -> list[Row]:
     from tsdownsample import MinMaxLTTBDownsampler
 
     sampler: Any = MinMaxLTTBDownsampler()  # type: ignore[no-untyped-call]
-    each = max(4, points // len(_SHAPE))
+    points_per_column = max(4, points // len(_SHAPE))
     at = np.array([row["at"] for row in rows], dtype=np.float64)
     keep: set[int] = {0, len(rows) - 1}
     for name in _SHAPE:
         values = np.array([row[name] or 0 for row in rows], dtype=np.float64)
-        keep.update(sampler.downsample(at, values, n_out=each).tolist())
+        keep.update(sampler.downsample(at, values, n_out=points_per_column).tolist())
     return [rows[index] for index in sorted(keep)]
 
 

@@ -15,14 +15,14 @@ from django.db import connection, transaction
 
 from headgate_ground.tolerant.progress import sound_progress, total
 from headgate_ground.tolerant.values import count, duration_ms, rate, time_of
-from headgate_ground.wire import Event, Kind
+from headgate_ground.wire import EventKind, WireEvent
 from listeners import latest, models, rollups
 from listeners.inserts import insert
 from listeners.latest import moment
 from listeners.ranges import merge
 
 #: Kinds that are sent for a run but say nothing of its life.
-_NO_SIGNS = frozenset({Kind.SLOW_BATCH, Kind.THREAD_DUMP})
+_NO_SIGNS = frozenset({EventKind.SLOW_BATCH, EventKind.THREAD_DUMP})
 _SERIAL = 7_231_001  # PostgreSQL's advisory lock: one batch is stored at a time
 
 
@@ -39,7 +39,7 @@ class Letter:
 
 
 @dataclass(slots=True)
-class Batch:
+class EventBatch:
     """Events ready to be stored, by table."""
 
     received_at: datetime  # UTC
@@ -49,8 +49,8 @@ class Batch:
     parts: list[rollups.Part] = field(default_factory=list)  # of the rows of `progress`
     events: list[tuple[Any, ...]] = field(default_factory=list)
     slow: list[models.SlowBatch] = field(default_factory=list)
-    heartbeats: list[Event] = field(default_factory=list)
-    about_queries: list[Event] = field(default_factory=list)
+    heartbeats: list[WireEvent] = field(default_factory=list)
+    about_queries: list[WireEvent] = field(default_factory=list)
     numbers: dict[tuple[int, int], list[int]] = field(default_factory=lambda: defaultdict(list))
     batches: dict[tuple[int, int, str, int, int], list[int]] = field(
         default_factory=lambda: defaultdict(list)
@@ -59,12 +59,12 @@ class Batch:
     def __post_init__(self) -> None:
         self.received = self.stamp(self.received_at)
 
-    def add(self, event: Event) -> None:
+    def add(self, event: WireEvent) -> None:
         """Add an event; raise ValueError if it has no time, or its body is not valid."""
-        if event.kind is Kind.HEARTBEAT:
+        if event.kind is EventKind.HEARTBEAT:
             latest.read_heartbeat(event)
             self.heartbeats.append(event)
-        elif event.kind is Kind.PROGRESS and None not in (event.query, event.run, event.batch):
+        elif event.kind is EventKind.PROGRESS and None not in (event.query, event.run, event.batch):
             assert event.batch is not None
             body = sound_progress(event.body, at=event.at, batch=event.batch)
             if body is not event.body:
@@ -74,7 +74,7 @@ class Batch:
             self.parts.append(part)
             key = (event.driver, event.epoch, str(event.spark_run_id), event.query, event.run)
             self.batches[key].append(event.batch)  # type: ignore[index, arg-type]
-        elif event.kind is Kind.SLOW_BATCH:
+        elif event.kind is EventKind.SLOW_BATCH:
             self.slow.append(_slow_row(event))
         else:
             self.events.append(_event_row(event, self.received, self.stamp))
@@ -83,20 +83,20 @@ class Batch:
             self.about_queries.append(event)
         self.number(event)
 
-    def number(self, event: Event) -> None:
+    def number(self, event: WireEvent) -> None:
         """Record that an event's number has arrived."""
         if event.seq > 0:  # the driver's own; events found by others have no number
             self.numbers[event.driver, event.epoch].append(event.seq)
 
 
-def store(batch: Batch, letters: Sequence[Letter] = ()) -> None:
+def store(batch: EventBatch, letters: Sequence[Letter] = ()) -> None:
     """Store a batch completely or not at all; existing rows remain unchanged.
 
     `listeners.loops.slices.lies_in_the_row` distinguishes errors caused by a row that can never be
     stored from errors worth a retry.
     """
     with transaction.atomic():
-        _one_at_a_time()
+        _serialize_ingesters()
         if batch.progress:
             rollups.add(_insert_progress(batch))
         insert(models.Event._meta.db_table, _EVENT_COLUMNS, batch.events, "ON CONFLICT DO NOTHING")
@@ -107,21 +107,21 @@ def store(batch: Batch, letters: Sequence[Letter] = ()) -> None:
         _keep_letters(letters, batch.received_at)
 
 
-def _one_at_a_time() -> None:
+def _serialize_ingesters() -> None:
     """Serialize ingesters on databases that need it; SQLite's write lock already does so."""
     if connection.vendor == "postgresql":
         with connection.cursor() as cursor:
             cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_SERIAL])
 
 
-def _insert_progress(batch: Batch) -> list[rollups.Part]:
+def _insert_progress(batch: EventBatch) -> list[rollups.Part]:
     """Insert a batch's progress; return the parts of the rows that were not stored before."""
     with connection.cursor() as cursor:
         if connection.vendor == "postgresql":
             cursor.execute(_MAKE_INCOMING)
             with cursor.copy(_COPY_INCOMING) as copy:
-                for place, row in enumerate(batch.progress):
-                    copy.write_row((place, *row))
+                for position, row in enumerate(batch.progress):
+                    copy.write_row((position, *row))
             cursor.execute(_INSERT_INCOMING)
             new = set(cursor.fetchall())
         else:
@@ -132,12 +132,12 @@ def _insert_progress(batch: Batch) -> list[rollups.Part]:
                 return batch.parts
             cursor.execute(_NEW, [newest or 0])
             new = set(cursor.fetchall())
-    found = []
+    stored = []
     for row, part in zip(batch.progress, batch.parts, strict=True):
-        if (key := tuple(row[place] for place in _KEY_PLACES)) in new:
+        if (key := tuple(row[position] for position in _KEY_PLACES)) in new:
             new.remove(key)  # of equal keys, the first row is the one that was stored
-            found.append(part)
-    return found
+            stored.append(part)
+    return stored
 
 
 # --- rows ---------------------------------------------------------------------------------
@@ -172,9 +172,9 @@ _INSERT_INCOMING = (
 )
 
 
-def _with_body(event: Event, body: dict[str, Any]) -> Event:
+def _with_body(event: WireEvent, body: dict[str, Any]) -> WireEvent:
     """Return the event with this body; `dataclasses.replace` would take ten times as long."""
-    return Event(
+    return WireEvent(
         event.driver,
         event.epoch,
         event.seq,
@@ -190,7 +190,7 @@ def _with_body(event: Event, body: dict[str, Any]) -> Event:
 
 
 def _progress_row(
-    event: Event, received: Any, stamp: Stamp
+    event: WireEvent, received: Any, stamp: Stamp
 ) -> tuple[tuple[Any, ...], rollups.Part]:
     """Return a batch's row, and its part of the roll-ups."""
     body = event.body
@@ -233,7 +233,7 @@ def _progress_row(
     )
 
 
-def _event_row(event: Event, received: Any, stamp: Stamp) -> tuple[Any, ...]:
+def _event_row(event: WireEvent, received: Any, stamp: Stamp) -> tuple[Any, ...]:
     return (
         event.driver,
         event.epoch,
@@ -248,7 +248,7 @@ def _event_row(event: Event, received: Any, stamp: Stamp) -> tuple[Any, ...]:
     )
 
 
-def _slow_row(event: Event) -> models.SlowBatch:
+def _slow_row(event: WireEvent) -> models.SlowBatch:
     number = count(event.body.get("batch"))
     if number is None or event.query is None or event.run is None:
         raise ValueError("a slow batch has no number, or no query")
@@ -280,7 +280,7 @@ def _watermark(body: dict[str, Any]) -> datetime | None:
 
 
 # --- received ranges ----------------------------------------------------------------------
-def _note_received(batch: Batch) -> None:
+def _note_received(batch: EventBatch) -> None:
     wanted: dict[tuple[int, str, str], tuple[list[int], dict[str, Any]]] = {}
     for (driver, epoch), numbers in batch.numbers.items():
         wanted[driver, "seq", ""] = (numbers, {"epoch": epoch})

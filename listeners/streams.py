@@ -29,7 +29,7 @@ def epoch_of(common: str, name: str) -> int:
     return int(name[len(common) + 1 :] or 0)
 
 
-def found(client: Any, common: str) -> list[str]:
+def names_of(client: Any, common: str) -> list[str]:
     """Return the names of all streams; the first is the common stream, which may not exist."""
     pattern = re.sub(r"([][*?\\])", r"\\\1", common) + ":[0-9]*"
     names = {name.decode() for name in client.scan_iter(match=pattern, count=1000)}
@@ -52,7 +52,7 @@ def make_groups(client: Any, names: Iterable[str]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class StreamState:
     """The content of one stream, and the ingesters' progress."""
 
     name: str
@@ -69,7 +69,7 @@ class State:
         return f"{self.size // 2**20:,} MB" if self.size > MOST_BYTES else ""
 
 
-def look(client: Any, names: Sequence[str]) -> list[State]:
+def look(client: Any, names: Sequence[str]) -> list[StreamState]:
     """Return the states of the existing streams, in one round trip."""
     with client.pipeline(transaction=False) as pipeline:
         for name in names:
@@ -87,11 +87,11 @@ def look(client: Any, names: Sequence[str]) -> list[State]:
             raise groups
         ours: dict[str, Any] = {group["name"]: group for group in groups}.get(GROUP.encode(), {})
         delivered, pending = ours.get("last-delivered-id"), ours.get("pending", 0)
-        states.append(State(name, int(entries), int(size or 0), delivered, pending))
+        states.append(StreamState(name, int(entries), int(size or 0), delivered, pending))
     return states
 
 
-def trim(client: Any, state: State) -> None:
+def trim(client: Any, state: StreamState) -> None:
     """Remove acknowledged entries from a stream, and no others.
 
     The newest entry is retained: it marks how far the group has read.
@@ -102,7 +102,7 @@ def trim(client: Any, state: State) -> None:
     client.xtrim(state.name, minid=min(oldest, state.delivered, key=_order), approximate=False)
 
 
-def is_through(client: Any, state: State) -> bool:
+def is_through(client: Any, state: StreamState) -> bool:
     """Return whether all entries ever written to a stream are stored and acknowledged."""
     newest: bytes = client.xinfo_stream(state.name)["last-generated-id"]
     return state.delivered == newest and not state.pending
@@ -126,7 +126,7 @@ def busy(client: Any, common: str) -> frozenset[int] | None:
 
     Returns None if no entry was ever delivered to an ingester.
     """
-    states = look(client, found(client, common))
+    states = look(client, names_of(client, common))
     read = [state for state in states if state.delivered is not None]
     unfinished = {
         epoch_of(common, state.name)
@@ -136,10 +136,10 @@ def busy(client: Any, common: str) -> frozenset[int] | None:
     return frozenset(unfinished) if read else None
 
 
-def _oldest_pending(client: Any, state: State) -> bytes | None:
+def _oldest_pending(client: Any, state: StreamState) -> bytes | None:
     """Return the oldest unacknowledged entry."""
-    found: bytes | None = client.xpending(state.name, GROUP)["min"] if state.pending else None
-    return found
+    entry: bytes | None = client.xpending(state.name, GROUP)["min"] if state.pending else None
+    return entry
 
 
 def _order(entry: bytes | None) -> tuple[int, int]:

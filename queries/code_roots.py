@@ -53,7 +53,7 @@ def files_of(roots: tuple[str, ...]) -> Iterator[File]:
                     yield index, root, os.path.relpath(path, root)
 
 
-def kept_root(code_dir: Path, sha256: str) -> Path:
+def stored_root(code_dir: Path, sha256: str) -> Path:
     """Return the root of an upload or a git commit."""
     return code_dir / sha256 / "0"
 
@@ -97,15 +97,15 @@ def digest_on_disk(roots: tuple[str, ...]) -> str | None:
     application.
     """
     with _lock:
-        at, found = _looks.get(roots, (-LOOK_EVERY_S, None))
+        at, digest = _looks.get(roots, (-LOOK_EVERY_S, None))
     if time.monotonic() - at < LOOK_EVERY_S:
-        return found
-    found = _look(roots)
+        return digest
+    digest = _look(roots)
     with _lock:
         if len(_looks) >= _REMEMBERED_ROOTS:
             _looks.clear()
-        _looks[roots] = (time.monotonic(), found)
-    return found
+        _looks[roots] = (time.monotonic(), digest)
+    return digest
 
 
 def _look(roots: tuple[str, ...]) -> str | None:

@@ -98,11 +98,11 @@ def token_of(user: Any) -> AccessToken | None:
 
 def role_of(user: Any) -> Role | None:
     """Return the highest role of a user; None if the user is not signed in or not active."""
-    held = highest_role(user) if user.is_authenticated and user.is_active else None
+    role = highest_role(user) if user.is_authenticated and user.is_active else None
     token = token_of(user)
-    if held is None or token is None:
-        return held
-    return min(held, ROLE_OF_SCOPE[Scope(token.scope)], key=ORDER.index)
+    if role is None or token is None:
+        return role
+    return min(role, ROLE_OF_SCOPE[Scope(token.scope)], key=ORDER.index)
 
 
 def highest_role(user: Any) -> Role | None:
@@ -111,8 +111,8 @@ def highest_role(user: Any) -> Role | None:
         return Role.ADMIN
     prefetch_related_objects([user], "groups")  # read ten times per page; each request has its user
     names = {group.name for group in user.groups.all()}
-    held = [role for role in ORDER if role in names]
-    return held[-1] if held else None
+    roles = [role for role in ORDER if role in names]
+    return roles[-1] if roles else None
 
 
 def grant_of(user: Any) -> Grant:

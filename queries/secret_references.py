@@ -43,7 +43,7 @@ class References:
         self._values: set[str] = set()
         self._mask = Mask()
         self._noting = threading.Lock()
-        self._taken: dict[str, str] = {}  # variables removed from the environment
+        self._removed: dict[str, str] = {}  # variables removed from the environment
         # Every process that runs users' code has these in its environment, referenced or not.
         self._note(os.environ[name] for name in self._allowlist if name in os.environ)
 
@@ -53,7 +53,7 @@ class References:
         Spark's SQL and Hadoop's configuration read the JVM's environment through ${env:NAME}.
         """
         for name in self._allowlist & os.environ.keys():
-            self._taken[name] = os.environ.pop(name)
+            self._removed[name] = os.environ.pop(name)
 
     def resolve(self, value: str) -> str:
         """Return the value of a reference; return any other text unchanged."""
@@ -79,9 +79,9 @@ class References:
     def resolve_in(self, value: Any) -> Any:
         """Return a JSON value with all its references resolved."""
         if isinstance(value, Mapping):
-            return {name: self.resolve_in(held) for name, held in value.items()}
+            return {name: self.resolve_in(element) for name, element in value.items()}
         if isinstance(value, list | tuple):
-            return [self.resolve_in(held) for held in value]
+            return [self.resolve_in(element) for element in value]
         return self.resolve(value) if isinstance(value, str) else value
 
     def named_by(self, values: Mapping[str, str]) -> list[str]:
@@ -100,9 +100,9 @@ class References:
         """Return the text with known secrets, and anything that looks like a secret, masked."""
         return self._mask(text)
 
-    def mask_known(self, text: str) -> str:
+    def mask_resolved(self, text: str) -> str:
         """Return the text with only known secrets masked: all of it was searched before."""
-        return self._mask.known(text)
+        return self._mask.mask_known_secrets(text)
 
     def digest(self) -> str:
         """Return a digest of what `mask` masks: the known secrets, and the table's version."""
@@ -125,7 +125,7 @@ class References:
                 f"env:{name} was not passed to this process. Add it to HEADGATE_SECRET_ENV and "
                 "restart the application: drivers get their variables when they start."
             )
-        value = self._taken.get(name, os.environ.get(name))
+        value = self._removed.get(name, os.environ.get(name))
         if value is None:
             raise ReferenceMissing(
                 f"env:{name} is not set on this host. Set it where the worker is started."

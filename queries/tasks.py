@@ -66,7 +66,7 @@ def take_nudges(queue: str) -> None:
 
     Each nudge that was added has sent a message, so several threads share them.
     """
-    for task, args in nudge.taken(queue):
+    for task, args in nudge.take_nudges(queue):
         close_old_connections()
         try:
             app.tasks[task].run(*args)

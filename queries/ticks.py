@@ -12,7 +12,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from controlplane.nudge import advance_soon
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.launchers.configured import launcher
 from queries.services import arrivals, spark_ui
 from queries.services.access import audit_trail, sessions
@@ -39,7 +39,7 @@ from queries.services.supervision import reconcile as service
 from queries.services.tables import lag as table_lag
 
 logger = logging.getLogger(__name__)
-_sweep = each("sweep", logger)
+_sweep = loop_errors("sweep", logger)
 _outlook_round = outlook.Round()
 
 

@@ -11,7 +11,7 @@ import threading
 import time
 from pathlib import Path
 
-from controlplane.home import Trouble
+from controlplane.home import StartProblem
 from queries.launchers.base import NotMade
 from queries.launchers.process import class_archives, environment
 from tests import pieces
@@ -26,7 +26,7 @@ def main(folder: Path) -> int:
         if not class_archives.is_whole(target):
             class_archives.make(target, environ, "", threading.Event().wait)
         class_archives.prune(folder, [target], before=time.time())
-    except (Trouble, NotMade) as trouble:
+    except (StartProblem, NotMade) as trouble:
         sys.stdout.write(f"{trouble}\n")
     return 0
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from queries.brokers.options import Wanted
-from queries.brokers.reader import At, BrokerLook, Ends, Readers, RecordSeen
+from queries.brokers.options import TopicSelection
+from queries.brokers.reader import At, BrokerLook, PartitionEnds, Readers, RecordSeen
 from queries.domain.kafka.retention import Retention
 from queries.models.definitions import Checkpoint, Query
 from tests.scenarios.stage import Stage
@@ -31,9 +31,9 @@ class Brokers(Readers):
         self,
         key: Any,
         options: Mapping[str, str],
-        wanted: Iterable[Wanted],
+        wanted: Iterable[TopicSelection],
         *,
-        records: Callable[[dict[At, Ends]], Mapping[At, int]],
+        records: Callable[[dict[At, PartitionEnds]], Mapping[At, int]],
         limit_s: float = 0,
     ) -> BrokerLook:
         found = self.said[options["bootstrap.servers"]]
@@ -60,7 +60,7 @@ def said(
     partitions with an open transaction, as a reader of committed records alone is told them.
     """
     at = {
-        ("flights", number): Ends(
+        ("flights", number): PartitionEnds(
             *both, stable=None if stable is None else stable.get(number, both[1])
         )
         for number, both in ends.items()

@@ -17,7 +17,7 @@ import pytest
 import redis
 
 from listeners.ingest import Ingester
-from listeners.senders import Known, Sender
+from listeners.senders import EventSender, SenderLookup
 from tests.listeners.events import KEY
 
 ANSWERS_WITHIN_S = 20.0
@@ -104,8 +104,8 @@ def nudged(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 class Cast:
     """The drivers and runs of `tests.listeners.events`; there are no rows of them."""
 
-    def drivers(self, ids: Collection[int]) -> Mapping[int, Sender]:
-        return {pk: Sender(7, KEY) for pk in ids}
+    def drivers(self, ids: Collection[int]) -> Mapping[int, EventSender]:
+        return {pk: EventSender(7, KEY) for pk in ids}
 
     def runs(self, ids: Collection[int]) -> Mapping[int, tuple[int, int]]:
         return dict.fromkeys(ids, (1, 42))
@@ -127,7 +127,7 @@ def make_ingester(
     def make(
         consumer: str = "one",
         batch: int = 100,
-        known: Known = _CAST,
+        known: SenderLookup = _CAST,
         living: Callable[[], Mapping[int, int]] = dict,
         revoked: Callable[[], Mapping[int, int]] = dict,
     ) -> Ingester:
@@ -138,7 +138,7 @@ def make_ingester(
             stream="events",
             consumer=consumer,
             clock=lambda: datetime.now(UTC),
-            known=known,
+            lookup=known,
             living=living,
             revoked=revoked,
             batch=batch,

@@ -16,7 +16,7 @@ import psycopg
 import pyspark
 import redis
 
-from controlplane.home import Trouble
+from controlplane.home import StartProblem
 from installation.machine import java as javas
 from installation.machine import valkey
 from queries.domain.sparks import OURS, SPARKS, Spark, command
@@ -120,7 +120,7 @@ def missing_redis() -> str:
     """Return why no Redis can be started, "" where one can."""
     try:
         valkey.server()
-    except Trouble as trouble:
+    except StartProblem as trouble:
         return str(trouble)
     return ""
 
@@ -269,7 +269,7 @@ def missing_java() -> str:
     """Return why no Spark can be started, "" where one can."""
     try:
         java()
-    except Trouble as trouble:
+    except StartProblem as trouble:
         return str(trouble)
     return ""
 

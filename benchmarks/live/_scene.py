@@ -122,7 +122,14 @@ def feed() -> None:
     from django.conf import settings
 
     from controlplane.senders import event_key
-    from headgate_ground.wire import FIELD, Event, Heartbeat, Kind, QueueCounters, sealed
+    from headgate_ground.wire import (
+        FIELD,
+        EventKind,
+        HeartbeatBody,
+        QueueCounters,
+        WireEvent,
+        sealed,
+    )
     from queries.models.drivers import Run
 
     runs = list(Run.objects.filter(query__name__startswith="fed-").order_by("pk"))
@@ -131,10 +138,10 @@ def feed() -> None:
     seqs = dict.fromkeys(keys, 0)
     client = redis.Redis.from_url(settings.REDIS_URL, socket_timeout=30)
 
-    def send(driver: int, kind: Kind, body: dict[str, Any], **more: Any) -> None:
+    def send(driver: int, kind: EventKind, body: dict[str, Any], **more: Any) -> None:
         seqs[driver] += 1
         at = datetime.now(UTC).isoformat(timespec="milliseconds")
-        event = Event(driver, epochs[driver], seqs[driver], at, kind, body=body, **more)
+        event = WireEvent(driver, epochs[driver], seqs[driver], at, kind, body=body, **more)
         client.xadd(settings.EVENT_STREAM, {FIELD: sealed(event.encode(), keys[driver])})
 
     began, sent = time.monotonic(), 0
@@ -151,7 +158,7 @@ def feed() -> None:
         }
         send(
             run.driver_id,
-            Kind.PROGRESS,
+            EventKind.PROGRESS,
             body,
             query=run.query_id,
             run=run.pk,
@@ -163,8 +170,8 @@ def feed() -> None:
         if not number and not batch % 10:  # each driver's heartbeat, every 5 s
             queue = QueueCounters(0, 0, 10_000, 1.0)
             for driver in keys:
-                beat = Heartbeat("private", queue, queue, (), seqs[driver], 0, 0, 0, 0)
-                send(driver, Kind.HEARTBEAT, beat.body())
+                beat = HeartbeatBody("private", queue, queue, (), seqs[driver], 0, 0, 0, 0)
+                send(driver, EventKind.HEARTBEAT, beat.body())
         sent += 1
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 
 import typer
 
-from headgate_cli.asked import Asked
+from headgate_cli.asked import GlobalOptions
 from headgate_cli.commands import (
     answer,
     cancel,
@@ -21,8 +21,8 @@ from headgate_cli.commands import (
     upload,
     waits,
 )
-from headgate_cli.ends import Code, Ended, tell
-from headgate_cli.output import note, say
+from headgate_cli.ends import CommandEnded, ExitCode, print_end
+from headgate_cli.output import note, print_result
 from headgate_cli.server import version_of_this
 
 app = typer.Typer(
@@ -56,9 +56,9 @@ for _command in (
 _UsageError: Any = typer.BadParameter.__bases__[0]
 
 
-def _version(asked: bool) -> None:
-    if asked:
-        say(f"headgate {version_of_this()}")
+def _version(requested: bool) -> None:
+    if requested:
+        print_result(f"headgate {version_of_this()}")
         raise typer.Exit
 
 
@@ -88,25 +88,25 @@ def _before(
         ),
     ] = False,
 ) -> None:
-    context.obj = Asked(named, ca)
+    context.obj = GlobalOptions(named, ca)
 
 
 def main() -> int:
     """Run a command; return its exit code, with the reason on stderr if it is not 0."""
     try:
         code = int(app(prog_name="headgate", standalone_mode=False) or 0)
-    except Ended as ended:
-        tell(ended)
+    except CommandEnded as ended:
+        print_end(ended)
         return ended.code
     except _UsageError as error:
         error.show()
-        return Code.USAGE
+        return ExitCode.USAGE
     except (typer.Abort, KeyboardInterrupt):
-        code = Code.INTERRUPTED
+        code = ExitCode.INTERRUPTED
     except OSError as error:  # from a file on this machine
         note(f"Error: {error}")
-        return Code.REFUSED
-    if code == Code.INTERRUPTED:  # the library itself turns it into this code
+        return ExitCode.REFUSED
+    if code == ExitCode.INTERRUPTED:  # the library itself turns it into this code
         note("Interrupted. Operations in progress continue.")
     return code
 

@@ -7,7 +7,7 @@ import typer
 
 from headgate_cli.contexts import chosen
 from headgate_cli.kinds import kind_named
-from headgate_cli.output import Form, form_named, forms_named
+from headgate_cli.output import OutputForm, form_named, forms_named
 from headgate_cli.server import Server
 
 
@@ -31,10 +31,10 @@ def team_name(text: str) -> str:
     return kind_named("team").bare(text)
 
 
-def form_of_one(text: str | Form) -> Form:
+def form_of_object(text: str | OutputForm) -> OutputForm:
     """Return the format with a name; `wide` is the table, which has no more columns here."""
     form = form_named(text)
-    return Form.TABLE if form is Form.WIDE else form
+    return OutputForm.TABLE if form is OutputForm.WIDE else form
 
 
 _OUTPUT: Any = {
@@ -42,9 +42,9 @@ _OUTPUT: Any = {
     "autocompletion": forms_named,
     "help": "table, json, yaml, name or jsonpath=TEMPLATE.",
 }
-Output = Annotated[Form, typer.Option("--output", "-o", parser=form_of_one, **_OUTPUT)]
+Output = Annotated[OutputForm, typer.Option("--output", "-o", parser=form_of_object, **_OUTPUT)]
 ListOutput = Annotated[
-    Form,
+    OutputForm,
     typer.Option(
         "--output",
         "-o",
@@ -77,7 +77,7 @@ Files = Annotated[
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GlobalOptions:
     """The options given before the command."""
 
     context: str = ""
@@ -86,5 +86,5 @@ class Asked:
 
 def server(context: typer.Context) -> Server:
     """Return the connection to the chosen installation."""
-    asked: Asked = context.obj
-    return Server(chosen(asked.context, asked.ca))
+    options: GlobalOptions = context.obj
+    return Server(chosen(options.context, options.ca))

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from headgate_cli.ends import Code, Ended, refused
+from headgate_cli.ends import CommandEnded, ExitCode, refused
 
 #: Hosts to which a token may be sent without TLS: this machine.
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Installation:
     """One installation."""
 
     url: str  # without a trailing slash
@@ -35,7 +35,7 @@ class Contexts:
     def __init__(self, file: Path | None = None) -> None:
         self.file = file or _file()
         self.current = ""
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, Installation] = {}
         self._read()
 
     def _read(self) -> None:
@@ -45,9 +45,12 @@ class Contexts:
                     f"{self.file} contains tokens, and other users can read it.",
                     f"chmod 600 {self.file}",
                 )
-            held: Any = json.loads(self.file.read_text())
-            self.current = str(held["current"])
-            self.places = {name: Place(**place) for name, place in held["contexts"].items()}
+            stored: Any = json.loads(self.file.read_text())
+            self.current = str(stored["current"])
+            self.places = {
+                name: Installation(**installation)
+                for name, installation in stored["contexts"].items()
+            }
         except FileNotFoundError:
             return
         except (OSError, ValueError, TypeError, KeyError, AttributeError):
@@ -57,17 +60,17 @@ class Contexts:
     def write(self) -> None:
         """Replace the file atomically."""
         self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        held = {
+        stored = {
             "current": self.current,
-            "contexts": {name: asdict(place) for name, place in self.places.items()},
+            "contexts": {name: asdict(installation) for name, installation in self.places.items()},
         }
         handle, written = tempfile.mkstemp(dir=self.file.parent)  # with mode 0600
         with os.fdopen(handle, "w") as target:
-            json.dump(held, target, indent=2)
+            json.dump(stored, target, indent=2)
         os.replace(written, self.file)
 
 
-def chosen(context: str, ca: str) -> Place:
+def chosen(context: str, ca: str) -> Installation:
     """Return the installation to connect to.
 
     1. The named context.
@@ -82,7 +85,7 @@ def chosen(context: str, ca: str) -> Place:
             raise refused(
                 f"{missing} is not set.", "Set both HEADGATE_URL and HEADGATE_TOKEN, or neither."
             )
-        return checked(Place(url, token, ca))
+        return checked(Installation(url, token, ca))
     contexts = Contexts()
     name = context or contexts.current
     if not name:
@@ -90,39 +93,43 @@ def chosen(context: str, ca: str) -> Place:
             "No installation is selected.",
             "headgate login URL, or set HEADGATE_URL and HEADGATE_TOKEN.",
         )
-    place = contexts.places.get(name)
-    if place is None:
-        known = ", ".join(sorted(contexts.places)) or "none"
-        raise refused(f"Context {name} does not exist.", f"Choose one of: {known}.")
-    return checked(Place(place.url, place.token, ca or place.ca))
+    installation = contexts.places.get(name)
+    if installation is None:
+        names = ", ".join(sorted(contexts.places)) or "none"
+        raise refused(f"Context {name} does not exist.", f"Choose one of: {names}.")
+    return checked(Installation(installation.url, installation.token, ca or installation.ca))
 
 
-def checked(place: Place) -> Place:
+def checked(installation: Installation) -> Installation:
     """Return a place with its URL normalised; reject a URL that must not receive a token."""
-    parts = urlsplit(place.url)
+    parts = urlsplit(installation.url)
     if parts.scheme not in ("http", "https") or not parts.hostname or parts.username:
         way_out = "Use a URL such as https://headgate.example.org."
-        raise Ended(Code.USAGE, f"{place.url} is not a valid Headgate URL.", way_out)
+        raise CommandEnded(
+            ExitCode.USAGE, f"{installation.url} is not a valid Headgate URL.", way_out
+        )
     lets_http = os.environ.get("HEADGATE_ALLOW_HTTP") == "1"
     if parts.scheme == "http" and parts.hostname not in _LOOPBACK and not lets_http:
         raise refused(
-            f"{place.url} does not use TLS, so others could read the token in transit.",
+            f"{installation.url} does not use TLS, so others could read the token in transit.",
             "Use https, or set HEADGATE_ALLOW_HTTP=1 for a trial.",
         )
-    if not re.fullmatch(r"[!-~]+", place.token):
+    if not re.fullmatch(r"[!-~]+", installation.token):
         # The token is never quoted: a library that rejects it as a header would print it.
         raise refused("The token contains spaces, line breaks or other invalid characters.")
-    if place.ca and not Path(place.ca).is_file():
-        raise refused(f"The certificate file {place.ca} does not exist.")
+    if installation.ca and not Path(installation.ca).is_file():
+        raise refused(f"The certificate file {installation.ca} does not exist.")
     path = parts.path.rstrip("/").removesuffix("/api/v1")
-    return Place(f"{parts.scheme}://{parts.netloc}{path}", place.token, place.ca)
+    return Installation(
+        f"{parts.scheme}://{parts.netloc}{path}", installation.token, installation.ca
+    )
 
 
 def checked_name(name: str) -> str:
     """Return a context's name; reject a name that would need quoting in a shell."""
     if not _NAME.fullmatch(name):
         way_out = "Use letters, digits and . _ -, starting with a letter or a digit."
-        raise Ended(Code.USAGE, f"{name} is not a valid context name.", way_out)
+        raise CommandEnded(ExitCode.USAGE, f"{name} is not a valid context name.", way_out)
     return name
 
 

@@ -7,7 +7,7 @@ from typing import Any
 from headgate_cli.output import clean, note, plain
 
 
-class Code(IntEnum):
+class ExitCode(IntEnum):
     """The exit codes, as documented in docs/cli.md."""
 
     DONE = 0
@@ -20,12 +20,12 @@ class Code(IntEnum):
     INTERRUPTED = 130  # by Ctrl-C, as in shells
 
 
-class Ended(Exception):
+class CommandEnded(Exception):
     """The end of a command, with its message."""
 
     def __init__(
         self,
-        code: Code,
+        code: ExitCode,
         message: str,
         way_out: str = "",
         problems: Iterable[Mapping[str, Any]] = (),
@@ -35,12 +35,12 @@ class Ended(Exception):
         self.problems = list(problems)
 
 
-def refused(message: str, way_out: str = "") -> Ended:
+def refused(message: str, way_out: str = "") -> CommandEnded:
     """Return the end of a command that did not start anything."""
-    return Ended(Code.REFUSED, message, way_out)
+    return CommandEnded(ExitCode.REFUSED, message, way_out)
 
 
-def tell(ended: Ended) -> None:
+def print_end(ended: CommandEnded) -> None:
     """Print why a command ends, with each problem's field, value and remedy."""
     note(f"Error: {ended.message}")
     for line in problem_lines(ended.problems):
@@ -54,9 +54,9 @@ def problem_lines(problems: Iterable[Mapping[str, Any]], indent: str = "") -> li
     lines = []
     for problem in problems:
         value = problem.get("value")
-        held = f" = {plain(value)}" if value not in (None, "") else ""
-        said = f"{problem.get('field', '')}{held}: {problem.get('message', '')}"
-        lines.append(f"{indent}- {clean(said)}")
+        value_text = f" = {plain(value)}" if value not in (None, "") else ""
+        text = f"{problem.get('field', '')}{value_text}: {problem.get('message', '')}"
+        lines.append(f"{indent}- {clean(text)}")
         if problem.get("way_out"):
             lines.append(f"{indent}  What to do: {clean(str(problem['way_out']))}")
     return lines
@@ -64,4 +64,4 @@ def problem_lines(problems: Iterable[Mapping[str, Any]], indent: str = "") -> li
 
 def worst(codes: Iterable[int]) -> int:
     """Return the code for several actions: the lowest that is not 0, or 0 if all succeeded."""
-    return min((int(code) for code in codes if code), default=int(Code.DONE))
+    return min((int(code) for code in codes if code), default=int(ExitCode.DONE))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from headgate_cli.ends import Code, Ended, refused
+from headgate_cli.ends import CommandEnded, ExitCode, refused
 from headgate_cli.output import note
 from headgate_cli.server import Json
 
@@ -57,14 +57,14 @@ def read(names: Collection[str]) -> Set:
     What stdin refers to is below the current folder. Folders are read recursively, except hidden
     ones and links to folders. Raises `Ended` for a path that does not exist or contains nothing.
     """
-    found: dict[Path, None] = {}
+    paths: dict[Path, None] = {}
     texts = [File("stdin", _stdin(), Path.cwd())] if STDIN in names else []
     for name in names:
         if name != STDIN:
-            found |= dict.fromkeys(_below(Path(name)))
-    top = Path(next(iter(found))).resolve().parent if found else None
+            paths |= dict.fromkeys(_below(Path(name)))
+    top = Path(next(iter(paths))).resolve().parent if paths else None
     checkout = _checkout(top) if top else None
-    files = [_file(path, checkout) for path in found]
+    files = [_file(path, checkout) for path in paths]
     return Set([*texts, *files], checkout)
 
 
@@ -80,18 +80,18 @@ def _below(path: Path) -> list[Path]:
         return [path]
     if not path.is_dir():
         raise refused(f"{path} does not exist.")
-    found = sorted(
-        one
-        for one in path.rglob("*")
-        if one.suffix.lower() in SUFFIXES
-        and one.is_file()
-        and not any(part.startswith(".") for part in one.relative_to(path).parts)
+    paths = sorted(
+        file
+        for file in path.rglob("*")
+        if file.suffix.lower() in SUFFIXES
+        and file.is_file()
+        and not any(part.startswith(".") for part in file.relative_to(path).parts)
     )
-    if not found:
+    if not paths:
         raise refused(
             f"{path} contains no manifests.", f"Manifest file names end in {', '.join(SUFFIXES)}."
         )
-    return found
+    return paths
 
 
 def _file(path: Path, checkout: Checkout | None) -> File:
@@ -110,7 +110,7 @@ def _file(path: Path, checkout: Checkout | None) -> File:
 class Values:
     """An environment's values."""
 
-    held: Json = field(default_factory=dict)
+    by_name: Json = field(default_factory=dict)
 
     def take_file(self, name: str) -> None:
         """Add the values from a YAML or JSON file; a later file wins."""
@@ -118,40 +118,42 @@ class Values:
         from ruamel.yaml.error import YAMLError
 
         try:
-            found: Any = YAML(typ="safe", pure=True).load(Path(name).read_text(encoding="utf-8"))
+            loaded: Any = YAML(typ="safe", pure=True).load(Path(name).read_text(encoding="utf-8"))
         except OSError as error:
             raise refused(f"{name} cannot be read: {error.strerror}.") from None
         except (YAMLError, ValueError) as error:
             raise refused(f"{name} is not valid YAML: {' '.join(str(error).split())}") from None
-        if found is not None and not isinstance(found, Mapping):
+        if loaded is not None and not isinstance(loaded, Mapping):
             raise refused(
                 f"{name} contains no values.", "Put each value on its own line: NAME: value."
             )
-        self.held |= dict(found or {})
+        self.by_name |= dict(loaded or {})
 
     def take(self, text: str) -> None:
         """Add NAME=VALUE."""
         name, equals, value = text.partition("=")
         if not equals:
-            raise Ended(Code.USAGE, f"{text} is not a valid value.", "Use --set NAME=VALUE.")
-        self.held[name] = value
+            raise CommandEnded(
+                ExitCode.USAGE, f"{text} is not a valid value.", "Use --set NAME=VALUE."
+            )
+        self.by_name[name] = value
 
 
-def owner_of(asked: str, files: Set) -> str:
+def owner_of(option: str, files: Set) -> str:
     """Return a set's owner: the given one, otherwise the name of its repository.
 
     Raises `Ended` if there is no owner and no repository.
     """
     repository = files.checkout.repository if files.checkout else ""
     name = repository.rstrip("/").rpartition("/")[2].rpartition(":")[2].removesuffix(".git")
-    if not (asked or name):
+    if not (option or name):
         way_out = (
             "Set it with --owner NAME or HEADGATE_OWNER. It is stored with the applied objects."
         )
         raise refused(
             "The files are not in a git repository with a remote, and no owner is set.", way_out
         )
-    return asked or name
+    return option or name
 
 
 def warn_of_edits(files: Set) -> None:

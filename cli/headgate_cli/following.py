@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from headgate_cli.ends import Code, Ended, worst
+from headgate_cli.ends import CommandEnded, ExitCode, worst
 from headgate_cli.output import clean, note, plain
 from headgate_cli.server import Json, Server
 
@@ -24,22 +24,24 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
 MOST_S = 86_400.0
 
 _CODES = {
-    "DONE": Code.DONE,
-    "TIMED_OUT": Code.TIMED_OUT,
-    "SUCCEEDED": Code.DONE,  # of a deploy
+    "DONE": ExitCode.DONE,
+    "TIMED_OUT": ExitCode.TIMED_OUT,
+    "SUCCEEDED": ExitCode.DONE,  # of a deploy
 }
 
 
 def seconds(text: str) -> float:
     """Return a duration such as 90, 90s, 10m or 2h in seconds; at most a day."""
-    found = _DURATION.fullmatch(text.strip())
-    held = float(found[1]) * _SECONDS[found[2]] if found else 0
-    if not 0 < held <= MOST_S:
-        raise Ended(Code.USAGE, f"{text} is not a duration up to 24h.", "Write 90s, 10m or 2h.")
-    return held
+    match = _DURATION.fullmatch(text.strip())
+    duration = float(match[1]) * _SECONDS[match[2]] if match else 0
+    if not 0 < duration <= MOST_S:
+        raise CommandEnded(
+            ExitCode.USAGE, f"{text} is not a duration up to 24h.", "Write 90s, 10m or 2h."
+        )
+    return duration
 
 
-class Limit:
+class TimeLimit:
     """The total time that a command may wait."""
 
     def __init__(self, text: str) -> None:
@@ -65,14 +67,14 @@ class Limit:
         """Poll frequently again, because something has changed."""
         self._pause = FIRST_PAUSE_S
 
-    def over(self, what: str, *, reads: bool = False) -> Ended:
+    def over(self, what: str, *, reads: bool = False) -> CommandEnded:
         """Return the end of a wait that took too long."""
         goes_on = "" if reads else "It continues in the background. "
         way_out = f"{goes_on}To wait longer, use --timeout."
-        return Ended(Code.TIMED_OUT, f"Not done within {self.text}: {what}.", way_out)
+        return CommandEnded(ExitCode.TIMED_OUT, f"Not done within {self.text}: {what}.", way_out)
 
 
-class Progress:
+class ProgressLine:
     """Reports progress: as an updated line in a terminal, otherwise each line once."""
 
     def __init__(self) -> None:
@@ -80,7 +82,7 @@ class Progress:
         self._shown = ""
         self._noted: set[str] = set()
 
-    def tell(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Report the progress if it has changed.
 
         The progress may alternate between two messages; a log contains each of them only once.
@@ -104,7 +106,7 @@ class Progress:
 
 
 @contextmanager
-def told_if_interrupted(name: str, progress: Progress) -> Iterator[None]:
+def hint_if_interrupted(name: str, progress: ProgressLine) -> Iterator[None]:
     """On Ctrl-C, report that the operation or deploy continues, and how to cancel it."""
     try:
         yield
@@ -120,12 +122,12 @@ def about(operation: Json) -> str:
     return f"{operation['verb']} of {of}" if of else str(operation["verb"])
 
 
-def followed(server: Server, operation: Json, limit: Limit, progress: Progress) -> Json:
+def followed(server: Server, operation: Json, limit: TimeLimit, progress: ProgressLine) -> Json:
     """Return an operation once it has ended; raise `Ended` if the limit expires first."""
     name = f"operation/{operation['id']}"
-    with told_if_interrupted(name, progress) if operation["cancellable"] else nullcontext():
+    with hint_if_interrupted(name, progress) if operation["cancellable"] else nullcontext():
         while operation["outcome"] is None:
-            progress.tell(f"{about(operation)}: {_stage(operation)}")
+            progress.report(f"{about(operation)}: {_stage(operation)}")
             wait = int(min(limit.left(), LONGEST_POLL_S))
             operation = server.get("operations", operation["id"], limit_s=wait + GRACE_S, wait=wait)
             if operation["outcome"] is None and limit.left() < 1:
@@ -134,43 +136,43 @@ def followed(server: Server, operation: Json, limit: Limit, progress: Progress) 
     return operation
 
 
-def completed(server: Server, operation: Json, limit: Limit) -> str:
+def completed(server: Server, operation: Json, limit: TimeLimit) -> str:
     """Return how the work of a query's start has ended; raise `Ended` if the limit expires first.
 
     One that failed and is restarted automatically goes on.
     """
-    progress = Progress()
+    progress = ProgressLine()
     while operation.get("completion") is None:
         if limit.left() < 1:
             progress.end()
             raise limit.over(f"{operation['query']} has not completed")
-        progress.tell(f"{about(operation)}: {_stage(operation)}")
+        progress.report(f"{about(operation)}: {_stage(operation)}")
         wait = int(min(limit.left(), LONGEST_POLL_S))
-        asked: Json = {"wait": wait, "completed": "true"}
-        operation = server.get("operations", operation["id"], limit_s=wait + GRACE_S, **asked)
+        parameters: Json = {"wait": wait, "completed": "true"}
+        operation = server.get("operations", operation["id"], limit_s=wait + GRACE_S, **parameters)
     progress.end()
     return str(operation["completion"])
 
 
-def follow(server: Server, operations: Iterable[Json], limit: Limit) -> int:
+def follow(server: Server, operations: Iterable[Json], limit: TimeLimit) -> int:
     """Wait for each operation, and report how it ended; return the combined exit code."""
-    progress, codes = Progress(), []
+    progress, codes = ProgressLine(), []
     for operation in operations:
         ended = followed(server, operation, limit, progress)
-        tell_end(ended)
+        report_end(ended)
         codes.append(code_of(ended["outcome"]))
     return worst(codes)
 
 
-def tell_end(operation: Json) -> None:
+def report_end(operation: Json) -> None:
     """Report how an operation ended, with the outcome for each query if it has several."""
     detail = f": {plain(operation['detail'])}" if operation.get("detail") else ""
     note(f"{about(operation)}: {operation['outcome']}{detail}")
-    for one in outcomes(operation):
-        said = f": {plain(one['detail'])}" if one.get("detail") else ""
-        note(f"  {one.get('query') or one.get('name')}: {one.get('outcome')}{said}")
-        if one.get("way_out"):
-            note(f"    What to do: {plain(one['way_out'])}")
+    for outcome in outcomes(operation):
+        suffix = f": {plain(outcome['detail'])}" if outcome.get("detail") else ""
+        note(f"  {outcome.get('query') or outcome.get('name')}: {outcome.get('outcome')}{suffix}")
+        if outcome.get("way_out"):
+            note(f"    What to do: {plain(outcome['way_out'])}")
     if operation.get("failure"):
         note(f"  Failure {operation['failure']}: headgate describe failure {operation['failure']}")
 
@@ -178,13 +180,13 @@ def tell_end(operation: Json) -> None:
 def outcomes(operation: Json) -> list[Json]:
     """Return the outcome for each query in an operation on several."""
     result = operation.get("result")
-    held = result.get("queries") if isinstance(result, dict) else None
-    return [one for one in held if isinstance(one, dict)] if isinstance(held, list) else []
+    rows = result.get("queries") if isinstance(result, dict) else None
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
 
 
-def code_of(outcome: str) -> Code:
+def code_of(outcome: str) -> ExitCode:
     """Return the exit code for an operation's or a deploy's outcome."""
-    return _CODES.get(outcome, Code.FAILED)
+    return _CODES.get(outcome, ExitCode.FAILED)
 
 
 def _stage(operation: Json) -> str:

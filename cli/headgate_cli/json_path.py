@@ -47,21 +47,21 @@ class Path:
 
     def of(self, value: Any) -> list[Any]:
         """Return the values that the path leads to, none if a field is missing."""
-        found = [value]
+        values = [value]
         for step in self.steps:
-            found = [below for one in found for below in step(one)]
-        return found
+            values = [below for parent in values for below in step(parent)]
+        return values
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
+class RangePart:
     """What is printed for each value of a path."""
 
     path: Path
     parts: "tuple[Part, ...]"
 
 
-Part = str | Path | Range
+Part = str | Path | RangePart
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +76,8 @@ class Template:
 
     def missing(self, value: Any) -> list[str]:
         """Return the outermost paths that lead to nothing in a document."""
-        paths = [part.path if isinstance(part, Range) else part for part in self.parts]
-        return [one.text for one in paths if isinstance(one, Path) and not one.of(value)]
+        paths = [part.path if isinstance(part, RangePart) else part for part in self.parts]
+        return [path.text for path in paths if isinstance(path, Path) and not path.of(value)]
 
 
 def read_path(text: str) -> Path:
@@ -89,14 +89,14 @@ def read_path(text: str) -> Path:
     while rest and rest != ".":
         if rest.startswith(".["):
             rest = rest[1:]
-        if found := _BRACKET.match(rest):
-            steps.append(_bracket(found))
-        elif found := _NAME.match(rest):
-            name = re.sub(r"\\(.)", r"\1", found[1])
+        if match := _BRACKET.match(rest):
+            steps.append(_bracket(match))
+        elif match := _NAME.match(rest):
+            name = re.sub(r"\\(.)", r"\1", match[1])
             steps.append(_every if name == "*" else _field(name))
         else:
             raise PathError(f"{text!r} cannot be read from {rest[:20]!r}: write .name, [0] or [*].")
-        rest = rest[found.end() :]
+        rest = rest[match.end() :]
     return Path(text, tuple(steps))
 
 
@@ -106,21 +106,21 @@ def read_template(text: str) -> Template:
         return Template((read_path(text),))
     open_, ranges = [list[Part]()], list[Path]()
     at = 0
-    for found in _EXPRESSION.finditer(text):
-        open_[-1] += _plain(text[at : found.start()])
-        at, said = found.end(), found[1].strip()
-        if said == "end":
+    for match in _EXPRESSION.finditer(text):
+        open_[-1] += _plain(text[at : match.start()])
+        at, expression = match.end(), match[1].strip()
+        if expression == "end":
             if not ranges:
                 raise PathError("{end} has no {range}.")
             parts = tuple(open_.pop())
-            open_[-1].append(Range(ranges.pop(), parts))
-        elif said.startswith("range "):
-            ranges.append(read_path(said.removeprefix("range ")))
+            open_[-1].append(RangePart(ranges.pop(), parts))
+        elif expression.startswith("range "):
+            ranges.append(read_path(expression.removeprefix("range ")))
             open_.append([])
-        elif said[:1] in ("'", '"'):
-            open_[-1].append(str(_literal(said)))
+        elif expression[:1] in ("'", '"'):
+            open_[-1].append(str(_literal(expression)))
         else:
-            open_[-1].append(read_path(said))
+            open_[-1].append(read_path(expression))
     open_[-1] += _plain(text[at:])
     if ranges:
         raise PathError("{range} has no {end}.")
@@ -131,12 +131,12 @@ def order(wanted: Path) -> Callable[[Any], tuple[int, Any]]:
     """Return the key that sorts documents by a path: numbers, texts, others, then missing ones."""
 
     def key(document: Any) -> tuple[int, Any]:
-        found = next(iter(wanted.of(document)), None)
-        if found is None:
+        first = next(iter(wanted.of(document)), None)
+        if first is None:
             return 3, ""
-        if isinstance(found, bool | int | float):
-            return 0, found
-        return (1, found) if isinstance(found, str) else (2, _text(found))
+        if isinstance(first, bool | int | float):
+            return 0, first
+        return (1, first) if isinstance(first, str) else (2, _text(first))
 
     return key
 
@@ -148,8 +148,8 @@ def _texts(parts: tuple[Part, ...], value: Any) -> Iterator[str]:
         elif isinstance(part, Path):
             yield " ".join(map(_text, part.of(value)))
         else:
-            for one in part.path.of(value):
-                yield from _texts(part.parts, one)
+            for element in part.path.of(value):
+                yield from _texts(part.parts, element)
 
 
 def _text(value: Any) -> str:
@@ -175,18 +175,18 @@ def _literal(text: str) -> Any:
         raise PathError(f"{text} is neither a quoted text nor a number.") from None
 
 
-def _bracket(found: re.Match[str]) -> Step:
-    if found["every"]:
+def _bracket(match: re.Match[str]) -> Step:
+    if match["every"]:
         return _every
-    if found["filter"] is not None:
-        return _filter(found["filter"])
-    if found["at"] is not None:
-        at = int(found["at"])
+    if match["filter"] is not None:
+        return _filter(match["filter"])
+    if match["at"] is not None:
+        at = int(match["at"])
         return lambda value: _slice(value, at, at + 1 if at != -1 else None)
-    if found["low"] is not None:
-        low, high = (int(found[end]) if found[end] else None for end in ("low", "high"))
+    if match["low"] is not None:
+        low, high = (int(match[end]) if match[end] else None for end in ("low", "high"))
         return lambda value: _slice(value, low, high)
-    return _field(found["name"] if found["name"] is not None else found["text"])
+    return _field(match["name"] if match["name"] is not None else match["text"])
 
 
 def _slice(value: Any, low: int | None, high: int | None) -> list[Any]:
@@ -211,15 +211,15 @@ def _field(name: str) -> Step:
 def _filter(text: str) -> Step:
     compared = _COMPARISON.fullmatch(text.strip())
     if compared is None:
-        asked = read_path(text)
-        return lambda value: [one for one in _every(value) if asked.of(one)]
-    asked, wanted = read_path(compared["path"]), _literal(compared["value"])
+        path = read_path(text)
+        return lambda value: [element for element in _every(value) if path.of(element)]
+    path, wanted = read_path(compared["path"]), _literal(compared["value"])
     compare = _COMPARE[compared["sign"]]
 
-    def holds(one: Any) -> bool:
+    def holds(element: Any) -> bool:
         try:
-            return any(compare(found, wanted) for found in asked.of(one))
+            return any(compare(compared_value, wanted) for compared_value in path.of(element))
         except TypeError:  # a text and a number have no order
             return False
 
-    return lambda value: [one for one in _every(value) if holds(one)]
+    return lambda value: [element for element in _every(value) if holds(element)]

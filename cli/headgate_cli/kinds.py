@@ -5,27 +5,27 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from headgate_cli.ends import Code, Ended
+from headgate_cli.ends import CommandEnded, ExitCode
 from headgate_cli.output import Columns, Row
 
 
 def at(path: str) -> Callable[[Row], Any]:
     """Return a getter for a row's field (`health.verdict` if nested); None if it is missing."""
 
-    def step(held: Any, name: str) -> Any:
-        return held.get(name) if isinstance(held, dict) else None
+    def step(value: Any, name: str) -> Any:
+        return value.get(name) if isinstance(value, dict) else None
 
     return lambda row: reduce(step, path.split("."), dict(row))
 
 
 def columns(text: str) -> Columns:
     """Parse columns from `title=field` or `field`, separated by spaces."""
-    pairs = (one.partition("=") for one in text.split())
+    pairs = (column.partition("=") for column in text.split())
     return {title.upper(): at(path or title) for title, _, path in pairs}
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ResourceKind:
     """One kind of object."""
 
     name: str
@@ -37,7 +37,7 @@ class Kind:
     filters: frozenset[str] = frozenset()
     key: str = "name"
     of_query: bool = False
-    one: str = ""  # path of a single object, if it is not below the list's
+    object_path: str = ""  # path of a single object, if it is not below the list's
     single: bool = True  # whether a single object has a path
     deletable: bool = False
 
@@ -45,10 +45,10 @@ class Kind:
         """Return the path of a single object."""
         if not self.single:
             way_out = f"List them: headgate get {self.plural}"
-            raise Ended(
-                Code.USAGE, f"{self.plural} can be listed, but not read one at a time.", way_out
+            raise CommandEnded(
+                ExitCode.USAGE, f"{self.plural} can be listed, but not read one at a time.", way_out
             )
-        return self.one or self.address, name
+        return self.object_path or self.address, name
 
     def bare(self, name: str) -> str:
         """Return an object's name; accepts the output of `-o name` too."""
@@ -59,11 +59,11 @@ class Kind:
         return f"{self.name}/{row[self.key]}"
 
 
-def _kind(name: str, shown: str, filters: str = "", wide: str = "", **more: Any) -> Kind:
+def _kind(name: str, shown: str, filters: str = "", wide: str = "", **more: Any) -> ResourceKind:
     plural = more.pop("plural", f"{name}s")
-    held = {"plural": plural, "address": plural, **more}
-    held |= {"shown": columns(shown), "wide": columns(f"{shown} {wide}")}
-    return Kind(name=name, filters=frozenset(filters.split()), **held)
+    fields = {"plural": plural, "address": plural, **more}
+    fields |= {"shown": columns(shown), "wide": columns(f"{shown} {wide}")}
+    return ResourceKind(name=name, filters=frozenset(filters.split()), **fields)
 
 
 KINDS = (
@@ -137,20 +137,20 @@ KINDS = (
 _BY_NAME = {word: kind for kind in KINDS for word in (kind.name, kind.plural)}
 
 
-def kind_named(name: str) -> Kind:
+def kind_named(name: str) -> ResourceKind:
     """Return a kind by its singular or plural name; raise `Ended` if it is unknown."""
     kind = _BY_NAME.get(name.lower())
     if kind is None:
-        known = ", ".join(kind.plural for kind in KINDS)
-        raise Ended(Code.USAGE, f"Unknown kind {name}.", f"Choose one of: {known}.")
+        names = ", ".join(kind.plural for kind in KINDS)
+        raise CommandEnded(ExitCode.USAGE, f"Unknown kind {name}.", f"Choose one of: {names}.")
     return kind
 
 
-def kind_and_names(kind: str, names: list[str]) -> tuple[Kind, list[str]]:
+def kind_and_names(kind: str, names: list[str]) -> tuple[ResourceKind, list[str]]:
     """Return a kind and bare names from `query delays`, `query query/delays` or `query/delays`."""
     kind, _, first = kind.partition("/")
-    found = kind_named(kind)
-    return found, [found.bare(name) for name in ([first] if first else []) + names]
+    chosen = kind_named(kind)
+    return chosen, [chosen.bare(name) for name in ([first] if first else []) + names]
 
 
 def names_of_kinds(incomplete: str) -> list[str]:

@@ -19,17 +19,17 @@ Columns = Mapping[str, Callable[[Row], Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Form:
+class OutputForm:
     """Output format: one word, or a template for the fields of a document."""
 
     word: str
     template: Template | None = None
 
-    TABLE: ClassVar["Form"]
-    WIDE: ClassVar["Form"]
-    JSON: ClassVar["Form"]
-    YAML: ClassVar["Form"]
-    NAME: ClassVar["Form"]
+    TABLE: ClassVar["OutputForm"]
+    WIDE: ClassVar["OutputForm"]
+    JSON: ClassVar["OutputForm"]
+    YAML: ClassVar["OutputForm"]
+    NAME: ClassVar["OutputForm"]
 
     def __str__(self) -> str:
         return self.word
@@ -37,31 +37,44 @@ class Form:
     @property
     def is_document(self) -> bool:
         """Return whether the format prints documents as a server returns them."""
-        return self in (Form.JSON, Form.YAML) or self.template is not None
+        return self in (OutputForm.JSON, OutputForm.YAML) or self.template is not None
 
 
-Form.TABLE, Form.WIDE, Form.NAME = Form("table"), Form("wide"), Form("name")
-Form.JSON, Form.YAML = Form("json"), Form("yaml")
-_FORMS = {form.word: form for form in (Form.TABLE, Form.WIDE, Form.JSON, Form.YAML, Form.NAME)}
+OutputForm.TABLE, OutputForm.WIDE, OutputForm.NAME = (
+    OutputForm("table"),
+    OutputForm("wide"),
+    OutputForm("name"),
+)
+OutputForm.JSON, OutputForm.YAML = OutputForm("json"), OutputForm("yaml")
+_FORMS = {
+    form.word: form
+    for form in (
+        OutputForm.TABLE,
+        OutputForm.WIDE,
+        OutputForm.JSON,
+        OutputForm.YAML,
+        OutputForm.NAME,
+    )
+}
 _JSONPATH = "jsonpath"
 
 
-def form_named(text: str | Form) -> Form:
+def form_named(text: str | OutputForm) -> OutputForm:
     """Return the format with a name, or of `jsonpath=TEMPLATE`; raise the library's usage error.
 
     `wide` is a table with more columns where there are any.
     """
-    if isinstance(text, Form):  # an option's default
+    if isinstance(text, OutputForm):  # an option's default
         return text
-    word, equals, held = text.partition("=")
+    word, equals, template = text.partition("=")
     if word == _JSONPATH:
         try:
-            return Form(text, read_template(held))
+            return OutputForm(text, read_template(template))
         except PathError as error:
             raise typer.BadParameter(str(error)) from None
     if equals or word not in _FORMS:
-        known = ", ".join(_FORMS)
-        raise typer.BadParameter(f"{text!r} is not one of {known} or {_JSONPATH}=TEMPLATE.")
+        names = ", ".join(_FORMS)
+        raise typer.BadParameter(f"{text!r} is not one of {names} or {_JSONPATH}=TEMPLATE.")
     return _FORMS[word]
 
 
@@ -98,9 +111,9 @@ def plain(value: Any) -> str:
 
 def in_cell(value: Any) -> str:
     """Return a value as a table cell: names and counts separated by commas, none as –."""
-    if isinstance(value, dict) and all(type(one) is int for one in value.values()):
-        return ", ".join(f"{clean(str(name))} {one}" for name, one in value.items()) or "–"
-    if isinstance(value, list) and all(isinstance(one, str) for one in value):
+    if isinstance(value, dict) and all(type(element) is int for element in value.values()):
+        return ", ".join(f"{clean(str(name))} {element}" for name, element in value.items()) or "–"
+    if isinstance(value, list) and all(isinstance(element, str) for element in value):
         return ", ".join(map(plain, value)) or "–"
     return plain(value)
 
@@ -135,7 +148,7 @@ def _put(name: str, text: str) -> None:
             raise
 
 
-def say(text: str) -> None:
+def print_result(text: str) -> None:
     """Print a result."""
     _put("stdout", clean(text))
 
@@ -174,29 +187,33 @@ def yaml_text(value: Any) -> str:
     return target.getvalue()
 
 
-def show_document(value: Any, form: Form) -> None:
+def show_document(value: Any, form: OutputForm) -> None:
     """Print a document for scripts: JSON, YAML, or what a template takes from it."""
     if form.template is not None:
-        say(form.template.of(value).removesuffix("\n"))
+        print_result(form.template.of(value).removesuffix("\n"))
         for path in form.template.missing(value):
             note(f"Note: nothing is at {path}; `-o json` shows the fields.")
-    elif form is Form.YAML:
-        say(yaml_text(value).rstrip("\n"))
+    elif form is OutputForm.YAML:
+        print_result(yaml_text(value).rstrip("\n"))
     else:
-        say(json.dumps(value, indent=2, ensure_ascii=False))
+        print_result(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def show_rows(
-    rows: Sequence[Row], columns: Columns, form: Form, name: Callable[[Row], str], one: bool = False
+    rows: Sequence[Row],
+    columns: Columns,
+    form: OutputForm,
+    name: Callable[[Row], str],
+    single: bool = False,
 ) -> None:
     """Print rows in the requested form; with `one`, a single row is not printed as a list."""
-    if form is Form.NAME:
+    if form is OutputForm.NAME:
         for row in rows:
-            say(name(row))
-    elif form in (Form.TABLE, Form.WIDE):
+            print_result(name(row))
+    elif form in (OutputForm.TABLE, OutputForm.WIDE):
         show_table(rows, columns)
     else:
-        show_document(rows[0] if one and rows else list(rows), form)
+        show_document(rows[0] if single and rows else list(rows), form)
 
 
 def show_table(rows: Iterable[Row], columns: Columns, indent: str = "") -> None:
@@ -217,7 +234,7 @@ def show_lines(
     widths = [max(pair) for pair in zip(widths, least or widths, strict=True)]
     for line in lines:
         cells = (cell.ljust(width) for cell, width in zip(line, widths, strict=True))
-        say((indent + "  ".join(cells)).rstrip())
+        print_result((indent + "  ".join(cells)).rstrip())
     return widths
 
 

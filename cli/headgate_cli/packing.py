@@ -27,9 +27,9 @@ def upload_code(server: Server, files: list[File]) -> None:
 
     def digest(folder: Path) -> str:
         if folder not in digests:
-            found = sent(server, packed(folder))
-            note(f"{folder}: {about(found)}, {found['digest']}")
-            digests[folder] = str(found["digest"])
+            response = sent(server, packed(folder))
+            note(f"{folder}: {about(response)}, {response['digest']}")
+            digests[folder] = str(response["digest"])
         return digests[folder]
 
     for file in files:
@@ -56,7 +56,9 @@ def with_digests(file: File, digest: Callable[[Path], str]) -> str:
         return file.text
     changed = False
     for manifest in (
-        one for held in documents for one in (held if isinstance(held, list) else [held])
+        loaded
+        for document in documents
+        for loaded in (document if isinstance(document, list) else [document])
     ):
         code = _code(manifest)
         folder = code.get("upload") if code else None
@@ -109,21 +111,21 @@ def sent_file(server: Server, path: Path) -> Json:
     kind = _FILES.get(path.suffix)
     if kind is None:
         raise refused(f"{path} cannot be uploaded.", "Use a folder or a .py, .zip or .whl file.")
-    asked = {"name": path.name} if path.suffix == ".py" else {}
-    found: Json = server.upload("code", content=path.read_bytes(), kind=kind, **asked)
-    return found
+    parameters = {"name": path.name} if path.suffix == ".py" else {}
+    response: Json = server.upload("code", content=path.read_bytes(), kind=kind, **parameters)
+    return response
 
 
 def sent(server: Server, content: bytes) -> Json:
     """Upload packed code; return the server's response."""
-    found: Json = server.upload("code", content=content, kind="application/gzip")
-    return found
+    response: Json = server.upload("code", content=content, kind="application/gzip")
+    return response
 
 
-def about(found: Json) -> str:
+def about(response: Json) -> str:
     """Return how much was uploaded."""
-    files = "1 file" if found["files"] == 1 else f"{found['files']} files"
-    return f"{files}, {found['bytes']} bytes"
+    files = "1 file" if response["files"] == 1 else f"{response['files']} files"
+    return f"{files}, {response['bytes']} bytes"
 
 
 def _is_left_out(name: str) -> bool:

@@ -10,8 +10,8 @@ from uuid import uuid4
 
 import httpx
 
-from headgate_cli.contexts import Place
-from headgate_cli.ends import Code, Ended
+from headgate_cli.contexts import Installation
+from headgate_cli.ends import CommandEnded, ExitCode
 
 ANSWER_LIMIT_S = 60.0
 #: Changes may take longer: an apply of a thousand new queries takes about a minute.
@@ -29,15 +29,17 @@ Json = dict[str, Any]
 class Server:
     """The REST API of one installation."""
 
-    def __init__(self, place: Place) -> None:
-        self.place = place
+    def __init__(self, installation: Installation) -> None:
+        self.installation = installation
         try:
-            verify = ssl.create_default_context(cafile=place.ca) if place.ca else True
+            verify = ssl.create_default_context(cafile=installation.ca) if installation.ca else True
         except (OSError, ssl.SSLError):
-            raise Ended(Code.REFUSED, f"{place.ca} contains no PEM certificates.") from None
+            raise CommandEnded(
+                ExitCode.REFUSED, f"{installation.ca} contains no PEM certificates."
+            ) from None
         self._client = httpx.Client(
             headers={
-                "Authorization": f"Token {place.token}",
+                "Authorization": f"Token {installation.token}",
                 "User-Agent": f"headgate-cli/{version_of_this()}",
                 "Accept": "application/json",
             },
@@ -49,16 +51,16 @@ class Server:
     def get(self, *path: Any, limit_s: float = ANSWER_LIMIT_S, **asked: Any) -> Any:
         """Return the response to a GET; parameters that are None are omitted."""
         params = {name: value for name, value in asked.items() if value not in (None, [])}
-        return self._json(self._ask("GET", path, params=params, timeout=limit_s))
+        return self._json(self._request("GET", path, params=params, timeout=limit_s))
 
     def find(self, *path: Any) -> Json | None:
         """Return the response to a GET; None if there is nothing at the path."""
-        answer = self._ask("GET", path, (404,))
+        answer = self._request("GET", path, (404,))
         return None if answer.status_code == 404 else self._json(answer)
 
     def text(self, *path: Any, **asked: Any) -> str:
         """Return the response to a GET as plain text."""
-        return self._ask("GET", path, params=asked, headers={"Accept": "text/plain, */*"}).text
+        return self._request("GET", path, params=asked, headers={"Accept": "text/plain, */*"}).text
 
     def post(self, *path: Any, body: Any = None, accept: tuple[int, ...] = ()) -> Any:
         """Post a body; return the response. Errors whose status is in `accept` are returned too."""
@@ -71,36 +73,36 @@ class Server:
 
     def delete(self, *path: Any, **asked: str) -> None:
         """Delete the object at a path."""
-        self._ask("DELETE", path, params=asked)
+        self._request("DELETE", path, params=asked)
 
-    def rows(self, *path: Any, most: int, **asked: Any) -> Iterator[Json]:
+    def rows(self, *path: Any, most: int, **parameters: Any) -> Iterator[Json]:
         """Yield the rows of a list from all its pages, at most `most`."""
-        asked = {**asked, "limit": min(PAGE, most)}
+        parameters = {**parameters, "limit": min(PAGE, most)}
         while True:
-            found = self.get(*path, **asked)
-            for row in found["results"]:
+            page = self.get(*path, **parameters)
+            for row in page["results"]:
                 yield row
                 most -= 1
                 if most <= 0:
                     return
-            if not found.get("next"):
+            if not page.get("next"):
                 return
             # The rest of the URL contains the server's own idea of its name, which may differ from
             # ours.
-            asked["cursor"] = parse_qs(urlsplit(found["next"]).query)["cursor"][0]
+            parameters["cursor"] = parse_qs(urlsplit(page["next"]).query)["cursor"][0]
 
     def _post(self, path: tuple[Any, ...], accept: tuple[int, ...], **sent: Any) -> httpx.Response:
         # The same key for each attempt, so that a request that has arrived is not executed twice.
         headers = {**sent.pop("headers", {}), "Idempotency-Key": str(uuid4())}
         limit = httpx.Timeout(POST_LIMIT_S, connect=CONNECT_LIMIT_S)
-        return self._ask("POST", path, accept, headers=headers, timeout=limit, **sent)
+        return self._request("POST", path, accept, headers=headers, timeout=limit, **sent)
 
-    def _ask(
+    def _request(
         self, method: str, path: tuple[Any, ...], accept: tuple[int, ...] = (), **sent: Any
     ) -> httpx.Response:
         # A slash in the name of a script's query is written as ~ in a URL.
         parts = (quote(str(part).replace("/", "~"), safe=":~") for part in ("api", "v1", *path))
-        address = f"{self.place.url}/{'/'.join(parts)}/"
+        address = f"{self.installation.url}/{'/'.join(parts)}/"
         pause, attempt, ends = 0.5, 1, time.monotonic() + POST_LIMIT_S
         lost = False  # a change was sent, and its response was lost
         while True:
@@ -117,47 +119,49 @@ class Server:
                     raise self._no_answer(error, lost) from None
                 attempt += 1
             else:
-                told = answer.headers.get("Retry-After", "")
-                if lost and answer.status_code == 409 and told:  # the first is still processed
+                retry_after = answer.headers.get("Retry-After", "")
+                if (
+                    lost and answer.status_code == 409 and retry_after
+                ):  # the first is still processed
                     if time.monotonic() > ends:
                         raise self._no_answer(
                             httpx.ReadTimeout("the request is still being processed"), lost
                         )
-                    time.sleep(max(0.5, _seconds(told)))
+                    time.sleep(max(0.5, _seconds(retry_after)))
                     continue
                 if answer.status_code not in (429, 503) or last:
                     return self._checked(answer, accept)
                 attempt += 1
-                pause = max(pause, _seconds(told))
+                pause = max(pause, _seconds(retry_after))
                 if pause > LONGEST_PAUSE_S:
                     return self._checked(answer, accept)
             time.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE_S)
 
-    def _no_answer(self, error: httpx.HTTPError, lost: bool) -> Ended:
+    def _no_answer(self, error: httpx.HTTPError, lost: bool) -> CommandEnded:
         if _is_certificate(error):
-            message = f"The certificate of {self.place.url} is not trusted: {error}"
-            return Ended(Code.NO_ANSWER, message, "Set your own CA's file with --ca.")
-        said = str(error) or type(error).__name__
-        message = f"{self.place.url} is not responding: {said}"
+            message = f"The certificate of {self.installation.url} is not trusted: {error}"
+            return CommandEnded(ExitCode.NO_ANSWER, message, "Set your own CA's file with --ca.")
+        reason = str(error) or type(error).__name__
+        message = f"{self.installation.url} is not responding: {reason}"
         way_out = "Check the URL, and that Headgate is running there."
         if lost:
             way_out = "The request was sent; check what it changed before you repeat it."
-        return Ended(Code.NO_ANSWER, message, way_out)
+        return CommandEnded(ExitCode.NO_ANSWER, message, way_out)
 
     def _checked(self, answer: httpx.Response, accept: tuple[int, ...]) -> httpx.Response:
         if answer.is_success or answer.status_code in accept:
             return answer
         try:
-            told = answer.json()
-            title, detail = str(told["title"]), str(told.get("detail", ""))
+            body = answer.json()
+            title, detail = str(body["title"]), str(body.get("detail", ""))
         except (ValueError, KeyError, TypeError):
             raise self._no_headgate(answer) from None
-        problems = told.get("problems") or []
+        problems = body.get("problems") or []
         message = title if problems or not detail else f"{title}: {detail}"
         unable = answer.status_code >= 500 or answer.status_code == 429
-        code = Code.NO_ANSWER if unable else Code.REFUSED
-        raise Ended(code, message, str(told.get("way_out") or ""), problems)
+        code = ExitCode.NO_ANSWER if unable else ExitCode.REFUSED
+        raise CommandEnded(code, message, str(body.get("way_out") or ""), problems)
 
     def _json(self, answer: httpx.Response) -> Any:
         try:
@@ -165,18 +169,18 @@ class Server:
         except ValueError:
             raise self._no_headgate(answer) from None
 
-    def _no_headgate(self, answer: httpx.Response) -> Ended:
+    def _no_headgate(self, answer: httpx.Response) -> CommandEnded:
         to = f" with a redirect to {answer.headers['Location']}" if answer.is_redirect else ""
         message = (
             f"{answer.url} responded with {answer.status_code}{to}, which is not a Headgate "
             "response."
         )
-        return Ended(Code.NO_ANSWER, message, "Check the URL of the installation.")
+        return CommandEnded(ExitCode.NO_ANSWER, message, "Check the URL of the installation.")
 
 
-def _seconds(told: str) -> float:
+def _seconds(header: str) -> float:
     """Return the seconds in a `Retry-After`; 0 for a date, or anything else that a proxy wrote."""
-    return float(told) if told.isascii() and told.isdecimal() and len(told) < 10 else 0
+    return float(header) if header.isascii() and header.isdecimal() and len(header) < 10 else 0
 
 
 def _is_certificate(error: Exception) -> bool:

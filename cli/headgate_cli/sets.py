@@ -88,20 +88,20 @@ class Request:
 
     def body(self, server: Server) -> Json:
         """Return the body of an apply without `dry_run`, uploading code next to manifests."""
-        found = files.read(self.names)
+        manifests = files.read(self.names)
         values = Values()
         for name in self.value_files:
             values.take_file(name)
         for text in self.values:
             values.take(text)
-        owner = files.owner_of(self.owner, found)
-        files.warn_of_edits(found)
-        upload_code(server, found.files)
+        owner = files.owner_of(self.owner, manifests)
+        files.warn_of_edits(manifests)
+        upload_code(server, manifests.files)
         return {
             "owner": owner,
-            "source": found.source(),
-            "values": values.held,
-            "manifests": [{"path": file.path, "text": file.text} for file in found.files],
+            "source": manifests.source(),
+            "values": values.by_name,
+            "manifests": [{"path": file.path, "text": file.text} for file in manifests.files],
             "prune": self.prune,
             "prune_running": self.prune_running,
             # An earlier server does not know these fields.
@@ -114,18 +114,20 @@ class Request:
 def takes_set(command: Callable[..., int]) -> Callable[..., int]:
     """Give a command the options of a `Request` in place of its parameter `request`."""
     hints, own = get_type_hints(Request, include_extras=True), signature(command)
-    hints = {one.name: hints[one.name] for one in fields(Request)}
+    hints = {parameter.name: hints[parameter.name] for parameter in fields(Request)}
     empty: dict[str, Any] = {
-        one.name: Parameter.empty if one.name == "names" else getattr(_NOTHING, one.name)
-        for one in fields(Request)
+        parameter.name: Parameter.empty
+        if parameter.name == "names"
+        else getattr(_NOTHING, parameter.name)
+        for parameter in fields(Request)
     }
     options = [
         Parameter(name, Parameter.KEYWORD_ONLY, default=empty[name], annotation=hint)
         for name, hint in hints.items()
     ]
     others = [
-        one.replace(kind=Parameter.KEYWORD_ONLY)
-        for name, one in own.parameters.items()
+        parameter.replace(kind=Parameter.KEYWORD_ONLY)
+        for name, parameter in own.parameters.items()
         if name != "request"
     ]
 
@@ -135,8 +137,10 @@ def takes_set(command: Callable[..., int]) -> Callable[..., int]:
         return command(request=request, **given)
 
     run.__signature__ = own.replace(parameters=[*others[:1], *options, *others[1:]])  # type: ignore[attr-defined]
-    held = {name: hint for name, hint in command.__annotations__.items() if name != "request"}
-    run.__annotations__ = held | hints
+    annotations = {
+        name: hint for name, hint in command.__annotations__.items() if name != "request"
+    }
+    run.__annotations__ = annotations | hints
     return run
 
 
@@ -146,38 +150,38 @@ _NOTHING = Request([])
 def _resolved(plan: str) -> list[Json]:
     """Return what a dry run has resolved; raise `Ended` for any other file."""
     try:
-        found: list[Json] = json.loads(Path(plan).read_text("utf-8"))["resolved"]
+        resolved: list[Json] = json.loads(Path(plan).read_text("utf-8"))["resolved"]
     except (OSError, ValueError, KeyError, TypeError):
         way_out = "Use a file written by `headgate diff -o json`."
         raise refused(f"{plan} is not a valid plan.", way_out) from None
-    return found
+    return resolved
 
 
 def differing(answer: Json) -> list[Json]:
     """Return the objects in a response whose outcome is not `unchanged`."""
-    return [one for one in answer["objects"] if one["outcome"] != "unchanged"]
+    return [entry for entry in answer["objects"] if entry["outcome"] != "unchanged"]
 
 
 def show(answer: Json, *, values: bool) -> None:
     """Print the change to each object and, with `values`, each field before and after."""
-    for one in differing(answer):
-        _show_object(one, values=values)
+    for entry in differing(answer):
+        _show_object(entry, values=values)
     counts: dict[str, int] = {}
-    for one in answer["objects"]:
-        counts[one["outcome"]] = counts.get(one["outcome"], 0) + 1
+    for entry in answer["objects"]:
+        counts[entry["outcome"]] = counts.get(entry["outcome"], 0) + 1
     for ref in answer.get("resolved", []):
         write(paint(f"{plain(ref['ref'])} of {plain(ref['git'])}: {ref['commit'][:12]}", ""))
-    said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-    write(paint(said or "Nothing to apply.", ""))
+    summary = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
+    write(paint(summary or "Nothing to apply.", ""))
 
 
-def _show_object(one: Json, *, values: bool) -> None:
-    outcome = str(one["outcome"])
-    at = f"  ({one['path']})" if one.get("path") else ""
-    takes = f", takes a {one['effect']}" if one.get("effect") not in (None, "none") else ""
-    line = f"{outcome:<12}  {one['kind']} {one['name']}{at}{takes}"
+def _show_object(entry: Json, *, values: bool) -> None:
+    outcome = str(entry["outcome"])
+    at = f"  ({entry['path']})" if entry.get("path") else ""
+    takes = f", takes a {entry['effect']}" if entry.get("effect") not in (None, "none") else ""
+    line = f"{outcome:<12}  {entry['kind']} {entry['name']}{at}{takes}"
     write(paint(line, _COLOURS.get(outcome, "")))
-    for change in one.get("changes", []):
+    for change in entry.get("changes", []):
         if not values:
             write(paint(f"    {change['field']}", ""))
             continue
@@ -185,11 +189,11 @@ def _show_object(one: Json, *, values: bool) -> None:
             write(paint(f"  - {change['field']}: {plain(change['before'])}", "red"))
         if change["after"] is not None:
             write(paint(f"  + {change['field']}: {plain(change['after'])}", "green"))
-    for check in one.get("not_checked", []):
+    for check in entry.get("not_checked", []):
         write(paint(f"    {plain(check['word'])}: {plain(check['why'])}", "yellow"))
-    for said in one.get("state_change", []):
-        write(paint(f"    {plain(said)}", "yellow"))
-    drift = one.get("drift")
+    for sentence in entry.get("state_change", []):
+        write(paint(f"    {plain(sentence)}", "yellow"))
+    drift = entry.get("drift")
     if drift:
         fields = ", ".join(plain(change["field"]) for change in drift.get("changes", []))
         write(
@@ -197,5 +201,5 @@ def _show_object(one: Json, *, values: bool) -> None:
                 f"    edited since the last apply: {fields}. {drift.get('way_out', '')}", "yellow"
             )
         )
-    for line in problem_lines(one.get("problems", []), indent="    "):
+    for line in problem_lines(entry.get("problems", []), indent="    "):
         write(paint(line, "red"))

@@ -23,8 +23,8 @@ def sound_progress(body: dict[str, Any], *, at: str, batch: int) -> dict[str, An
         changes["timestamp"] = at
     for name in ("stateOperators", "sources"):
         parts = sound.get(name, ())
-        better = [_sound_part(one) for one in parts]
-        if any(one is not other for one, other in zip(better, parts, strict=True)):
+        better = [_sound_part(part) for part in parts]
+        if any(part is not other for part, other in zip(better, parts, strict=True)):
             changes[name] = better
     if "sink" in sound and (sink := _sound_part(sound["sink"])) is not sound["sink"]:
         changes["sink"] = sink
@@ -81,7 +81,9 @@ def _sound_part(part: object) -> dict[str, Any]:
 
 def total(parts: object, name: str) -> int | None:
     """Return a count's sum over state operators; None without any, or if one lacks the count."""
-    each = parts if isinstance(parts, list) else []
-    counts = [count(one.get(name)) if isinstance(one, dict) else None for one in each]
-    known = [one for one in counts if one is not None]
-    return count(sum(known)) if known and len(known) == len(counts) else None
+    operators = parts if isinstance(parts, list) else []
+    counts = [
+        count(operator.get(name)) if isinstance(operator, dict) else None for operator in operators
+    ]
+    valid_counts = [operator for operator in counts if operator is not None]
+    return count(sum(valid_counts)) if valid_counts and len(valid_counts) == len(counts) else None

@@ -52,8 +52,8 @@ def rate(value: object) -> float | None:
 
 def duration_ms(value: object) -> int | None:
     """Return a duration; None for any other value, and for a negative one."""
-    known = count(value)
-    return known if known is None or known <= _LONGEST_MS else None
+    number = count(value)
+    return number if number is None or number <= _LONGEST_MS else None
 
 
 def at_ms(milliseconds: object) -> datetime | None:

@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from typing import IO
 
-from controlplane.home import Home, Trouble, read_line
+from controlplane.home import Home, StartProblem, read_line
 from headgate_ground import identities
 from headgate_ground.identities import Process, read_identity
 
@@ -28,7 +28,7 @@ def claim(home: Home, *, address: str) -> IO[str]:
     except BlockingIOError:
         holder = read_line(home.lock) or "unknown"
         file.close()
-        raise Trouble(
+        raise StartProblem(
             f"Headgate is already running from {home.root} (pid {holder}) at {address}",
             "Stop it there with Ctrl-C or `make stop`, or start this one with another "
             "HEADGATE_HOME and HEADGATE_PORT.",
@@ -47,10 +47,10 @@ def end_holder(home: Home, *, limit_s: float) -> None:
         end([Process("up", pid, started)], limit_s=limit_s)
 
 
-def started_here(home: Home) -> list[Process]:
+def own_processes(home: Home) -> list[Process]:
     """Return the running processes that the current or an earlier `up` has started."""
-    found = map(read_identity, sorted(home.run.glob("*.process")))
-    return [process for process in found if process is not None and process.alive()]
+    identities = map(read_identity, sorted(home.run.glob("*.process")))
+    return [process for process in identities if process is not None and process.alive()]
 
 
 def end(left: list[Process], *, limit_s: float) -> None:

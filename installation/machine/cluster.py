@@ -16,7 +16,7 @@ from pathlib import Path
 
 from django.conf import settings
 
-from controlplane.home import Home, Trouble, write_private
+from controlplane.home import Home, StartProblem, write_private
 from headgate_ground import identities
 from headgate_server import places
 from installation.machine import claims, java, program, programs
@@ -51,22 +51,22 @@ class Cluster:
 
     def running(self) -> list[identities.Process]:
         """Return the cluster's running processes, the supervisor first."""
-        found = claims.started_here(self.home) if self.home.run.exists() else []
-        return sorted(found, key=lambda one: (one.name != "supervisord", one.name))
+        processes = claims.own_processes(self.home) if self.home.run.exists() else []
+        return sorted(processes, key=lambda one: (one.name != "supervisord", one.name))
 
     def start(self) -> None:
         """Start the cluster if necessary, and wait until every worker has registered.
 
         Raises `Trouble` if a port is taken, a process does not start or no Java is found.
         """
-        if not any(one.name == "supervisord" for one in self.running()):
+        if not any(process.name == "supervisord" for process in self.running()):
             claims.end(self.running(), limit_s=LEAVE_S)
             self._spawn()
         deadline = time.monotonic() + READY_LIMIT_S
-        while (found := self.workers()) != WORKERS:
+        while (registered := self.workers()) != WORKERS:
             if time.monotonic() > deadline:
-                raise Trouble(
-                    f"{found or 'No'} of {WORKERS} workers have registered at {self.master}.",
+                raise StartProblem(
+                    f"{registered or 'No'} of {WORKERS} workers have registered at {self.master}.",
                     f"The logs are in {self.home.logs}; is a port in use "
                     f"(`ss -ltnp 'sport = :{self.port}'`)?",
                 )
@@ -74,10 +74,10 @@ class Cluster:
 
     def stop(self) -> bool:
         """Stop the cluster (drivers on it lose their executors); return whether anything ran."""
-        found = self.running()
-        claims.end(found[:1], limit_s=LEAVE_S * 2)
+        processes = self.running()
+        claims.end(processes[:1], limit_s=LEAVE_S * 2)
         claims.end(self.running(), limit_s=LEAVE_S)
-        return bool(found)
+        return bool(processes)
 
     def workers(self) -> int:
         """Return the number of live workers according to the master; 0 if it is not responding."""
@@ -114,14 +114,14 @@ class Cluster:
             timeout=READY_LIMIT_S,
         )
 
-    def _programs(self) -> list[programs.Program]:
+    def _programs(self) -> list[programs.ServiceProgram]:
         spark_class = _spark_home() / "bin" / "spark-class"
         deploy = "org.apache.spark.deploy"
         master = (
             *(str(spark_class), f"{deploy}.master.Master", "--host", HOST),
             *("--port", str(self.port), "--webui-port", str(self.ui_port)),
         )
-        found = [programs.Program("master", master, 10, LEAVE_S)]
+        cluster_programs = [programs.ServiceProgram("master", master, 10, LEAVE_S)]
         for number in range(1, WORKERS + 1):
             folder = self.root / f"worker-{number}"
             folder.mkdir(mode=0o700, exist_ok=True)
@@ -132,13 +132,15 @@ class Cluster:
             )
             # Its executors write queries' data.
             umask = settings.DATA_UMASK
-            found.append(programs.Program(f"worker-{number}", worker, 20, LEAVE_S, umask=umask))
-        return found
+            cluster_programs.append(
+                programs.ServiceProgram(f"worker-{number}", worker, 20, LEAVE_S, umask=umask)
+            )
+        return cluster_programs
 
 
 def _spark_home() -> Path:
     """Return the folder of the Spark in the pyspark package."""
-    found = importlib.util.find_spec("pyspark")
-    assert found is not None, "pyspark is a requirement"
-    assert found.origin is not None
-    return Path(found.origin).parent
+    package = importlib.util.find_spec("pyspark")
+    assert package is not None, "pyspark is a requirement"
+    assert package.origin is not None
+    return Path(package.origin).parent

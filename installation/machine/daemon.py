@@ -17,7 +17,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
-from controlplane.home import Trouble, read_line, write_private
+from controlplane.home import StartProblem, read_line, write_private
 from controlplane.ports import free_ports, port_is_free
 from headgate_ground import identities
 from headgate_ground.files import read_tail
@@ -94,8 +94,8 @@ class Daemon(ABC):
 
     def process(self) -> identities.Process | None:
         """Return the server's live process, or None."""
-        found = identities.read_identity(self._identity)
-        return found if found is not None and found.alive() else None
+        identity = identities.read_identity(self._identity)
+        return identity if identity is not None and identity.alive() else None
 
     def stop(self, *, limit_s: float = STOP_LIMIT_S) -> bool:
         """Stop the server (SIGTERM, SIGKILL after the limit); return whether it was running."""
@@ -119,7 +119,7 @@ class Daemon(ABC):
 
     # --- for the kinds of server ------------------------------------------------------
 
-    def _kept_address(
+    def _stored_address(
         self, kind: Callable[..., A], ports: Sequence[str], usual: int | None, **secrets: str
     ) -> A:
         """Return the stored address; the first call, or one of another kind, stores a new one.
@@ -156,7 +156,7 @@ class Daemon(ABC):
     def _check_ports(self) -> None:
         for port in self._ports():
             if not port_is_free(port):
-                raise Trouble(
+                raise StartProblem(
                     f"Port {port}, where the {self.name} listens, is in use.",
                     f"Stop the program that uses it (`ss -ltnp 'sport = :{port}'` shows "
                     f"which), or remove {self._address} to get another port, and correct the "
@@ -167,14 +167,14 @@ class Daemon(ABC):
         """Return ports to keep: those from `usual` on if all are free, otherwise any."""
         if usual is not None and all(port_is_free(usual + step) for step in range(count)):
             return tuple(range(usual, usual + count))
-        found = tuple(islice(free_ports(), count))
-        if len(found) < count:
-            raise Trouble(
+        ports = tuple(islice(free_ports(), count))
+        if len(ports) < count:
+            raise StartProblem(
                 f"The {self.name} needs {count} free ports between 20000 and 31999, but fewer "
                 "are free.",
                 "",
             )
-        return found
+        return ports
 
     # --- inside -----------------------------------------------------------------------
 
@@ -206,11 +206,11 @@ class Daemon(ABC):
                 return
             process.wait_for_end(_LOOK_EVERY_S)
         else:
-            raise Trouble(
+            raise StartProblem(
                 f"The {self.name} is not responding at {self.place} after {limit_s:.0f} s.",
                 f"The end of {self.log}:\n{self.log_tail()}",
             )
-        raise Trouble(
+        raise StartProblem(
             f"The {self.name} ended before it responded at {self.place}.",
             f"The end of {self.log}:\n{self.log_tail()}",
         )
@@ -228,7 +228,7 @@ class Daemon(ABC):
                     break
                 except BlockingIOError:
                     if time.monotonic() > deadline:
-                        raise Trouble(
+                        raise StartProblem(
                             f"Another process has been starting the {self.name} for "
                             f"{limit_s:.0f} s.",
                             f"Check {path.parent}, then try again.",

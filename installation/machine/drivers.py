@@ -24,7 +24,7 @@ def without_files() -> list[str]:
     return adoption.without_files(living(), launcher=launcher())
 
 
-def wait_until_gone(
+def wait_until_ended(
     limit_s: float, *, awaited: Callable[[], bool] = lambda: True
 ) -> list[tuple[str, int]]:
     """Wait until no driver is alive; return those that outlive the limit.
@@ -43,10 +43,10 @@ def end(*, now: datetime, limit_s: float) -> int:
     First, the rows record that the end is intended, so that the next start does not count it as a
     failure. Then each driver's Python gets SIGTERM; drivers that outlive the limit are killed.
     """
-    here = Driver.objects.filter(
+    local = Driver.objects.filter(
         host=settings.HEADGATE_HOST, state__in=sorted(OPEN_DRIVER_STATES), end_wanted=""
     )
-    here.update(end_wanted=Reason.SHUTDOWN, end_wanted_at=now)
+    local.update(end_wanted=Reason.SHUTDOWN, end_wanted_at=now)
     return end_without_rows(limit_s=limit_s)
 
 
@@ -55,8 +55,8 @@ def end_without_rows(*, limit_s: float) -> int:
     launcher().end_probes()  # their results would be discarded anyway
     for application, epoch in living():
         launcher().terminate(application, epoch)
-    left = wait_until_gone(limit_s)
+    left = wait_until_ended(limit_s)
     for application, epoch in left:
         launcher().kill(application, epoch, Reason.SHUTDOWN)
-    wait_until_gone(10)  # lets their shims record the exits
+    wait_until_ended(10)  # lets their shims record the exits
     return len(left)

@@ -7,7 +7,7 @@ in the folder (HADOOP_CONF_DIR).
 
 from pathlib import Path
 
-from controlplane.home import Trouble
+from controlplane.home import StartProblem
 from installation.machine.daemon import Daemon
 
 #: The JVM's heap with YARN, and with HDFS alone.
@@ -54,7 +54,7 @@ class MiniHadoop(Daemon):
     def _prepare(self) -> list[str]:
         jars, classes = self.program / "jars", self.program / "classes"
         if not any(classes.glob("*.class")) or not any(jars.glob("*.jar")):
-            raise Trouble(
+            raise StartProblem(
                 f"There are no Hadoop jars and classes in {self.program}.",
                 "Get them with `make hadoop`.",
             )

@@ -9,7 +9,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-from controlplane.home import Trouble
+from controlplane.home import StartProblem
 
 OLDEST = 17  # required by Spark 4.3
 _LOOK_LIMIT_S = 120  # it takes 0.3 s on a quiet machine
@@ -44,8 +44,8 @@ def choose(own_home: Path) -> Java:
     candidates = []
     if home := os.environ.get("JAVA_HOME", ""):
         candidates.append((Path(home) / "bin" / "java", "JAVA_HOME"))
-    if found := shutil.which("java"):
-        candidates.append((Path(found), "PATH"))
+    if in_path := shutil.which("java"):
+        candidates.append((Path(in_path), "PATH"))
     for executable, origin in candidates:
         java = _look(executable, origin)
         if java is not None and _major(java.version) >= OLDEST:
@@ -55,9 +55,9 @@ def choose(own_home: Path) -> Java:
     java = _from_wheel(own_home)
     if java is not None:
         return java
-    seen = f" ({'; '.join(tried)})" if tried else ""
-    raise Trouble(
-        f"No Java {OLDEST} or newer was found{seen}.",
+    rejected = f" ({'; '.join(tried)})" if tried else ""
+    raise StartProblem(
+        f"No Java {OLDEST} or newer was found{rejected}.",
         "Install one, for example `sudo apt-get install openjdk-17-jre-headless`, "
         "or set JAVA_HOME.",
     )

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from controlplane.home import Trouble, write_private
+from controlplane.home import StartProblem, write_private
 from controlplane.ports import port_is_free
 from installation.machine.daemon import Daemon
 
@@ -51,7 +51,7 @@ num.io.threads=4
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class KafkaAddress:
     """The broker's ports on 127.0.0.1, and its user's password."""
 
     plain: int
@@ -111,10 +111,10 @@ class Broker(Daemon):
         """Return whether the broker has been started before; if so, it runs with the system."""
         return self.has_jars() and self._address.exists()
 
-    def address(self) -> Address:
+    def address(self) -> KafkaAddress:
         """Return the stored ports and password; the first call chooses them."""
         ports, password = ("plain", "sasl", "controller"), secrets.token_urlsafe(18)
-        return self._kept_address(Address, ports, self._usual_port, password=password)
+        return self._stored_address(KafkaAddress, ports, self._usual_port, password=password)
 
     def secrets(self) -> Mapping[str, str]:
         """Return the password as a Java client's configuration."""
@@ -128,8 +128,8 @@ class Broker(Daemon):
 
     def _version(self) -> str:
         names = [jar.name for jar in self.jars.glob("kafka_*.jar")]
-        found = re.fullmatch(r"kafka_[\d.]+-(.+)\.jar", names[0]) if names else None
-        return found[1] if found else "of an unknown version"
+        match = re.fullmatch(r"kafka_[\d.]+-(.+)\.jar", names[0]) if names else None
+        return match[1] if match else "of an unknown version"
 
     def _ports(self) -> tuple[int, ...]:
         address = self.address()
@@ -137,7 +137,7 @@ class Broker(Daemon):
 
     def _prepare(self) -> list[str]:
         if not self.has_jars():
-            raise Trouble(
+            raise StartProblem(
                 f"There are no broker jars in {self.jars}.", "Get them with `make kafka`."
             )
         self._check_ports()
@@ -167,12 +167,12 @@ class Broker(Daemon):
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
-            raise Trouble(
+            raise StartProblem(
                 f"The broker's folder {self.folder / 'data'} cannot be created: {error}",
                 "Check that Java is installed and the host is not overloaded. Then try again.",
             ) from error
         if answer.returncode:
-            raise Trouble(
+            raise StartProblem(
                 f"The broker's folder {self.folder / 'data'} cannot be created:",
                 (answer.stderr or answer.stdout).strip()[-2000:],
             )

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from controlplane.write_lock import Holder, write_lock_holder
+from controlplane.write_lock import WriteLockHolder, write_lock_holder
 from headgate_ground import identities
 
 #: How often to look: a write takes milliseconds, so whoever holds the lock each time is stuck.
@@ -27,11 +27,11 @@ _ENDS_WITHIN_S = 10.0
 class LockWatch:
     """What is known of the write lock's holder since it last made progress."""
 
-    def __init__(self, database: Path, programs: Path, say: Callable[[str], None]) -> None:
+    def __init__(self, database: Path, programs: Path, report: Callable[[str], None]) -> None:
         self._database = database
         self._programs = programs
-        self._say = say
-        self._first: Holder | None = None
+        self._report = report
+        self._first: WriteLockHolder | None = None
         self._since = 0.0  # monotonic
 
     def look(self, now: float | None = None) -> None:
@@ -41,19 +41,19 @@ class LockWatch:
         if holder is None or self._first is None or not _is_stuck(self._first, holder):
             self._first, self._since = holder, now
             return
-        held_s = now - self._since
-        if not holder.program or held_s <= (STOPPED_FOR_S if holder.stopped else IDLE_FOR_S):
+        locked_s = now - self._since
+        if not holder.program or locked_s <= (STOPPED_FOR_S if holder.stopped else IDLE_FOR_S):
             return
         why = "it is stopped" if holder.stopped else "it neither writes nor uses the processor"
-        self._say(
+        self._report(
             f"{holder.called[0].upper()}{holder.called[1:]} has held the database's write lock for "
-            f"{held_s:.0f} s, and {why}; ending it. It starts again by itself."
+            f"{locked_s:.0f} s, and {why}; ending it. It starts again by itself."
         )
         identities.kill_and_wait(holder.pid, holder.start_time, _ENDS_WITHIN_S)
         self._first = None
 
 
-def _is_stuck(first: Holder, now: Holder) -> bool:
+def _is_stuck(first: WriteLockHolder, now: WriteLockHolder) -> bool:
     """Return whether a holder is the same as before, and has done nothing since."""
     same = (first.pid, first.start_time) == (now.pid, now.start_time)
     return (

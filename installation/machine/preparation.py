@@ -13,7 +13,7 @@ from django.core.management import call_command
 from django.db import DatabaseError, connection, connections
 
 from controlplane import environment
-from controlplane.home import Trouble, read_line, write_private
+from controlplane.home import StartProblem, read_line, write_private
 from headgate_ground.masking import mask_text
 from queries.jvm.compiled import NotCompiled, existing, our_jar
 from queries.releases import TablesRefused
@@ -24,7 +24,7 @@ def database_sentence() -> str:
     """Return a description of the database in use, without its password."""
     if connection.vendor == "sqlite":
         return f"SQLite at {settings.DATABASES['default']['NAME']}"
-    return f"{connection.display_name} at {mask_text(environment.given('DATABASE_URL'))}"
+    return f"{connection.display_name} at {mask_text(environment.value_of('DATABASE_URL'))}"
 
 
 def prepare_database(now: datetime) -> None:
@@ -36,9 +36,9 @@ def prepare_database(now: datetime) -> None:
         call_command("migrate", interactive=False, verbosity=0)
         resume(now=now)
     except TablesRefused as refused:
-        raise Trouble(refused.message, refused.way_out) from refused
+        raise StartProblem(refused.message, refused.way_out) from refused
     except DatabaseError as error:
-        raise Trouble(
+        raise StartProblem(
             f"The database cannot be used: {mask_text(str(error)).strip()}",
             "Start or repair it, correct DATABASE_URL, or unset DATABASE_URL to use SQLite.",
         ) from error

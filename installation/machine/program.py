@@ -37,15 +37,15 @@ def identity() -> dict[str, object]:
 
 def detach(log: str) -> None:
     """Continue in a separate session, with output to `log`; the original process exits."""
-    told, tell = os.pipe()
+    read_end, write_end = os.pipe()
     if os.fork():
-        os.close(tell)
-        os.read(told, 1)  # ends when the daemon has exec'd its program, or failed
+        os.close(write_end)
+        os.read(read_end, 1)  # ends when the daemon has exec'd its program, or failed
         os._exit(0)
     os.setsid()
     if os.fork():
         os._exit(0)
-    os.close(told)
+    os.close(read_end)
     silence = os.open(os.devnull, os.O_RDONLY)
     output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for descriptor, target in ((silence, 0), (output, 1), (output, 2)):

@@ -30,7 +30,7 @@ _LOG_BYTES = 10_000_000  # size at which a program's log is rotated; three are k
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class ServiceProgram:
     """One program: its command, its start order, and the time limit for its exit."""
 
     name: str
@@ -42,39 +42,39 @@ class Program:
     umask: int = 0o077  # for programs that write data: whether others can read it
 
 
-def feeders(kafka_servers: str = "") -> list[Program]:
+def feeders(kafka_servers: str = "") -> list[ServiceProgram]:
     """Return the programs that feed the demo; the Kafka feeder only if there is a broker."""
     script = places.DATA / "examples" / "flights" / "feeder.py"
     if not script.exists():
         return []
-    found = [Program("feeder", (sys.executable, str(script)), 60, 5)]
+    programs = [ServiceProgram("feeder", (sys.executable, str(script)), 60, 5)]
     if kafka_servers:
         module = (sys.executable, "-m", "examples.flights.kafka_feeder", kafka_servers)
-        found.append(Program("kafka-feeder", module, 60, 8))
+        programs.append(ServiceProgram("kafka-feeder", module, 60, 8))
         store = ("-m", "examples.flights.planes", str(settings.HEADGATE_HOME / "demo"))
-        found.append(Program("planes", (sys.executable, *store), 60, 12))
-    return found
+        programs.append(ServiceProgram("planes", (sys.executable, *store), 60, 12))
+    return programs
 
 
 def all_programs(
     home: Home,
     redis_command: Sequence[str],
-    feeders: Sequence[Program] = (),
+    feeders: Sequence[ServiceProgram] = (),
     *,
     spark_ui_port: int,
-) -> list[Program]:
+) -> list[ServiceProgram]:
     """Return the programs to run; they include Redis only if it is the embedded one."""
     programs = [
-        Program("ingester", (*MANAGE, "ingest_events"), 20, 15),
+        ServiceProgram("ingester", (*MANAGE, "ingest_events"), 20, 15),
         # A worker that finds its host's name taken watches it for some seconds before it exits.
-        Program("worker", tuple(worker_command()), 30, 20, starts_s=30),
-        Program("web", _web(), 50, 8),
-        Program("spark-ui", _spark_ui(home, spark_ui_port), 50, 8),
+        ServiceProgram("worker", tuple(worker_command()), 30, 20, starts_s=30),
+        ServiceProgram("web", _web(), 50, 8),
+        ServiceProgram("spark-ui", _spark_ui(home, spark_ui_port), 50, 8),
         # Stopped before what it watches, and after the message it may be sending.
-        Program("watcher", (*MANAGE, "watch"), 70, 25),
+        ServiceProgram("watcher", (*MANAGE, "watch"), 70, 25),
     ]
     if redis_command:
-        programs.append(Program("valkey", tuple(redis_command), 10, 30))
+        programs.append(ServiceProgram("valkey", tuple(redis_command), 10, 30))
     return sorted([*programs, *feeders], key=lambda one: one.priority)
 
 
@@ -118,7 +118,7 @@ def worker_command() -> list[str]:
     ]
 
 
-def configuration(home: Home, programs: Sequence[Program]) -> str:
+def configuration(home: Home, programs: Sequence[ServiceProgram]) -> str:
     """Return supervisord's configuration, without secrets, which are in the environment."""
     blocks = [
         "[supervisord]\nnodaemon=true\nsilent=true\nloglevel=info\n"
@@ -128,20 +128,20 @@ def configuration(home: Home, programs: Sequence[Program]) -> str:
         f"directory={_escaped(places.DATA)}\n"
         + (f"user={os.getuid()}\n" if not os.getuid() else ""),
     ]
-    for one in programs:
-        command = shlex.join(_wrapped(home, one.name, one.command))
+    for entry in programs:
+        command = shlex.join(_wrapped(home, entry.name, entry.command))
         blocks.append(
-            f"[program:{one.name}]\ncommand={_escaped(command)}\npriority={one.priority}\n"
-            f"autostart=true\nautorestart=true\nstartsecs={one.starts_s}\nstartretries=1000000\n"
-            f"umask={one.umask:03o}\nstopsignal=TERM\nstopwaitsecs={one.leave_s}\n"
+            f"[program:{entry.name}]\ncommand={_escaped(command)}\npriority={entry.priority}\n"
+            f"autostart=true\nautorestart=true\nstartsecs={entry.starts_s}\nstartretries=1000000\n"
+            f"umask={entry.umask:03o}\nstopsignal=TERM\nstopwaitsecs={entry.leave_s}\n"
             "stopasgroup=false\nkillasgroup=false\nredirect_stderr=true\n"
-            f"stdout_logfile={_escaped(home.logs / f'{one.name}.log')}\n"
+            f"stdout_logfile={_escaped(home.logs / f'{entry.name}.log')}\n"
             f"stdout_logfile_maxbytes={_LOG_BYTES}\nstdout_logfile_backups=2\n"
         )
     return "\n".join(blocks)
 
 
-def configure(home: Home, programs: Sequence[Program]) -> None:
+def configure(home: Home, programs: Sequence[ServiceProgram]) -> None:
     """Write supervisord's configuration; unchanged, it needs no space on a full disk."""
     file, text = _configuration_file(home), configuration(home, programs)
     if read_line(file) != text.strip():

@@ -7,7 +7,7 @@ import urllib.request
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from controlplane.home import Home, Trouble
+from controlplane.home import Home, StartProblem
 from controlplane.tls import own_certificate
 from headgate_ground import identities
 from installation.machine import claims, programs
@@ -29,17 +29,17 @@ def wait_until_ready(home: Home, address: str, *, check: Callable[[], None], but
     progress = _Progress(home)
     while True:
         check()
-        ready, said = _readiness(address)
-        if ready or set(said) == {but}:
+        ready, problems = _readiness(address)
+        if ready or set(problems) == {but}:
             return
-        still = progress.standstill_s(said)
+        still = progress.standstill_s(problems)
         if still > STANDSTILL_S or time.monotonic() - began > AT_MOST_S:
             break
         time.sleep(LOOK_EVERY_S)
-    raise Trouble(
+    raise StartProblem(
         f"The system is not ready after {time.monotonic() - began:.0f} s. "
-        + " ".join(f"{name}: {sentence}" for name, sentence in said.items()),
-        "\n".join(_tail(home, name) for name in said or ("web",)).strip(),
+        + " ".join(f"{name}: {sentence}" for name, sentence in problems.items()),
+        "\n".join(_tail(home, name) for name in problems or ("web",)).strip(),
     )
 
 
@@ -48,21 +48,21 @@ class _Progress:
 
     def __init__(self, home: Home) -> None:
         self._home = home
-        self._said: frozenset[str] = frozenset()
+        self._problems: frozenset[str] = frozenset()
         self._used: dict[tuple[int, int], float] = {}
         self._at = time.monotonic()
 
-    def standstill_s(self, said: Iterable[str]) -> float:
+    def standstill_s(self, problems: Iterable[str]) -> float:
         """Return the seconds without progress."""
-        names = frozenset(said)
+        names = frozenset(problems)
         used = {
-            (one.pid, one.start_time): identities.cpu_s(one.pid)
-            for one in claims.started_here(self._home)
-            if one.name in {_PROGRAMS.get(name, name) for name in names}
+            (process.pid, process.start_time): identities.cpu_s(process.pid)
+            for process in claims.own_processes(self._home)
+            if process.name in {_PROGRAMS.get(name, name) for name in names}
         }
         busy = any(spent - self._used.get(who, 0.0) >= BUSY_S for who, spent in used.items())
-        if busy or names != self._said:
-            self._said, self._used, self._at = names, used, time.monotonic()
+        if busy or names != self._problems:
+            self._problems, self._used, self._at = names, used, time.monotonic()
         return time.monotonic() - self._at
 
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from controlplane.home import Trouble
+from controlplane.home import StartProblem
 from installation.machine.daemon import Daemon
 
 BUCKET = "headgate"
@@ -22,7 +22,7 @@ _HEALTH = "/health"  # hides a bucket of this name, which is not ours
 
 
 @dataclass(frozen=True, slots=True)
-class Address:
+class S3Address:
     """The gateway's port on 127.0.0.1, and its keys."""
 
     port: int
@@ -53,13 +53,13 @@ class Gateway(Daemon):
         """Return whether the gateway has been started before; if so, it runs with the system."""
         return self.program.exists() and self._address.exists()
 
-    def address(self) -> Address:
+    def address(self) -> S3Address:
         """Return the stored port and keys; the first call chooses them."""
         keys = {
             "access_key": f"headgate-{secrets.token_hex(6)}",
             "secret_key": secrets.token_urlsafe(30),
         }
-        return self._kept_address(Address, ("port",), self._usual_port, **keys)
+        return self._stored_address(S3Address, ("port",), self._usual_port, **keys)
 
     def secrets(self) -> Mapping[str, str]:
         """Return the two keys."""
@@ -77,7 +77,9 @@ class Gateway(Daemon):
 
     def _prepare(self) -> list[str]:
         if not self.program.exists():
-            raise Trouble(f"There is no S3 gateway at {self.program}.", "Build it with `make s3`.")
+            raise StartProblem(
+                f"There is no S3 gateway at {self.program}.", "Build it with `make s3`."
+            )
         self._check_ports()
         (self.data / BUCKET).mkdir(mode=0o700, parents=True, exist_ok=True)
         return [

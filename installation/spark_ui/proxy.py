@@ -29,7 +29,7 @@ _OVER = (
     "This Spark UI view has ended",
     "You signed out, the view expired, or the driver has ended. Open it from Headgate again.",
 )
-_NOT_THERE = (
+_UNREACHABLE = (
     502,
     "The Spark UI is not responding",
     "The driver may be starting or exiting. Reload the page.",
@@ -70,18 +70,18 @@ def application() -> App:
 
 async def _open(http: httpx.AsyncClient, ticket: str, send: Send) -> None:
     path = await _rows(spark_ui.open_visit, ticket)
-    there = await _rows(spark_ui.shown, path) if path else None
-    if path is None or there is None:
+    ui = await _rows(spark_ui.shown, path) if path else None
+    if path is None or ui is None:
         await _page(send, *_OVER)
-    elif not await upstream.is_guarded(http, there.port):
-        await _page(send, *_NOT_THERE)
+    elif not await upstream.is_guarded(http, ui.port):
+        await _page(send, *_UNREACHABLE)
     else:
         await _answer(send, 303, [(b"location", f"/v/{path}/".encode()), *upstream.OURS])
 
 
 async def _show(http: httpx.AsyncClient, scope: Scope, path: str, send: Send) -> None:
-    there = await _rows(spark_ui.shown, path)
-    if there is None:
+    ui = await _rows(spark_ui.shown, path)
+    if ui is None:
         await _page(send, *_OVER)
         return
     prefix = f"/v/{path}"
@@ -92,13 +92,13 @@ async def _show(http: httpx.AsyncClient, scope: Scope, path: str, send: Send) ->
     try:
         async with (
             asyncio.timeout(LIMIT_S),
-            upstream.ask(
+            upstream.request_ui(
                 http,
-                port=there.port,
+                port=ui.port,
                 target=target or b"/",
                 method=scope["method"],
                 headers=scope["headers"],
-                token=jws.token(jws.key(there.driver, there.epoch), now=timezone.now()),
+                token=jws.token(jws.key(ui.driver, ui.epoch), now=timezone.now()),
                 prefix=prefix,
             ) as answer,
         ):
@@ -110,17 +110,17 @@ async def _show(http: httpx.AsyncClient, scope: Scope, path: str, send: Send) ->
     except (httpx.HTTPError, httpx.InvalidURL, TimeoutError, upstream.NotTheUi) as error:
         if begun:
             return  # the server closes the connection: the answer is incomplete
-        gone = isinstance(error, httpx.TransportError | TimeoutError)
-        await _page(send, *(_NOT_THERE if gone else _NOT_IT))
+        unreachable = isinstance(error, httpx.TransportError | TimeoutError)
+        await _page(send, *(_UNREACHABLE if unreachable else _NOT_IT))
 
 
-async def _rows(ask: Any, text: str) -> Any:
+async def _rows(read: Any, text: str) -> Any:
     """Query the database in a thread, without leaving a connection open."""
 
     def asked() -> Any:
         close_old_connections()
         try:
-            return ask(text, now=timezone.now())
+            return read(text, now=timezone.now())
         finally:
             close_old_connections()
 

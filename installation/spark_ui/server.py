@@ -81,8 +81,8 @@ async def _end_when_idle(server: uvicorn.Server, used: _Used, idle_s: float) -> 
     """Once idle, stop accepting connections; then end without cutting one off."""
     while not server.started or used.idle_s() < idle_s:
         await asyncio.sleep(LOOK_EVERY_S)
-    for one in server.servers:
-        one.close()
+    for listener in server.servers:
+        listener.close()
     while True:
         await asyncio.sleep(LOOK_EVERY_S)  # what was accepted last is a connection by then
         if not server.server_state.connections:

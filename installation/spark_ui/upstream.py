@@ -16,7 +16,7 @@ MOST_BYTES = 256 * 1024 * 1024  # per answer; a long run's event log has some te
 _LOOPBACK = "127.0.0.1"
 _SCRIPT = re.compile(rb"/static/[\w./-]+\.js(\?|$)")
 #: Request headers passed to a Spark UI; cookies and the user's own Authorization are not.
-_ASKED = (b"accept", b"accept-language")
+_PASSED_REQUEST_HEADERS = (b"accept", b"accept-language")
 #: Response headers passed to a browser. Spark's own policy, which blocks foreign scripts from its
 #: pages, applies in addition to ours.
 _ANSWERED = (
@@ -60,7 +60,7 @@ class NotTheUi(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class UiAnswer:
     """The response of a Spark UI."""
 
     status: int
@@ -79,7 +79,7 @@ def client() -> httpx.AsyncClient:
 
 
 @asynccontextmanager
-async def ask(
+async def request_ui(
     http: httpx.AsyncClient,
     *,
     port: int,
@@ -88,31 +88,33 @@ async def ask(
     headers: list[tuple[bytes, bytes]],
     token: str,
     prefix: str,
-) -> AsyncIterator[Answer]:
+) -> AsyncIterator[UiAnswer]:
     """Request a target (path and query) from the Spark UI at a port, under our `prefix`.
 
     Raises `httpx.HTTPError` if nothing responds, `NotTheUi` if it redirects elsewhere.
     """
     url = httpx.URL(scheme="http", host=_LOOPBACK, port=port, raw_path=target)
-    said = [(name, value) for name, value in headers if name.lower() in _ASKED]
-    said += [
+    request_headers = [
+        (name, value) for name, value in headers if name.lower() in _PASSED_REQUEST_HEADERS
+    ]
+    request_headers += [
         (b"accept-encoding", b"identity"),
         (b"authorization", f"Bearer {token}".encode()),
         (b"x-forwarded-context", prefix.encode()),  # prefix of Spark's links (UIUtils.uiRoot)
     ]
-    request = http.build_request(method, url, headers=said)
+    request = http.build_request(method, url, headers=request_headers)
     request.headers.pop("cookie", None)  # from an earlier answer: httpx keeps them
     answer = await http.send(request, stream=True)
     try:
         if not httpx.codes.OK <= answer.status_code < 600:
             raise NotTheUi(f"It responds with status {answer.status_code}.")
-        told = [pair for pair in answer.headers.raw if pair[0].lower() in _ANSWERED]
+        passed_headers = [pair for pair in answer.headers.raw if pair[0].lower() in _ANSWERED]
         if "location" in answer.headers:
-            place = _placed(answer.headers["location"], str(url), port, prefix)
-            told.append((b"location", place.encode()))
+            target_url = _placed(answer.headers["location"], str(url), port, prefix)
+            passed_headers.append((b"location", target_url.encode()))
         script = answer.status_code == httpx.codes.OK and _SCRIPT.match(target)
         before = _STORAGE if script and method == "GET" else b""
-        yield Answer(answer.status_code, [*told, *OURS], _bounded(answer, before))
+        yield UiAnswer(answer.status_code, [*passed_headers, *OURS], _bounded(answer, before))
     finally:
         await answer.aclose()
 
@@ -126,24 +128,24 @@ async def is_guarded(http: httpx.AsyncClient, port: int) -> bool:
         return False
 
 
-def _placed(location: str, asked: str, port: int, prefix: str) -> str:
+def _placed(location: str, requested: str, port: int, prefix: str) -> str:
     """Return a redirect's target on this server; raise `NotTheUi` if it is on another server."""
     try:
-        there = urlsplit(urljoin(asked, location))
+        parts = urlsplit(urljoin(requested, location))
     except ValueError as error:
         raise NotTheUi("It redirects to an invalid URL.") from error
-    if (there.scheme, there.netloc) != ("http", f"{_LOOPBACK}:{port}"):
+    if (parts.scheme, parts.netloc) != ("http", f"{_LOOPBACK}:{port}"):
         raise NotTheUi("It redirects to another server.")
-    path = there.path if there.path.startswith(prefix + "/") else prefix + (there.path or "/")
-    return path + (f"?{there.query}" if there.query else "")
+    path = parts.path if parts.path.startswith(prefix + "/") else prefix + (parts.path or "/")
+    return path + (f"?{parts.query}" if parts.query else "")
 
 
 async def _bounded(answer: httpx.Response, before: bytes) -> AsyncIterator[bytes]:
     if before:
         yield before
-    taken = 0
+    size = 0
     async for piece in answer.aiter_raw():
-        taken += len(piece)
-        if taken > MOST_BYTES:
+        size += len(piece)
+        if size > MOST_BYTES:
             raise NotTheUi(f"It responds with more than {MOST_BYTES:,} bytes.")
         yield piece

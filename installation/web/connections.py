@@ -94,12 +94,14 @@ def counted_as(address: str) -> str:
     "" for a trusted proxy, which represents many clients, and for a peer without an address.
     """
     try:
-        found = ipaddress.ip_address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
         return ""
-    found = getattr(found, "ipv4_mapped", None) or found
-    if any(found in ipaddress.ip_network(one, strict=False) for one in settings.TRUSTED_PROXIES):
+    ip = getattr(ip, "ipv4_mapped", None) or ip
+    if any(
+        ip in ipaddress.ip_network(network, strict=False) for network in settings.TRUSTED_PROXIES
+    ):
         return ""
-    if found.version == 4:
-        return str(found)
-    return str(ipaddress.ip_network((found, 64), strict=False))
+    if ip.version == 4:
+        return str(ip)
+    return str(ipaddress.ip_network((ip, 64), strict=False))

@@ -53,17 +53,17 @@ def bounded(application: App, *, most: int, larger: Mapping[str, int] | None = N
         if length is None or length > limit:
             await _refuse(send, limit)
             return
-        taken, more = 0, True
+        received, more = 0, True
         clock = asyncio.get_running_loop().time
         began = clock()
 
         async def counted() -> MutableMapping[str, Any]:
-            nonlocal taken, more
-            left = began + BODY_S + taken / SLOWEST - clock() if more else None
+            nonlocal received, more
+            left = began + BODY_S + received / SLOWEST - clock() if more else None
             message = await asyncio.wait_for(receive(), left)
-            taken += len(message.get("body", b""))
+            received += len(message.get("body", b""))
             more = bool(message.get("more_body"))
-            if taken > limit:
+            if received > limit:
                 raise _Exceeded
             return message
 
@@ -83,8 +83,8 @@ _SLOW = f"A body can take {BODY_S:g} s, plus one second for each {SLOWEST:,} byt
 
 
 async def _refuse(send: Send, most: int) -> None:
-    said = f"A request can have at most {most:,} bytes."
-    await _answer(send, _TOO_LARGE, "too-large", "The body is too large", said)
+    message = f"A request can have at most {most:,} bytes."
+    await _answer(send, _TOO_LARGE, "too-large", "The body is too large", message)
 
 
 async def _answer(send: Send, status: int, code: str, title: str, detail: str) -> None:
@@ -101,5 +101,5 @@ async def _answer(send: Send, status: int, code: str, title: str, detail: str) -
 
 def problem(status: int, code: str, title: str, detail: str, way_out: str) -> bytes:
     """Return the body of a response given before Django, as in RFC 9457."""
-    said = {"type": f"urn:headgate:problem:{code}", "title": title, "status": status}
-    return json.dumps(said | {"detail": detail, "way_out": way_out}).encode()
+    body = {"type": f"urn:headgate:problem:{code}", "title": title, "status": status}
+    return json.dumps(body | {"detail": detail, "way_out": way_out}).encode()

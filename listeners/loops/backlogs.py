@@ -17,7 +17,7 @@ RETENTION = "retention"
 
 
 @dataclass(frozen=True, slots=True)
-class _Kind:
+class _BacklogKind:
     title: str  # as shown on pages
     unit: str  # name of a pending row, singular
     late_after: timedelta  # a problem if the oldest waits longer
@@ -26,9 +26,9 @@ class _Kind:
 
 _TICK = timedelta(minutes=2), timedelta(minutes=5)
 _KINDS = {
-    LEDGER: _Kind("loss ledger", "batch", *_TICK),
-    GAPS: _Kind("gaps", "driver", *_TICK),
-    RETENTION: _Kind("retention", "row", timedelta(days=1), timedelta(hours=3)),
+    LEDGER: _BacklogKind("loss ledger", "batch", *_TICK),
+    GAPS: _BacklogKind("gaps", "driver", *_TICK),
+    RETENTION: _BacklogKind("retention", "row", timedelta(days=1), timedelta(hours=3)),
 }
 
 
@@ -73,11 +73,16 @@ def backlogs() -> list[Backlog]:
     For work that each host does separately, only live hosts count: silent hosts are reported
     separately.
     """
-    heard = sorted(hosts.heard_of())
+    live_hosts = sorted(hosts.heard_of())
     names = {name: [name] for name in _KINDS}
-    names[GAPS] += [of_host(GAPS, host) for host in heard]
-    rows = models.Cursor.objects.in_bulk([one for some in names.values() for one in some])
-    return [_together(name, [rows[one] for one in names[name] if one in rows]) for name in _KINDS]
+    names[GAPS] += [of_host(GAPS, host) for host in live_hosts]
+    rows = models.Cursor.objects.in_bulk(
+        [cursor_name for some in names.values() for cursor_name in some]
+    )
+    return [
+        _together(name, [rows[cursor_name] for cursor_name in names[name] if cursor_name in rows])
+        for name in _KINDS
+    ]
 
 
 def _together(name: str, rows: list[models.Cursor]) -> Backlog:

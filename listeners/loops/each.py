@@ -22,7 +22,7 @@ _CAUSE_CHARACTERS = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class SkippedElement:
     """An element that a loop skips."""
 
     loop: str  # "gaps"
@@ -32,10 +32,10 @@ class Trouble:
 
 
 #: Called with each trouble when it occurs and when it is over.
-Note = Callable[[Trouble], None]
+Note = Callable[[SkippedElement], None]
 
 
-class Each:
+class LoopErrors:
     """The troubles of a loop in one process."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Each:
         *,
         mask: Callable[[str], str] = str,
         through: tuple[type[Exception], ...] = (),
-        met: Note | None = None,
+        on_error: Note | None = None,
         over: Note | None = None,
         moot: Callable[[Exception], bool] = lambda _: False,
     ) -> None:
@@ -54,15 +54,15 @@ class Each:
         self._logger = logger
         self._mask = mask
         self._through = through  # errors that end the whole loop
-        self._met = met
+        self._on_error = on_error
         self._over = over
         self._moot = moot
         self._guard = threading.Lock()
-        self._troubles: OrderedDict[str, Trouble] = OrderedDict()
+        self._troubles: OrderedDict[str, SkippedElement] = OrderedDict()
         self._logged: OrderedDict[str, float] = OrderedDict()  # cause -> monotonic
 
     @contextmanager
-    def by_itself(self, about: str = "") -> Iterator[None]:
+    def isolate_errors(self, about: str = "") -> Iterator[None]:
         """Run the block for one element; an `Exception` ends only this block."""
         try:
             yield
@@ -72,48 +72,48 @@ class Each:
             if self._moot(error):
                 self._logger.info("%s: %s ended: %s", self._loop, about, type(error).__name__)
             else:
-                self.meet(about, error)
+                self.record_error(about, error)
         else:
             self._end(about)
 
-    def meet(self, about: str, error: Exception) -> Trouble:
+    def record_error(self, about: str, error: Exception) -> SkippedElement:
         """Log and count an error in one element; return its `Trouble`."""
-        found, is_news = self._count(about, error)
+        skipped, is_news = self._count(about, error)
         if is_news:
             self._logger.error(
                 "%s: skipped %s, %s in a row: %s",
                 self._loop,
                 about or "it",
-                "once" if found.times == 1 else f"{found.times:,} times",
-                found.cause,
+                "once" if skipped.times == 1 else f"{skipped.times:,} times",
+                skipped.cause,
                 exc_info=error if self._mask is str else None,  # a traceback cannot be masked
             )
-        if self._met is not None:
-            self._met(found)
-        return found
+        if self._on_error is not None:
+            self._on_error(skipped)
+        return skipped
 
-    def now(self) -> tuple[Trouble, ...]:
+    def now(self) -> tuple[SkippedElement, ...]:
         """Return the current troubles."""
         with self._guard:
             return tuple(self._troubles.values())
 
-    def _count(self, about: str, error: Exception) -> tuple[Trouble, bool]:
+    def _count(self, about: str, error: Exception) -> tuple[SkippedElement, bool]:
         """Count the error; return its `Trouble`, and whether to log it."""
         text = self._mask(str(error)).strip().partition("\n")[0]
         cause = f"{type(error).__name__}: {text}"[:_CAUSE_CHARACTERS].rstrip(": ")
-        place = _place_of(error)
+        error_key = _key_of(error)
         with self._guard:
             before = self._troubles.pop(about, None)
-            found = Trouble(self._loop, about, cause, before.times + 1 if before else 1)
-            self._troubles[about] = found
+            skipped = SkippedElement(self._loop, about, cause, before.times + 1 if before else 1)
+            self._troubles[about] = skipped
             now = time.monotonic()
-            logged = self._logged.get(place)
+            logged = self._logged.get(error_key)
             is_news = logged is None or now - logged >= LOGGED_AGAIN_S
             if is_news:
-                self._logged[place] = now
+                self._logged[error_key] = now
             _forget_oldest(self._troubles)
             _forget_oldest(self._logged)
-        return found, is_news
+        return skipped, is_news
 
     def _end(self, about: str) -> None:
         if about not in self._troubles:  # the usual case
@@ -133,7 +133,7 @@ def _forget_oldest(remembered: OrderedDict[str, Any]) -> None:
         remembered.popitem(last=False)
 
 
-def _place_of(error: Exception) -> str:
+def _key_of(error: Exception) -> str:
     """Return the key that distinguishes causes: the error's type, and the line that raised it."""
     line = error.__traceback__
     while line is not None and line.tb_next is not None:

@@ -84,7 +84,7 @@ class Lease:
         return bool(self.row.update(leased_until=None, **also))
 
     @contextmanager
-    def kept(self) -> Iterator[None]:
+    def renewed(self) -> Iterator[None]:
         """Renew the lease in the background while the block runs, then release it."""
         over = threading.Event()
 

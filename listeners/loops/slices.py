@@ -116,16 +116,16 @@ class BulkRun:
         with _turns.take():
             committed: list[float] = []
             with transaction.atomic():
-                one = Slice(time.monotonic())
+                part = Slice(time.monotonic())
                 # The first callback: the others run when the lock is free again.
                 transaction.on_commit(lambda: committed.append(time.monotonic()))
                 until = self._lease.renew(datetime.now(UTC))
-                yield one
+                yield part
             self._lease.until = until
-            held = (committed[0] if committed else time.monotonic()) - one.began
-        self.longest_s = max(self.longest_s, held)
+            lock_s = (committed[0] if committed else time.monotonic()) - part.began
+        self.longest_s = max(self.longest_s, lock_s)
         if rows:
-            factor = min(2.0, max(0.25, AIM_S / max(held, 1e-6)))
+            factor = min(2.0, max(0.25, AIM_S / max(lock_s, 1e-6)))
             if rows >= self.size(kind) or factor < 1:
                 _sizes[self.name + kind] = min(MOST_ROWS, max(1, int(rows * factor)))
 

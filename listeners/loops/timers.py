@@ -18,12 +18,12 @@ from django.db import close_old_connections, connections
 from django.utils.module_loading import import_string
 
 from controlplane import hosts, signs_of_life
-from controlplane.ticks import TICKS, Report, Run, Tick, next_due
+from controlplane.ticks import TICKS, Tick, TickReport, TickRun, next_due
 from listeners.loops.leases import LeaseLost
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 
 logger = logging.getLogger(__name__)
-_tick = each("ticks", logger)
+_tick = loop_errors("ticks", logger)
 
 #: Seconds between two looks of a worker that does not lead, whether it does now.
 LEAD_LOOK_S = 5.0
@@ -41,7 +41,7 @@ class TickThread:
     leads: Callable[[], bool]
     clock: Callable[[], float] = time.monotonic
     now: Callable[[], datetime] = lambda: datetime.now(UTC)
-    runs: dict[str, Run] = field(default_factory=dict)  # by the tick's name
+    runs: dict[str, TickRun] = field(default_factory=dict)  # by the tick's name
     _begun: float = field(init=False)
     _ended: dict[str, float] = field(default_factory=dict)
 
@@ -63,13 +63,13 @@ class TickThread:
     def _run(self, tick: Tick) -> None:
         before = self.runs.get(tick.name)
         started = self.now()
-        self.runs[tick.name] = Run(started, before.ended if before else None)
+        self.runs[tick.name] = TickRun(started, before.ended if before else None)
         try:
-            with suppress(LeaseLost), _tick.by_itself(tick.name):
+            with suppress(LeaseLost), _tick.isolate_errors(tick.name):
                 import_string(tick.function)()
         finally:
             self._ended[tick.name] = self.clock()
-            self.runs[tick.name] = Run(started, max(started, self.now()))
+            self.runs[tick.name] = TickRun(started, max(started, self.now()))
 
     def run_until(self, over: threading.Event) -> None:
         """Run the ticks until `over` is set."""
@@ -102,7 +102,9 @@ class Timers:
         self._begun = datetime.now(UTC)
         names = dict.fromkeys(tick.thread or tick.name for tick in ticks)
         self._ticks = {
-            name: TickThread([one for one in ticks if name in (one.thread, one.name)], leads)
+            name: TickThread(
+                [own_tick for own_tick in ticks if name in (own_tick.thread, own_tick.name)], leads
+            )
             for name in names
         }
         self._threads = [
@@ -124,10 +126,12 @@ class Timers:
         for thread in self._threads:
             thread.join(max(0.0, end - time.monotonic()))
 
-    def report(self) -> Report:
+    def report(self) -> TickReport:
         """Return the times of all ticks."""
-        runs = {name: run for one in self._ticks.values() for name, run in one.runs.copy().items()}
-        return Report(settings.HEADGATE_HOST, datetime.now(UTC), self._begun, runs)
+        runs = {
+            name: run for thread in self._ticks.values() for name, run in thread.runs.copy().items()
+        }
+        return TickReport(settings.HEADGATE_HOST, datetime.now(UTC), self._begun, runs)
 
     def _keep_reporting(self) -> None:
         while not self._over.is_set():

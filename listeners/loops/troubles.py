@@ -15,7 +15,7 @@ from django.db import DatabaseError, transaction
 from django.db.models import F
 
 from listeners import models
-from listeners.loops.each import Each, Trouble
+from listeners.loops.each import LoopErrors, SkippedElement
 from listeners.loops.leases import LeaseLost
 
 logger = logging.getLogger(__name__)
@@ -60,32 +60,32 @@ class _Written:
 _written = _Written()
 
 
-def each(loop: str, log: logging.Logger) -> Each:
+def loop_errors(loop: str, log: logging.Logger) -> LoopErrors:
     """Return the guard for elements of one of the server's loops; processes share its counts."""
-    return Each(loop, log, through=(LeaseLost,), met=_met, over=_over)
+    return LoopErrors(loop, log, through=(LeaseLost,), on_error=_record, over=_over)
 
 
-def set_aside(loop: str, about: str, error: Exception, *, log: logging.Logger) -> None:
+def quarantine(loop: str, about: str, error: Exception, *, log: logging.Logger) -> None:
     """Record an element that is skipped for good; within a transaction, as part of it."""
-    found = Each(loop, log).meet(about, error)
-    _write(found, 1, for_good=True)
+    skipped = LoopErrors(loop, log).record_error(about, error)
+    _write(skipped, 1, for_good=True)
 
 
-def _met(trouble: Trouble) -> None:
+def _record(trouble: SkippedElement) -> None:
     times = _written.due((trouble.loop, trouble.about))
     if times:
-        _told(lambda: _write(trouble, times, for_good=False))
+        _write_if_possible(lambda: _write(trouble, times, for_good=False))
 
 
-def _over(trouble: Trouble) -> None:
+def _over(trouble: SkippedElement) -> None:
     _written.forget((trouble.loop, trouble.about))
     rows = models.Trouble.objects.filter(
         loop=trouble.loop, about=trouble.about[:120], set_aside=False
     )
-    _told(rows.delete)
+    _write_if_possible(rows.delete)
 
 
-def _told(write: Callable[[], object]) -> None:
+def _write_if_possible(write: Callable[[], object]) -> None:
     """Write, if the database accepts it; the database itself may be the trouble."""
     try:
         write()
@@ -93,7 +93,7 @@ def _told(write: Callable[[], object]) -> None:
         logger.debug("a skipped element was not recorded: %s", error)
 
 
-def _write(trouble: Trouble, times: int, *, for_good: bool) -> None:
+def _write(trouble: SkippedElement, times: int, *, for_good: bool) -> None:
     now = datetime.now(UTC)
     key = {"loop": trouble.loop[:40], "about": trouble.about[:120]}
     with transaction.atomic():
@@ -109,7 +109,7 @@ def _write(trouble: Trouble, times: int, *, for_good: bool) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class SkippedRow:
     """A skipped element as shown by the system's health."""
 
     loop: str
@@ -117,24 +117,26 @@ class Shown:
     cause: str
     times: int
     since: datetime
-    set_aside: bool = False
+    quarantine: bool = False
 
 
-def current(now: datetime) -> list[Shown]:
+def current(now: datetime) -> list[SkippedRow]:
     """Return the elements that the server's loops skip now or have recently set aside."""
     rows = models.Trouble.objects.filter(last_at__gt=now - SET_ASIDE_SHOWN_FOR)
     return [
-        Shown(row.loop, row.about, row.cause, row.times, row.first_at, row.set_aside)
+        SkippedRow(row.loop, row.about, row.cause, row.times, row.first_at, row.set_aside)
         for row in rows.order_by("first_at", "pk")[:_SHOWN]
         if row.set_aside or row.last_at > now - OVER_AFTER
     ]
 
 
-def of_drivers(now: datetime) -> list[Shown]:
+def of_drivers(now: datetime) -> list[SkippedRow]:
     """Return the elements that drivers skip, according to their newest heartbeats."""
     rows = models.Heartbeat.objects.filter(received_at__gt=now - HEARTBEAT_FRESH)
     return [
-        Shown(f"driver {row.driver}", one["about"], one["cause"], one["times"], row.at)
+        SkippedRow(
+            f"driver {row.driver}", trouble["about"], trouble["cause"], trouble["times"], row.at
+        )
         for row in rows[:_SHOWN]
-        for one in row.body.get("troubles") or ()  # validated when it arrived
+        for trouble in row.body.get("troubles") or ()  # validated when it arrived
     ]

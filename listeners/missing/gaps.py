@@ -17,22 +17,22 @@ from django.db.models import Count, Min, Q
 
 from controlplane import nudge
 from headgate_ground.spool import Spooled
-from headgate_ground.wire import Event, Kind
+from headgate_ground.wire import EventKind, WireEvent
 from listeners import models, streams
 from listeners.loops.backlogs import GAPS, of_host
 from listeners.loops.slices import BulkRun, bulk_work
-from listeners.loops.troubles import each, set_aside
+from listeners.loops.troubles import loop_errors, quarantine
 from listeners.ranges import Range, holes, overlap
-from listeners.store import Batch, store
+from listeners.store import EventBatch, store
 
 logger = logging.getLogger(__name__)
-_each = each("gaps", logger)
+_errors = loop_errors("gaps", logger)
 
 LIMIT_S = 5.0  # per call, which leaves the thread to its other ticks
 #: Events of one spool read and stored per call, while the other drivers wait.
 MOST_REPAIRED = 5_000
 #: How long a dead driver's unreadable spool is retried.
-ASKED_AGAIN_FOR = timedelta(hours=1)
+SEARCHED_AGAIN_FOR = timedelta(hours=1)
 
 #: The driver fetches missing batches from its queries' memory within seconds; a batch that has not
 #: arrived after this long will not arrive.
@@ -40,12 +40,12 @@ BATCH_HOPELESS_AFTER = timedelta(seconds=120)
 _EXITS = "exits"  # the cursor over drivers' exits
 
 #: Returns those drivers whose spools are on this host.
-Here = Callable[[set[int]], set[int]]
+LocalDrivers = Callable[[set[int]], set[int]]
 Ends = dict[int, tuple[int, int]]  # of drivers that just ended: epoch, last number
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class SequenceKey:
     """The key of a sequence: a driver's events (no run id), or a run's batches."""
 
     driver: int
@@ -59,10 +59,10 @@ class Key:
 
 
 @dataclass(slots=True)
-class Missing:
+class MissingEvents:
     """The numbers that are currently missing for one key."""
 
-    key: Key
+    key: SequenceKey
     epoch: int
     query: int | None
     run: int | None
@@ -77,7 +77,7 @@ def judge(
     spooled: Spooled,
     now: datetime,
     host: str = "",
-    drivers_here: Here = set,
+    drivers_here: LocalDrivers = set,
     limit_s: float = LIMIT_S,
 ) -> bool:
     """Update gaps and repair them from spools; return False if it is too early to decide.
@@ -97,25 +97,27 @@ def judge(
     busy = streams.busy(client, stream)
     if busy is None or 0 in busy:
         return False
-    place = of_host(_EXITS, host)
+    cursor = of_host(_EXITS, host)
     with bulk_work(of_host(GAPS, host), limit_s=limit_s) as work:
         if work is None:
             return False
-        exits = _new_exits(place)
+        exits = _new_exits(cursor)
         ours = drivers_here({event.driver for event in exits})
         ends, judged_to = _ends(exits, ours, busy, spooled, now)
         missing = _find_missing(ends, busy, drivers_here)
-        _in_slices(work, missing, lambda one: _open(one, now), "open")
-        asked, unread, repaired = _repair_from_spools(work, missing, spooled, now)
+        _in_slices(work, missing, lambda entry: _open(entry, now), "open")
+        searched, unread, repaired = _repair_from_spools(work, missing, spooled, now)
         again = _find_missing(ends, busy, drivers_here)
-        done = _in_slices(work, again, lambda one: _judge_one(one, asked, repaired, now), "judge")
-        unread_exits = [one.pk for one in exits if Key(one.driver, "seq") in unread]
+        done = _in_slices(
+            work, again, lambda entry: _settle_gaps(entry, searched, repaired, now), "judge"
+        )
+        unread_exits = [entry.pk for entry in exits if SequenceKey(entry.driver, "seq") in unread]
         judged_to = min([judged_to, *(pk - 1 for pk in unread_exits)])
         if done and judged_to:
             with work.slice():
-                models.Cursor.advance(place, judged_to)
-        waiting = [one for one in exits if one.pk > judged_to and one.driver in ours]
-        work.left(*_left(again, asked, waiting))
+                models.Cursor.advance(cursor, judged_to)
+        waiting = [entry for entry in exits if entry.pk > judged_to and entry.driver in ours]
+        work.left(*_left(again, searched, waiting))
         return True
     return False
 
@@ -127,28 +129,30 @@ def _in_slices(
     waiting = list(every)
     while waiting and work.has_time:
         some, waiting = waiting[: work.size(kind)], waiting[work.size(kind) :]
-        with work.slice(len(some), kind) as one:
-            while some and not one.over:
+        with work.slice(len(some), kind) as part:
+            while some and not part.over:
                 this = some.pop(0)
-                with _each.by_itself(f"{this.key.name} ({kind})"), transaction.atomic():
+                with _errors.isolate_errors(f"{this.key.name} ({kind})"), transaction.atomic():
                     write(this)
         waiting = some + waiting
     return not waiting
 
 
-def _judge_one(one: "Missing", asked: set["Key"], repaired: int, now: datetime) -> None:
+def _settle_gaps(missing: "Missing", searched: set["Key"], repaired: int, now: datetime) -> None:
     """Settle the gaps of a driver or run.
 
     If the spool was searched for all missing events (`asked`), those that it does not contain are
     lost.
     """
-    for gap in one.gaps:
+    for gap in missing.gaps:
         is_seq = gap.kind == "seq"
         settle(
             gap,
-            remaining=overlap((gap.first, gap.last), one.holes),
+            remaining=overlap((gap.first, gap.last), missing.holes),
             now=now,
-            hopeless=one.key in asked if is_seq else now - gap.noticed_at > BATCH_HOPELESS_AFTER,
+            hopeless=missing.key in searched
+            if is_seq
+            else now - gap.noticed_at > BATCH_HOPELESS_AFTER,
             source="spool" if repaired or is_seq else "memory",
         )
 
@@ -159,12 +163,12 @@ def _left(
     """Return the number of drivers and runs to be checked, and since when the oldest has waited."""
     open_gaps = [
         gap.noticed_at
-        for one in missing
-        if one.key.kind == "seq" and one.key not in asked
-        for gap in one.gaps
+        for entry in missing
+        if entry.key.kind == "seq" and entry.key not in asked
+        for gap in entry.gaps
         if gap.closed_at is None
     ]
-    waiting = open_gaps + [one.at for one in exits]
+    waiting = open_gaps + [entry.at for entry in exits]
     return len(waiting), min(waiting, default=None)
 
 
@@ -178,7 +182,7 @@ def note_exit(*, driver: int, epoch: int, last_seq: int | None, at: datetime) ->
                 seq=0,
                 at=at,
                 received_at=at,
-                kind=Kind.DRIVER_EXIT,
+                kind=EventKind.DRIVER_EXIT,
                 body={"last_seq": last_seq},
             )
         ],
@@ -187,32 +191,36 @@ def note_exit(*, driver: int, epoch: int, last_seq: int | None, at: datetime) ->
 
 
 # --- missing numbers ----------------------------------------------------------------------
-def _find_missing(ends: Ends, busy: frozenset[int], drivers_here: Here) -> list[Missing]:
+def _find_missing(
+    ends: Ends, busy: frozenset[int], drivers_here: LocalDrivers
+) -> list[MissingEvents]:
     """Return every key of the drivers here that has holes, or gaps that may still close.
 
     This excludes `busy` epochs, which still have events that are being stored.
     """
-    gaps: dict[Key, list[models.Gap]] = defaultdict(list)
+    gaps: dict[SequenceKey, list[models.Gap]] = defaultdict(list)
     for gap in models.Gap.objects.filter(Q(closed_at=None) | Q(beyond_repair=True)):
-        gaps[Key(gap.driver, gap.kind, gap.spark_run_id)].append(gap)
-    keys = {*gaps, *_keys_with_holes(), *(Key(driver, "seq") for driver in ends)}
+        gaps[SequenceKey(gap.driver, gap.kind, gap.spark_run_id)].append(gap)
+    keys = {*gaps, *_keys_with_holes(), *(SequenceKey(driver, "seq") for driver in ends)}
     ours = drivers_here({key.driver for key in keys})
     keys = {key for key in keys if key.driver in ours}
-    rows: dict[Key, list[models.Received]] = defaultdict(list)
-    found = models.Received.objects.filter(
+    rows: dict[SequenceKey, list[models.Received]] = defaultdict(list)
+    received = models.Received.objects.filter(
         driver__in={key.driver for key in keys}, spark_run_id__in={key.spark_run_id for key in keys}
     )
-    for row in found.order_by("first"):
-        rows[Key(row.driver, row.kind, row.spark_run_id)].append(row)
+    for row in received.order_by("first"):
+        rows[SequenceKey(row.driver, row.kind, row.spark_run_id)].append(row)
     missing = [
         _missing(key, rows[key], gaps[key], ends)
         for key in keys
         if rows[key] or (key.kind == "seq" and key.driver in ends)
     ]
-    return [one for one in missing if (one.holes or one.gaps) and one.epoch not in busy]
+    return [entry for entry in missing if (entry.holes or entry.gaps) and entry.epoch not in busy]
 
 
-def _missing(key: Key, rows: list[models.Received], gaps: list[models.Gap], ends: Ends) -> Missing:
+def _missing(
+    key: SequenceKey, rows: list[models.Received], gaps: list[models.Gap], ends: Ends
+) -> MissingEvents:
     last = max((gap.last for gap in gaps), default=0)
     first = min((gap.first for gap in gaps), default=None)
     epoch, end = ends.get(key.driver, (0, 0))
@@ -220,7 +228,7 @@ def _missing(key: Key, rows: list[models.Received], gaps: list[models.Gap], ends
         first, last = 1, max(last, end)
     elif first is not None and rows and first > rows[0].first:
         first = None  # missing numbers are between stored ones
-    return Missing(
+    return MissingEvents(
         key,
         rows[0].epoch if rows else epoch,
         rows[0].query if rows else None,
@@ -234,24 +242,24 @@ def _missing(key: Key, rows: list[models.Received], gaps: list[models.Gap], ends
     )
 
 
-def _keys_with_holes() -> set[Key]:
-    found = (
+def _keys_with_holes() -> set[SequenceKey]:
+    rows = (
         models.Received.objects.values("driver", "kind", "spark_run_id")
         .annotate(ranges=Count("pk"), lowest=Min("first"))
         .filter(Q(ranges__gt=1) | Q(kind="seq", lowest__gt=1))
     )
-    return {Key(row["driver"], row["kind"], row["spark_run_id"]) for row in found}
+    return {SequenceKey(row["driver"], row["kind"], row["spark_run_id"]) for row in rows}
 
 
-def _new_exits(place: str) -> list[models.Event]:
+def _new_exits(cursor: str) -> list[models.Event]:
     """Return the driver exits after a cursor.
 
     A host that reads exits for the first time starts at the former shared cursor.
     """
-    rows = models.Cursor.objects.filter(name__in=(place, _EXITS))
-    known = dict(rows.values_list("name", "position"))
-    after = known.get(place, known.get(_EXITS, 0))
-    exits = models.Event.objects.filter(kind=Kind.DRIVER_EXIT, pk__gt=after)
+    rows = models.Cursor.objects.filter(name__in=(cursor, _EXITS))
+    positions = dict(rows.values_list("name", "position"))
+    after = positions.get(cursor, positions.get(_EXITS, 0))
+    exits = models.Event.objects.filter(kind=EventKind.DRIVER_EXIT, pk__gt=after)
     return list(exits.order_by("pk")[:1000])
 
 
@@ -271,7 +279,7 @@ def _ends(
     ends: Ends = {}
     judged_to, whole = 0, True
     for event in exits:
-        about = f"the end of {Key(event.driver, 'seq').name}"
+        about = f"the end of {SequenceKey(event.driver, 'seq').name}"
         last = None
         if event.epoch in busy:
             whole = False
@@ -279,11 +287,11 @@ def _ends(
         try:
             last = _last_number(event, spooled) if event.driver in ours else None
         except Exception as error:
-            if event.received_at > now - ASKED_AGAIN_FOR:
-                _each.meet(about, error)
+            if event.received_at > now - SEARCHED_AGAIN_FOR:
+                _errors.record_error(about, error)
                 whole = False
             else:
-                set_aside(GAPS, about, error, log=logger)
+                quarantine(GAPS, about, error, log=logger)
         if last:
             ends[event.driver] = (event.epoch, last)
         if whole:
@@ -293,107 +301,111 @@ def _ends(
 
 def _last_number(exit_event: models.Event, spooled: Spooled) -> int | None:
     """Return an ended driver's last number, from its own report or otherwise from its spool."""
-    said = exit_event.body.get("last_seq")
-    if isinstance(said, int):
-        return said
-    known = models.Received.objects.filter(driver=exit_event.driver, kind="seq").order_by("-last")
-    after = known.values_list("last", flat=True).first() or 0
+    reported = exit_event.body.get("last_seq")
+    if isinstance(reported, int):
+        return reported
+    received = models.Received.objects.filter(driver=exit_event.driver, kind="seq").order_by(
+        "-last"
+    )
+    after = received.values_list("last", flat=True).first() or 0
     numbers = (seq for seq, _ in spooled(exit_event.epoch, after + 1))
     return max(numbers, default=None)
 
 
 # --- repair -------------------------------------------------------------------------------
 def _repair_from_spools(
-    work: BulkRun, missing: list[Missing], spooled: Spooled, now: datetime
-) -> tuple[set[Key], set[Key], int]:
+    work: BulkRun, missing: list[MissingEvents], spooled: Spooled, now: datetime
+) -> tuple[set[SequenceKey], set[SequenceKey], int]:
     """Store missing events from spools; return two sets of keys, and the count.
 
     The first set: spools that were read completely, or that could not be read for an hour. The
     second: spools that could not be read now.
     """
-    asked: set[Key] = set()
-    unread: set[Key] = set()
+    searched: set[SequenceKey] = set()
+    unread: set[SequenceKey] = set()
     repaired = 0
-    for one in missing:
-        hopeless = [(gap.first, gap.last) for gap in one.gaps if gap.beyond_repair]
-        wanted = [hole for hole in one.holes if overlap(hole, hopeless) < _width(hole)]
-        if one.key.kind != "seq":
+    for entry in missing:
+        hopeless = [(gap.first, gap.last) for gap in entry.gaps if gap.beyond_repair]
+        wanted = [hole for hole in entry.holes if overlap(hole, hopeless) < _width(hole)]
+        if entry.key.kind != "seq":
             continue
-        unread.add(one.key)
-        with _each.by_itself(f"the spool of {one.key.name}"):
-            whole, count = _repair(work, one, wanted, spooled, now) if wanted else (True, 0)
+        unread.add(entry.key)
+        with _errors.isolate_errors(f"the spool of {entry.key.name}"):
+            whole, count = _repair(work, entry, wanted, spooled, now) if wanted else (True, 0)
             repaired += count
-            unread.remove(one.key)
+            unread.remove(entry.key)
             if whole:
-                asked.add(one.key)
-    given_up = {one.key for one in missing if one.key in unread and _is_old(one, now)}
-    return asked | given_up, unread - given_up, repaired
+                searched.add(entry.key)
+    abandoned = {entry.key for entry in missing if entry.key in unread and _is_old(entry, now)}
+    return searched | abandoned, unread - abandoned, repaired
 
 
-def _is_old(one: Missing, now: datetime) -> bool:
+def _is_old(missing: MissingEvents, now: datetime) -> bool:
     """Return whether none of the open gaps is new; one that has no row yet is."""
-    at = [gap.noticed_at for gap in one.gaps if gap.closed_at is None]
-    return bool(at) and max(at) <= now - ASKED_AGAIN_FOR
+    at = [gap.noticed_at for gap in missing.gaps if gap.closed_at is None]
+    return bool(at) and max(at) <= now - SEARCHED_AGAIN_FOR
 
 
 def _repair(
-    work: BulkRun, one: Missing, wanted: list[Range], spooled: Spooled, now: datetime
+    work: BulkRun, missing: MissingEvents, wanted: list[Range], spooled: Spooled, now: datetime
 ) -> tuple[bool, int]:
     """Store a spool's missing events; return whether all were read, and the number of events."""
-    found: list[Event] = []
+    events: list[WireEvent] = []
     whole = True
-    for seq, data in spooled(one.epoch, wanted[0][0]):
+    for seq, data in spooled(missing.epoch, wanted[0][0]):
         if seq > wanted[-1][1]:
             break
         if not overlap((seq, seq), wanted):
             continue
-        if len(found) >= MOST_REPAIRED or not work.has_time:
+        if len(events) >= MOST_REPAIRED or not work.has_time:
             whole = False
             break
         try:
-            event = Event.decode(data)
-            if (event.driver, event.epoch) == (one.key.driver, one.epoch):
-                Batch(now).add(event)  # raises if its body is not valid
-                found.append(replace(event, repaired=True))
+            event = WireEvent.decode(data)
+            if (event.driver, event.epoch) == (missing.key.driver, missing.epoch):
+                EventBatch(now).add(event)  # raises if its body is not valid
+                events.append(replace(event, repaired=True))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            logger.warning("event %s of driver %s is invalid: %s", seq, one.key.driver, error)
+            logger.warning("event %s of driver %s is invalid: %s", seq, missing.key.driver, error)
 
-    def refused(event: Event, error: Exception) -> None:
-        set_aside(GAPS, f"event {event.seq} of {one.key.name}", error, log=logger)
+    def refused(event: WireEvent, error: Exception) -> None:
+        quarantine(GAPS, f"event {event.seq} of {missing.key.name}", error, log=logger)
 
-    whole = work.write(found, lambda some: _store(some, now), refused, "store") and whole
-    if found:
-        topics = {f"query:{event.query}" for event in found if event.query is not None}
-        nudge.changed(f"driver:{one.key.driver}", *sorted(topics))
-        logger.info("repaired %s events of driver %s from its spool", len(found), one.key.driver)
-    return whole, len(found)
+    whole = work.write(events, lambda some: _store(some, now), refused, "store") and whole
+    if events:
+        topics = {f"query:{event.query}" for event in events if event.query is not None}
+        nudge.changed(f"driver:{missing.key.driver}", *sorted(topics))
+        logger.info(
+            "repaired %s events of driver %s from its spool", len(events), missing.key.driver
+        )
+    return whole, len(events)
 
 
-def _store(events: Sequence[Event], now: datetime) -> None:
-    batch = Batch(now)
+def _store(events: Sequence[WireEvent], now: datetime) -> None:
+    batch = EventBatch(now)
     for event in events:
         batch.add(event)
     store(batch)
 
 
 # --- gaps ---------------------------------------------------------------------------------
-def _open(one: Missing, now: datetime) -> None:
+def _open(missing: MissingEvents, now: datetime) -> None:
     """Create a gap for each hole that does not have one."""
-    covered = [(gap.first, gap.last) for gap in one.gaps]
+    covered = [(gap.first, gap.last) for gap in missing.gaps]
     models.Gap.objects.bulk_create(
         [
             models.Gap(
-                kind=one.key.kind,
-                driver=one.key.driver,
-                query=one.query,
-                run=one.run,
-                spark_run_id=one.key.spark_run_id,
+                kind=missing.key.kind,
+                driver=missing.key.driver,
+                query=missing.query,
+                run=missing.run,
+                spark_run_id=missing.key.spark_run_id,
                 first=hole[0],
                 last=hole[1],
                 missing=_width(hole),
                 noticed_at=now,
             )
-            for hole in one.holes
+            for hole in missing.holes
             if not overlap(hole, covered)
         ],
         ignore_conflicts=True,

@@ -12,23 +12,23 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from controlplane import nudge
-from headgate_ground.wire import Event, Kind
+from headgate_ground.wire import EventKind, WireEvent
 from listeners import models
 from listeners.loops.slices import bulk_work
-from listeners.loops.troubles import each, set_aside
+from listeners.loops.troubles import loop_errors, quarantine
 from listeners.missing.gaps import settle
 from listeners.ranges import merge, overlap
-from listeners.store import Batch, store
+from listeners.store import EventBatch, store
 
 logger = logging.getLogger(__name__)
-_each = each("repair from checkpoints", logger)
+_errors = loop_errors("repair from checkpoints", logger)
 
 CHECKPOINT = "checkpoint"
 RECOVERED = "recovered"
 LIMIT_S = 5.0  # per gap and checkpoint
 #: Spark keeps the logs of 100 batches by default: what they do not show within this time, they
 #: never will.
-ASKED_FOR = timedelta(hours=1)
+REPAIRED_FOR = timedelta(hours=1)
 _BATCHES_AT_ONCE = 500
 _RUN = 2**32  # id range of such rows per run: negative
 
@@ -43,7 +43,7 @@ class LostBatches:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class EndedRun:
     """A finished run, identified in the same way as in its driver's events."""
 
     driver: int
@@ -54,7 +54,7 @@ class Ended:
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class RecalledBatch:
     """One batch according to a checkpoint's logs."""
 
     batch: int
@@ -66,18 +66,18 @@ class Recalled:
 
 def lost_batches(*, now: datetime) -> list[LostBatches]:
     """Return lost batches that cannot be repaired otherwise, from the last `ASKED_FOR` only."""
-    found = []
+    lost = []
     for gap in _gaps(now):
-        with _each.by_itself(f"gap {gap.pk} of driver {gap.driver}"):
+        with _errors.isolate_errors(f"gap {gap.pk} of driver {gap.driver}"):
             stored = [(row.first, row.last) for row in _received(gap)]
             ids = range(gap.first, min(gap.last, gap.first + _BATCHES_AT_ONCE - 1) + 1)
             batches = tuple(batch for batch in ids if not overlap((batch, batch), stored))
             if batches and gap.run is not None:
-                found.append(LostBatches(gap.pk, gap.run, batches))
-    return found
+                lost.append(LostBatches(gap.pk, gap.run, batches))
+    return lost
 
 
-def note_unreported(ended: Ended, committed: Sequence[int], *, now: datetime) -> int:
+def note_unreported(ended: EndedRun, committed: Sequence[int], *, now: datetime) -> int:
     """Count committed but unreported batches of a run as lost; return how many.
 
     Nothing of the run can still arrive, so its open gaps are closed: they are repaired or lost.
@@ -87,13 +87,15 @@ def note_unreported(ended: Ended, committed: Sequence[int], *, now: datetime) ->
     received = models.Received.objects.filter(
         kind="batch", driver=ended.driver, spark_run_id=ended.spark_run_id
     )
-    known = models.Gap.objects.filter(
+    gaps = models.Gap.objects.filter(
         kind="batch", driver=ended.driver, spark_run_id=ended.spark_run_id
     )
-    for gap in known.filter(closed_at=None):
+    for gap in gaps.filter(closed_at=None):
         settle(gap, now=now, hopeless=True, source="memory")
-    told = [(row.first, row.last) for row in received] + [(row.first, row.last) for row in known]
-    missing = merge([], [one for one in committed if not any(a <= one <= b for a, b in told)])
+    reported = [(row.first, row.last) for row in received] + [(row.first, row.last) for row in gaps]
+    missing = merge(
+        [], [batch for batch in committed if not any(a <= batch <= b for a, b in reported)]
+    )
     models.Gap.objects.bulk_create(
         [
             models.Gap(
@@ -118,7 +120,7 @@ def note_unreported(ended: Ended, committed: Sequence[int], *, now: datetime) ->
 
 def _gaps(now: datetime) -> Sequence[models.Gap]:
     rows = models.Gap.objects.filter(kind="batch", beyond_repair=True)
-    return list(rows.filter(closed_at__gt=now - ASKED_FOR, closed_at__lte=now)[:100])
+    return list(rows.filter(closed_at__gt=now - REPAIRED_FOR, closed_at__lte=now)[:100])
 
 
 def _received(gap: models.Gap) -> Sequence[models.Received]:
@@ -129,7 +131,7 @@ def _received(gap: models.Gap) -> Sequence[models.Received]:
     )
 
 
-def keep(gap_id: int, recalled: Sequence[Recalled], *, epoch: int, now: datetime) -> int:
+def keep(gap_id: int, recalled: Sequence[RecalledBatch], *, epoch: int, now: datetime) -> int:
     """Store a checkpoint's information about a gap's batches; return how many are still missing.
 
     `epoch` is the epoch of the gap's driver.
@@ -145,45 +147,45 @@ def keep(gap_id: int, recalled: Sequence[Recalled], *, epoch: int, now: datetime
     return settle(gap, now=now, hopeless=True, source=CHECKPOINT)
 
 
-def _store(gap: models.Gap, epoch: int, recalled: Sequence[Recalled], now: datetime) -> None:
-    batch = Batch(now)
-    for one in recalled:
-        batch.add(_event(gap, epoch, one))
+def _store(gap: models.Gap, epoch: int, recalled: Sequence[RecalledBatch], now: datetime) -> None:
+    batch = EventBatch(now)
+    for repaired_batch in recalled:
+        batch.add(_event(gap, epoch, repaired_batch))
     store(batch)
 
 
-def _refused(gap: models.Gap) -> Callable[[Recalled, Exception], None]:
-    def refused(one: Recalled, error: Exception) -> None:
-        set_aside(
-            "repair from checkpoints", f"batch {one.batch} of run {gap.run}", error, log=logger
+def _refused(gap: models.Gap) -> Callable[[RecalledBatch, Exception], None]:
+    def refused(batch: RecalledBatch, error: Exception) -> None:
+        quarantine(
+            "repair from checkpoints", f"batch {batch.batch} of run {gap.run}", error, log=logger
         )
 
     return refused
 
 
-def _event(gap: models.Gap, epoch: int, one: Recalled) -> Event:
+def _event(gap: models.Gap, epoch: int, batch: RecalledBatch) -> WireEvent:
     assert gap.run is not None
     body: dict[str, Any] = {
-        "batchId": one.batch,
+        "batchId": batch.batch,
         "runId": gap.spark_run_id,
-        "timestamp": _text(one.began_at),
-        "batchDuration": one.took_ms,
+        "timestamp": _text(batch.began_at),
+        "batchDuration": batch.took_ms,
         "durationMs": {},
-        "sources": one.sources,
+        "sources": batch.sources,
         "fromCheckpoint": True,
     }
-    if one.watermark is not None:
-        body["eventTime"] = {"watermark": _text(one.watermark)}
-    return Event(
+    if batch.watermark is not None:
+        body["eventTime"] = {"watermark": _text(batch.watermark)}
+    return WireEvent(
         driver=gap.driver,
         epoch=epoch,
-        seq=-(gap.run * _RUN + one.batch),
-        at=_text(one.began_at),
-        kind=Kind.PROGRESS,
+        seq=-(gap.run * _RUN + batch.batch),
+        at=_text(batch.began_at),
+        kind=EventKind.PROGRESS,
         query=gap.query,
         run=gap.run,
         spark_run_id=gap.spark_run_id,
-        batch=one.batch,
+        batch=batch.batch,
         repaired=True,
         body=body,
     )

@@ -12,7 +12,7 @@ from py4j.protocol import Py4JError
 
 from listeners.spark.repair import ended_at, recent_executed
 from listeners.spark.settings import TelemetrySettings
-from listeners.spark.sorter import Recalled, RunLine, Sorter
+from listeners.spark.sorter import RecalledRun, RunLine, Sorter
 
 logger = logging.getLogger(__name__)
 
@@ -33,9 +33,9 @@ class Pulse:
         sorter: Sorter,
         settings: TelemetrySettings,
         private: bool,
-        put: Callable[[Recalled], None],
+        put: Callable[[RecalledRun], None],
         heartbeat: Callable[[], None],
-        each: Callable[[str], AbstractContextManager[object]] = nullcontext,
+        isolate_errors: Callable[[str], AbstractContextManager[object]] = nullcontext,
     ) -> None:
         self._jvm = jvm
         self._sorter = sorter
@@ -44,7 +44,7 @@ class Pulse:
         self._grace_s = settings.grace_s if private else min(settings.grace_s, _FALLBACK_GRACE_S)
         self._put = put
         self._heartbeat = heartbeat
-        self._each = each
+        self._isolate_errors = isolate_errors
         self._ended: dict[str, float] = {}  # Spark's run id -> monotonic time of its end
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="telemetry-pulse", daemon=True)
@@ -68,14 +68,14 @@ class Pulse:
         while not self._closing.wait(_TICK_S):
             now = time.monotonic()
             for run in list(self._sorter.runs.values()):
-                with self._each(f"the memory of run {run.known.spark_run_id}"):
+                with self._isolate_errors(f"the memory of run {run.identity.spark_run_id}"):
                     self._look(run, now)
             if now >= next_beat:
                 next_beat = now + self._settings.heartbeat_s
                 self._beat()
         for run in list(self._sorter.runs.values()):
             if not run.done:
-                with self._each(f"the memory of run {run.known.spark_run_id}"):
+                with self._isolate_errors(f"the memory of run {run.identity.spark_run_id}"):
                     self._recall(run, final=True)
         self._beat()
 
@@ -88,10 +88,10 @@ class Pulse:
     def _look(self, run: RunLine, now: float) -> None:
         if run.done:
             return
-        ended = self._ended.get(run.known.spark_run_id)
+        ended = self._ended.get(run.identity.spark_run_id)
         if ended is not None:
-            told = self._sorter.terminated(run.known.spark_run_id, 0) is not None
-            if told or now - ended > _LAST_EVENTS_S:
+            is_terminated = self._sorter.terminated(run.identity.spark_run_id, 0) is not None
+            if is_terminated or now - ended > _LAST_EVENTS_S:
                 self._recall(run, final=True)
             return
         hole = run.batches.holes and now >= run.recalled_at + _SHORTEST_RECALL_S
@@ -104,19 +104,19 @@ class Pulse:
         run.recalled_at = time.monotonic()
         run.recall_after = run.recalled_at + usual_s
         try:
-            remembered = recent_executed(self._jvm, run.known.jquery)
+            remembered = recent_executed(self._jvm, run.identity.jquery)
         except (Py4JError, OSError, ValueError) as error:
-            logger.debug("run %s could not be read back: %s", run.known.spark_run_id, error)
+            logger.debug("run %s could not be read back: %s", run.identity.spark_run_id, error)
             run.done = final
             return
         if len(remembered) > 1 and not self._private:
             run.recall_after = time.monotonic() + _share_of_memory_s(remembered, usual_s)
         overdue_at = None if final else time.time() - self._grace_s
-        self._put(Recalled(run.known.spark_run_id, remembered, overdue_at))
+        self._put(RecalledRun(run.identity.spark_run_id, remembered, overdue_at))
         if final:
             run.done = True
-            run.known = replace(run.known, jquery=None)  # releases the query in the JVM
-            self._ended.pop(run.known.spark_run_id, None)
+            run.identity = replace(run.identity, jquery=None)  # releases the query in the JVM
+            self._ended.pop(run.identity.spark_run_id, None)
 
 
 def _share_of_memory_s(remembered: list[dict[str, Any]], usual_s: float) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
-from headgate_ground.wire import Kind
+from headgate_ground.wire import EventKind
 
 logger = logging.getLogger(__name__)
 
@@ -24,10 +24,10 @@ _CAPACITY = f"spark.scheduler.listenerbus.eventqueue.{QUEUE}.capacity"
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class BusEvent:
     """One event as received from the bus."""
 
-    kind: Kind
+    kind: EventKind
     text: str  # Spark's JSON
     at: float  # seconds since 1970 when it was received
 
@@ -35,24 +35,24 @@ class Heard:
 class BusListener:
     """Implement Spark's Java interface for Python listeners: take the JSON, enqueue it, return."""
 
-    def __init__(self, take: Callable[[Heard], None]) -> None:
+    def __init__(self, take: Callable[[BusEvent], None]) -> None:
         self._take = take
 
     def onQueryStarted(self, event: Any) -> None:
         """Take a Started event."""
-        self._take(Heard(Kind.STARTED, event.json(), time.time()))
+        self._take(BusEvent(EventKind.STARTED, event.json(), time.time()))
 
     def onQueryProgress(self, event: Any) -> None:
         """Take a Progress event."""
-        self._take(Heard(Kind.PROGRESS, event.json(), time.time()))
+        self._take(BusEvent(EventKind.PROGRESS, event.json(), time.time()))
 
     def onQueryIdle(self, event: Any) -> None:
         """Take an Idle event."""
-        self._take(Heard(Kind.IDLE, event.json(), time.time()))
+        self._take(BusEvent(EventKind.IDLE, event.json(), time.time()))
 
     def onQueryTerminated(self, event: Any) -> None:
         """Take a Terminated event."""
-        self._take(Heard(Kind.TERMINATED, event.json(), time.time()))
+        self._take(BusEvent(EventKind.TERMINATED, event.json(), time.time()))
 
     class Java:
         """The Java interface that py4j offers to the JVM."""

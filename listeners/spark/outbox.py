@@ -17,7 +17,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from headgate_ground.wire import FIELD, MOST_BYTES, REVOKED, Event, sealed
+from headgate_ground.wire import FIELD, MOST_BYTES, REVOKED, WireEvent, sealed
 from listeners.spark.settings import TelemetrySettings
 from listeners.spark.spool import Segment, Spool
 
@@ -27,7 +27,7 @@ MEMORY_BYTES = 8 * 1024 * 1024  # unsent events in memory, in addition to the sp
 BATCH_EVENTS = 500  # events per pipeline
 BATCH_BYTES = 1024 * 1024
 FIRST_DELAY_S, LAST_DELAY_S = 0.1, 5.0  # backoff while Redis is not responding
-HOLD_BACK_S = 1.0  # between checks while the stream is too long
+THROTTLE_S = 1.0  # between checks while the stream is too long
 LOG_EVERY_S = 60.0
 
 Entry = tuple[int, bytes]
@@ -82,7 +82,7 @@ class Outbox:
         """Start sending."""
         self._sender.start()
 
-    def add(self, event: Event) -> int:
+    def add(self, event: WireEvent) -> int:
         """Number an event, spool it, and queue it for sending; return its number. Never wait."""
         with self._changed:
             self._last += 1
@@ -153,8 +153,8 @@ class Outbox:
         """Count as lost the events of a removed segment that are not in memory either."""
         if self._on_disk_from is None:
             return
-        only_there = segment.last - max(segment.first, self._on_disk_from) + 1
-        lost = max(0, min(segment.count, only_there))
+        only_on_disk = segment.last - max(segment.first, self._on_disk_from) + 1
+        lost = max(0, min(segment.count, only_on_disk))
         self._dropped += lost
         self._added -= lost
 
@@ -179,7 +179,7 @@ class Outbox:
             delay = FIRST_DELAY_S
             self._note_sent(batch)
             if unread > self._settings.max_unread:
-                self._hold_back()
+                self._throttle()
 
     def _next_batch(self) -> list[Entry]:
         """Return the oldest unsent events without removing them; [] if there are none."""
@@ -235,10 +235,10 @@ class Outbox:
             self._sent += len(batch)
             self._sent_to = max(self._sent_to, batch[-1][0])
 
-    def _hold_back(self) -> None:
+    def _throttle(self) -> None:
         """Wait while the stream is longer than the ingester can handle."""
         while not (self._stopping.is_set() or self._draining.is_set()):
-            self._stopping.wait(HOLD_BACK_S)
+            self._stopping.wait(THROTTLE_S)
             try:
                 if self._post([]) <= self._settings.max_unread:
                     return

@@ -48,10 +48,12 @@ class QueryPulses:
             else self._task_at.get(run.spark_run_id)
             for run in runs
         }
-        gone = ended & self._ended
+        ended_before = ended & self._ended
         self._finished, self._ended = finished, ended
         return tuple(
-            QueryPulse(run.run, run.spark_run_id not in gone, self._task_at[run.spark_run_id])
+            QueryPulse(
+                run.run, run.spark_run_id not in ended_before, self._task_at[run.spark_run_id]
+            )
             for run in runs
         )
 
@@ -61,12 +63,12 @@ class QueryPulses:
         java, apache = context._jvm.java, context._jvm.org.apache
         running = java.util.List.of(apache.spark.JobExecutionStatus.RUNNING)
         jobs = context._jsc.sc().statusStore().jobsList(running)
-        found: defaultdict[str, Finished] = defaultdict(dict)
-        for place in range(jobs.size()):
-            job = jobs.apply(place)
+        jobs_by_run: defaultdict[str, Finished] = defaultdict(dict)
+        for index in range(jobs.size()):
+            job = jobs.apply(index)
             if job.jobGroup().isDefined():
-                found[job.jobGroup().get()][job.jobId()] = job.numCompletedTasks()
-        return found
+                jobs_by_run[job.jobGroup().get()][job.jobId()] = job.numCompletedTasks()
+        return jobs_by_run
 
 
 def jvm_alive(spark: Any) -> bool | None:

@@ -26,11 +26,11 @@ class RunBatches:
     missing: int = 0  # all that were ever missing, including repaired ones
     repaired: int = 0
     holes: set[int] = field(default_factory=set)  # missing and not given up
-    _told: set[int] = field(default_factory=set)
+    _reported: set[int] = field(default_factory=set)
 
-    def tell(self, batch: int) -> bool:
+    def note_reported(self, batch: int) -> bool:
         """Record a batch from the bus; return False if it was reported before."""
-        if batch in self._told:
+        if batch in self._reported:
             return False
         if self.highest is not None and batch > self.highest + 1:
             hole = range(max(self.highest + 1, batch - _WIDEST_HOLE), batch)
@@ -49,10 +49,10 @@ class RunBatches:
         (seconds since 1970); None means that the run has ended and the bus will not deliver any
         more. Holes older than the oldest remembered batch are given up, but still count as missing.
         """
-        found = []
+        unreported = []
         for progress in remembered:
             batch = int(progress["batchId"])
-            if batch in self._told:
+            if batch in self._reported:
                 continue
             newest = self.highest is None or batch > self.highest
             if newest and overdue_at is not None and ended_at(progress) > overdue_at:
@@ -61,19 +61,21 @@ class RunBatches:
                 self.missing += 1
             self.holes.discard(batch)
             self.repaired += 1
-            found.append(progress)
-        for progress in found:
+            unreported.append(progress)
+        for progress in unreported:
             self._note(int(progress["batchId"]))
         if remembered:
             oldest = min(int(progress["batchId"]) for progress in remembered)
             self.holes = {batch for batch in self.holes if batch >= oldest}
-        return sorted(found, key=lambda progress: int(progress["batchId"]))
+        return sorted(unreported, key=lambda progress: int(progress["batchId"]))
 
     def _note(self, batch: int) -> None:
-        self._told.add(batch)
+        self._reported.add(batch)
         self.highest = batch if self.highest is None else max(self.highest, batch)
-        if len(self._told) > 2 * _REMEMBERED:
-            self._told = {told for told in self._told if told > self.highest - _REMEMBERED}
+        if len(self._reported) > 2 * _REMEMBERED:
+            self._reported = {
+                number for number in self._reported if number > self.highest - _REMEMBERED
+            }
 
 
 def executed(progress: Progress) -> bool:

@@ -15,7 +15,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 
 from headgate_ground.tolerant.values import count, time_of
-from headgate_ground.wire import Event, Kind
+from headgate_ground.wire import EventKind, WireEvent
 from listeners.spark.task_times import TaskTimes
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ class _Batches:
 
 
 @dataclass(frozen=True, slots=True)
-class SlowBatch:
+class SlowBatchReport:
     """The evidence on one slow batch, as the body of an event."""
 
     query: int
@@ -54,7 +54,7 @@ class SlowBatch:
 
 @dataclass(frozen=True, slots=True)
 class _Slow:
-    event: Event
+    event: WireEvent
     took: int
     median: int | None
 
@@ -71,24 +71,24 @@ class SlowBatches:
         self._slowest: _Slow | None = None
         self._looked = -EVERY_S
 
-    def note(self, event: Event) -> None:
+    def note(self, event: WireEvent) -> None:
         """Compare a batch with those before it; cheap, because the sorter calls this."""
         took = count(event.body.get("batchDuration"))
-        if event.kind is not Kind.PROGRESS or event.run is None or took is None:
+        if event.kind is not EventKind.PROGRESS or event.run is None or took is None:
             return
-        known = self._runs.setdefault(event.run, _Batches())
+        batches = self._runs.setdefault(event.run, _Batches())
         while len(self._runs) > _MOST_RUNS:
             self._runs.popitem(last=False)
-        usual = int(median(known.took)) if len(known.took) >= _FEWEST else None
-        known.took.append(took)
+        usual = int(median(batches.took)) if len(batches.took) >= _FEWEST else None
+        batches.took.append(took)
         unusual = usual is not None and took >= SLOW_TIMES * usual
-        overdue = known.looked is None or monotonic() - known.looked > AGAIN_S
+        overdue = batches.looked is None or monotonic() - batches.looked > AGAIN_S
         if took < SLOW_MS or not (unusual or overdue):
             return
         if self._slowest is None or took > self._slowest.took:
             self._slowest = _Slow(event, took, usual)
 
-    def look(self) -> SlowBatch | None:
+    def look(self) -> SlowBatchReport | None:
         """Return the evidence on the slowest batch; None if there is none or a pass is not due."""
         slow = self._slowest
         if slow is None or monotonic() - self._looked < EVERY_S:
@@ -97,15 +97,15 @@ class SlowBatches:
         event = slow.event
         assert event.query is not None
         assert event.run is not None
-        if known := self._runs.get(event.run):
-            known.looked = self._looked
+        if batches := self._runs.get(event.run):
+            batches.looked = self._looked
         try:
-            found = self.evidence(event.body)
+            evidence = self.evidence(event.body)
         except (Py4JError, OSError, ValueError, KeyError, TypeError) as error:
             logger.warning("could not read the stages of a slow batch: %s", error)
             return None
-        body = {"batch": event.batch, "took_ms": slow.took, "median_ms": slow.median, **found}
-        return SlowBatch(event.query, event.run, body)
+        body = {"batch": event.batch, "took_ms": slow.took, "median_ms": slow.median, **evidence}
+        return SlowBatchReport(event.query, event.run, body)
 
     def evidence(self, progress: dict[str, Any]) -> dict[str, Any]:
         """Return the stages, cores and Python time of a batch by its progress.
@@ -121,8 +121,8 @@ class SlowBatches:
         tasks = "addBatch" in (progress.get("durationMs") or {})
         return {
             "stages": [
-                self._stage(row["info"], sampled=place < _MOST_SAMPLED)
-                for place, row in enumerate(longest)
+                self._stage(row["info"], sampled=index < _MOST_SAMPLED)
+                for index, row in enumerate(longest)
             ]
             if longest or not tasks
             else None,
@@ -163,7 +163,7 @@ class SlowBatches:
         body["longest_host"] = longest.get("host") or ""
         return body
 
-    def _task(self, info: dict[str, Any], place: int) -> dict[str, Any]:
+    def _task(self, info: dict[str, Any], rank: int) -> dict[str, Any]:
         """Return a stage's task by its place in the order of run time, longest first."""
         jvm = self._context._jvm
         tasks = (
@@ -172,18 +172,18 @@ class SlowBatches:
             .taskList(
                 info["stageId"],
                 info["attemptId"],
-                place,
+                rank,
                 1,
                 jvm.org.apache.spark.status.api.v1.TaskSorting.DECREASING_RUNTIME,
                 jvm.java.util.List.of(),
             )
         )
-        found: list[dict[str, Any]] = self._store.json_of(tasks)
-        return found[0] if found else {}
+        rows: list[dict[str, Any]] = self._store.json_of(tasks)
+        return rows[0] if rows else {}
 
     def _python_ms(self, jobs: list[int]) -> int:
         """Return the time of Python functions in these jobs, summed over tasks."""
-        executions = {one for job in jobs if (one := self._store.execution_of(job)) is not None}
+        executions = {entry for job in jobs if (entry := self._store.execution_of(job)) is not None}
         sql = self._spark._jsparkSession.sharedState().statusStore()
         total = 0.0
         for number in sorted(executions):
@@ -191,17 +191,19 @@ class SlowBatches:
             if execution.isEmpty():
                 continue
             named = self._store.json_of(execution.get().metrics())
-            wanted = {str(one["accumulatorId"]) for one in named if _PYTHON.search(one["name"])}
+            wanted = {
+                str(entry["accumulatorId"]) for entry in named if _PYTHON.search(entry["name"])
+            }
             if wanted:
                 values = self._store.json_of(sql.executionMetrics(number))
-                total += sum(timing_ms(values.get(one, "")) for one in wanted)
+                total += sum(timing_ms(values.get(entry, "")) for entry in wanted)
         return round(total)
 
 
 def timing_ms(text: str) -> float:
     """Return the total in a timing as Spark formats it, in milliseconds; 0 without one."""
-    found = _TIMING.search(text.rsplit("\n", 1)[-1])
-    return float(found[1].replace(",", "")) * _MS[found[2]] if found else 0.0
+    match = _TIMING.search(text.rsplit("\n", 1)[-1])
+    return float(match[1].replace(",", "")) * _MS[match[2]] if match else 0.0
 
 
 def _is_of(row: dict[str, Any], progress: dict[str, Any]) -> bool:

@@ -14,12 +14,12 @@ from typing import Any
 import orjson
 
 from headgate_ground.tolerant.values import at_s
-from headgate_ground.wire import Event, Kind
-from listeners.spark.listener import Heard
+from headgate_ground.wire import EventKind, WireEvent
+from listeners.spark.listener import BusEvent
 from listeners.spark.repair import Progress, RunBatches
 from listeners.spark.settings import TelemetrySettings
 
-_KEPT_RUNS = 200  # per driver; the oldest ended ones are dropped first
+_MOST_RUNS = 200  # per driver; the oldest ended ones are dropped first
 _REMEMBERED_ENDS = 1_000  # Terminated events remembered for `terminated`
 
 
@@ -34,7 +34,7 @@ class RunKnown:
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class RecalledRun:
     """The batches that a query remembers."""
 
     spark_run_id: str
@@ -43,10 +43,10 @@ class Recalled:
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class DriverMessage:
     """A message from the driver itself."""
 
-    kind: Kind
+    kind: EventKind
     body: dict[str, Any]
     query: int | None = None
     run: int | None = None
@@ -57,7 +57,7 @@ class Said:
 class RunLine:
     """A run, as known to telemetry."""
 
-    known: RunKnown
+    identity: RunKnown
     batches: RunBatches = field(default_factory=RunBatches)
     recalled_at: float = 0.0  # monotonic
     recall_after: float = 0.0  # monotonic
@@ -65,9 +65,9 @@ class RunLine:
 
 
 @dataclass(slots=True)
-class _Held:
+class _WaitingEvent:
     since: float  # monotonic
-    heard: Heard
+    event: BusEvent
     body: dict[str, Any]
 
 
@@ -80,7 +80,7 @@ class Sorter:
         driver: int,
         epoch: int,
         settings: TelemetrySettings,
-        emit: Callable[[Event], Any],
+        emit: Callable[[WireEvent], Any],
         mask: Callable[[Any], Any],
     ) -> None:
         self._driver = driver
@@ -90,30 +90,30 @@ class Sorter:
         self._mask = mask
         self.runs: dict[str, RunLine] = {}
         self._forgotten = (0, 0)  # missing and repaired batches of forgotten runs
-        self._held: dict[str, list[_Held]] = {}
-        self._held_count = 0
+        self._waiting: dict[str, list[_WaitingEvent]] = {}
+        self._waiting_count = 0
         self._ends: OrderedDict[str, dict[str, Any]] = OrderedDict()
         self._ended = threading.Condition()
 
-    def take(self, message: Heard | RunKnown | Recalled | Said) -> None:
+    def take(self, message: BusEvent | RunKnown | RecalledRun | DriverMessage) -> None:
         """Turn one message into its events; there may be none or several."""
         match message:
-            case Heard():
+            case BusEvent():
                 self._hear(message)
             case RunKnown():
                 self._know(message)
-            case Recalled():
+            case RecalledRun():
                 self._recall(message)
-            case Said():
-                self._say(message)
+            case DriverMessage():
+                self._emit_message(message)
 
-    def release_held(self, now: float) -> None:
+    def release_waiting(self, now: float) -> None:
         """Release held events whose run has not become known in time.
 
         `now` is monotonic; infinity releases everything, for a driver that is exiting.
         """
-        for spark_run_id in list(self._held):
-            if now - self._held[spark_run_id][0].since > self._settings.hold_s:
+        for spark_run_id in list(self._waiting):
+            if now - self._waiting[spark_run_id][0].since > self._settings.hold_s:
                 self._release(spark_run_id)
 
     def terminated(self, spark_run_id: str, timeout_s: float) -> dict[str, Any] | None:
@@ -131,28 +131,30 @@ class Sorter:
         return missing, repaired
 
     # --- one message each -----------------------------------------------------------------
-    def _hear(self, heard: Heard) -> None:
-        body = orjson.loads(heard.text)
-        if heard.kind is Kind.PROGRESS:
+    def _hear(self, event: BusEvent) -> None:
+        body = orjson.loads(event.text)
+        if event.kind is EventKind.PROGRESS:
             body = body["progress"]
         spark_run_id = str(body["runId"])
-        if heard.kind is Kind.TERMINATED:
+        if event.kind is EventKind.TERMINATED:
             self._note_end(spark_run_id, body)
         if spark_run_id in self.runs:
-            self._tell(self.runs[spark_run_id], heard, body)
+            self._emit_event(self.runs[spark_run_id], event, body)
             return
-        self._held.setdefault(spark_run_id, []).append(_Held(time.monotonic(), heard, body))
-        self._held_count += 1
-        if self._held_count > self._settings.hold_events:
-            self._release(next(iter(self._held)))
+        self._waiting.setdefault(spark_run_id, []).append(
+            _WaitingEvent(time.monotonic(), event, body)
+        )
+        self._waiting_count += 1
+        if self._waiting_count > self._settings.hold_events:
+            self._release(next(iter(self._waiting)))
 
-    def _know(self, known: RunKnown) -> None:
-        line = self.runs.setdefault(known.spark_run_id, RunLine(known))
-        held = self._held.pop(known.spark_run_id, [])
-        self._held_count -= len(held)
-        for waiting in held:
-            self._tell(line, waiting.heard, waiting.body)
-        if len(self.runs) > _KEPT_RUNS:
+    def _know(self, identity: RunKnown) -> None:
+        line = self.runs.setdefault(identity.spark_run_id, RunLine(identity))
+        waiting_events = self._waiting.pop(identity.spark_run_id, [])
+        self._waiting_count -= len(waiting_events)
+        for waiting in waiting_events:
+            self._emit_event(line, waiting.event, waiting.body)
+        if len(self.runs) > _MOST_RUNS:
             self._forget_oldest()
 
     def _forget_oldest(self) -> None:
@@ -163,53 +165,61 @@ class Sorter:
                 self._forgotten = (missing + batches.missing, repaired + batches.repaired)
                 return
 
-    def _recall(self, recalled: Recalled) -> None:
+    def _recall(self, recalled: RecalledRun) -> None:
         line = self.runs.get(recalled.spark_run_id)
         if line is None:
             return
-        found = line.batches.recall(recalled.remembered, overdue_at=recalled.overdue_at)
-        for progress in found:
-            self._emit(self._event_of(Kind.PROGRESS, time.time(), progress, line, repaired=True))
+        unreported = line.batches.recall(recalled.remembered, overdue_at=recalled.overdue_at)
+        for progress in unreported:
+            self._emit(
+                self._event_of(EventKind.PROGRESS, time.time(), progress, line, repaired=True)
+            )
 
-    def _say(self, said: Said) -> None:
-        self._emit(self._event(said.kind, said.at, said.body, query=said.query, run=said.run))
+    def _emit_message(self, message: DriverMessage) -> None:
+        self._emit(
+            self._event(
+                message.kind, message.at, message.body, query=message.query, run=message.run
+            )
+        )
 
     # --- events ---------------------------------------------------------------------------
-    def _tell(self, line: RunLine, heard: Heard, body: dict[str, Any]) -> None:
-        if heard.kind is Kind.PROGRESS and not line.batches.tell(int(body["batchId"])):
+    def _emit_event(self, line: RunLine, event: BusEvent, body: dict[str, Any]) -> None:
+        if event.kind is EventKind.PROGRESS and not line.batches.note_reported(
+            int(body["batchId"])
+        ):
             return
-        self._emit(self._event_of(heard.kind, heard.at, body, line))
+        self._emit(self._event_of(event.kind, event.at, body, line))
 
     def _release(self, spark_run_id: str) -> None:
-        held = self._held.pop(spark_run_id)
-        self._held_count -= len(held)
-        for waiting in held:
-            self._emit(self._event_of(waiting.heard.kind, waiting.heard.at, waiting.body, None))
+        waiting_events = self._waiting.pop(spark_run_id)
+        self._waiting_count -= len(waiting_events)
+        for waiting in waiting_events:
+            self._emit(self._event_of(waiting.event.kind, waiting.event.at, waiting.body, None))
 
     def _event_of(
         self,
-        kind: Kind,
+        kind: EventKind,
         at: float,
         body: dict[str, Any],
         line: RunLine | None,
         *,
         repaired: bool = False,
-    ) -> Event:
+    ) -> WireEvent:
         return self._event(
             kind,
             at,
             body,
-            query=line.known.query if line else None,
-            run=line.known.run if line else None,
+            query=line.identity.query if line else None,
+            run=line.identity.run if line else None,
             spark_run_id=str(body["runId"]),
-            batch=int(body["batchId"]) if kind is Kind.PROGRESS else None,
+            batch=int(body["batchId"]) if kind is EventKind.PROGRESS else None,
             repaired=repaired,
         )
 
-    def _event(self, kind: Kind, at: float, body: dict[str, Any], **about: Any) -> Event:
+    def _event(self, kind: EventKind, at: float, body: dict[str, Any], **about: Any) -> WireEvent:
         """Return an event of this driver; the outbox numbers it."""
         text, masked = _iso(at), self._mask(body)
-        return Event(self._driver, self._epoch, seq=0, at=text, kind=kind, body=masked, **about)
+        return WireEvent(self._driver, self._epoch, seq=0, at=text, kind=kind, body=masked, **about)
 
     def _note_end(self, spark_run_id: str, body: dict[str, Any]) -> None:
         with self._ended:

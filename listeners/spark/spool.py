@@ -55,9 +55,9 @@ class Spool:
         """Return the events numbered `seq` or higher in the first segment that has any."""
         for segment in self._segments:
             if segment.last >= seq:
-                found = [entry for entry in read_segment(segment.path) if entry[0] >= seq]
-                if found:
-                    return found
+                events = [entry for entry in read_segment(segment.path) if entry[0] >= seq]
+                if events:
+                    return events
         return []
 
     def _open(self, seq: int) -> Segment:

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 from py4j.protocol import Py4JError
 
-from headgate_ground.wire import TaskTime
+from headgate_ground.wire import TaskTimeBody
 from listeners.spark.sorter import RunKnown
 
 logger = logging.getLogger(__name__)
@@ -31,7 +31,7 @@ _RUN_ID = re.compile(r"^runId = ([0-9a-f-]{36})$", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
-class Stage:
+class StageTimes:
     """One attempt of a stage; times are milliseconds since 1970 by the driver's clock."""
 
     group: str  # Spark's run id of its query
@@ -41,7 +41,7 @@ class Stage:
     task_ms: int  # of finished tasks
 
 
-def waited(stage: Stage, others: Iterable[Stage]) -> tuple[int, dict[str, int]]:
+def waited(stage: StageTimes, others: Iterable[StageTimes]) -> tuple[int, dict[str, int]]:
     """Return how long, in milliseconds, a stage waited for its first task, and for which queries.
 
     The wait is divided among the queries whose tasks ran in the meantime, by each query's task
@@ -81,11 +81,11 @@ class TaskTimes:
         self._complained = False
         self._newest = _LONG_AGO  # the latest end of a counted stage
         self._counted: set[tuple[int, int]] = set()  # stages that ended in that millisecond
-        self._recent: deque[Stage] = deque(maxlen=_RECENT)
+        self._recent: deque[StageTimes] = deque(maxlen=_RECENT)
         self._groups: OrderedDict[int, str] = OrderedDict()  # by job
         self._sums: defaultdict[str, _Sum] = defaultdict(_Sum)
 
-    def look(self, runs: Sequence[RunKnown]) -> tuple[TaskTime, ...]:
+    def look(self, runs: Sequence[RunKnown]) -> tuple[TaskTimeBody, ...]:
         """Return the sums of runs whose sums have grown; () if the next pass is not due yet.
 
         The sums do not include the last seconds of an ended run.
@@ -104,16 +104,16 @@ class TaskTimes:
         for stage in ended:
             self._add(stage, [*self._recent, *running])
         numbers = {run.spark_run_id: run.run for run in runs}
-        told = tuple(
-            self._told(numbers[group], total, numbers)
+        sums = tuple(
+            self._task_time(numbers[group], total, numbers)
             for group, total in self._sums.items()
             if total.grown and group in numbers
         )
         for group in self._sums.keys() - numbers.keys():
             del self._sums[group]
-        return told
+        return sums
 
-    def _add(self, stage: Stage, others: Iterable[Stage]) -> None:
+    def _add(self, stage: StageTimes, others: Iterable[StageTimes]) -> None:
         wait, shares = waited(stage, others)
         total = self._sums[stage.group]
         total.task_ms += stage.task_ms
@@ -122,9 +122,9 @@ class TaskTimes:
             total.waited_for[group] += share
         total.grown = True
 
-    def _told(self, run: int, total: _Sum, numbers: dict[str, int]) -> TaskTime:
+    def _task_time(self, run: int, total: _Sum, numbers: dict[str, int]) -> TaskTimeBody:
         total.grown = False
-        return TaskTime(
+        return TaskTimeBody(
             run=run,
             task_ms=total.task_ms,
             waited_ms=total.waited_ms,
@@ -143,12 +143,12 @@ class TaskTimes:
     def execution_of(self, job: int) -> int | None:
         """Return the SQL execution of a job; None if it has none, or Spark has forgotten it."""
         try:
-            found = self._store().read(self._class("JobDataWrapper"), job).sqlExecutionId()
+            execution = self._store().read(self._class("JobDataWrapper"), job).sqlExecutionId()
         except Py4JError:
             return None
-        return int(found.get()) if found.isDefined() else None
+        return int(execution.get()) if execution.isDefined() else None
 
-    def _read(self) -> tuple[list[Stage], list[Stage]]:
+    def _read(self) -> tuple[list[StageTimes], list[StageTimes]]:
         """Return the stages that have ended since the last pass, and those that are running."""
         view = self._view("StageDataWrapper").index("completionTime").first(self._newest)
         active = self._view("StageDataWrapper").index("active").first(True).last(True)
@@ -168,13 +168,13 @@ class TaskTimes:
                 ended.append(stage)
         return ended, running
 
-    def _stage(self, row: dict[str, Any]) -> Stage | None:
+    def _stage(self, row: dict[str, Any]) -> StageTimes | None:
         """Return a query's stage; None if the stage has no query, or was not submitted."""
         info = row["info"]
         group = self._group(info.get("description") or "", row.get("jobIds") or ())
         if not group or info["submissionTime"] is None:
             return None
-        return Stage(
+        return StageTimes(
             group=group,
             submitted=info["submissionTime"],
             first_task=info["firstTaskLaunchedTime"],
@@ -187,8 +187,8 @@ class TaskTimes:
 
         If the query's own code sets job descriptions, the job's group is read.
         """
-        if found := _RUN_ID.findall(description):
-            return str(found[-1])
+        if run_ids := _RUN_ID.findall(description):
+            return str(run_ids[-1])
         for job in jobs[:1]:
             if job not in self._groups:
                 self._groups[job] = self._group_of_job(job)

@@ -20,7 +20,7 @@ from queue import Empty, SimpleQueue
 from typing import Any
 
 from headgate_ground import spool
-from headgate_ground.wire import DriverTrouble, Event, Heartbeat, Kind
+from headgate_ground.wire import DriverTrouble, EventKind, HeartbeatBody, WireEvent
 from listeners.spark import bus_counters, listener
 from listeners.spark import user_listeners as users
 from listeners.spark.heartbeat import Pulse
@@ -28,7 +28,7 @@ from listeners.spark.outbox import Outbox
 from listeners.spark.query_pulses import QueryPulses, jvm_alive
 from listeners.spark.settings import TelemetrySettings
 from listeners.spark.slow_batches import SlowBatches
-from listeners.spark.sorter import Recalled, RunKnown, Said, Sorter
+from listeners.spark.sorter import DriverMessage, RecalledRun, RunKnown, Sorter
 from listeners.spark.task_times import TaskTimes
 from listeners.spark.thread_dumps import ThreadDumps
 from listeners.spark.user_listeners import ListenerRefused
@@ -40,9 +40,9 @@ LAST_SEQ = "last_seq"  # file in the driver's directory, read by the shim
 _INBOX_LIMIT = 50_000  # messages waiting for the sorter; beyond that, events count as lost
 
 #: Most driver troubles reported in a heartbeat.
-_TROUBLES_TOLD = 20
+_MOST_TROUBLES = 20
 
-Message = listener.Heard | RunKnown | Recalled | Said
+Message = listener.BusEvent | RunKnown | RecalledRun | DriverMessage
 
 
 class Telemetry:
@@ -59,7 +59,7 @@ class Telemetry:
         key: bytes,
         settings: dict[str, Any],
         mask: Callable[[Any], Any],
-        each: Callable[[str], AbstractContextManager[object]] = nullcontext,
+        isolate_errors: Callable[[str], AbstractContextManager[object]] = nullcontext,
         troubles: Callable[[], Iterable[tuple[str, str, int]]] = tuple,
         revocation: str = "",
         revoked: Callable[[], object] = lambda: None,
@@ -70,7 +70,7 @@ class Telemetry:
         currently skips: the subject, the cause, and how often in a row. `revocation` and `revoked`
         are passed to the outbox.
         """
-        self._each = each
+        self._isolate_errors = isolate_errors
         self._troubles = troubles
         self._settings = TelemetrySettings.read(settings)
         self._directory = directory
@@ -105,7 +105,7 @@ class Telemetry:
     def attach(self, spark: Any) -> None:
         """Attach to a private queue of the bus, or fall back to every session; start sending."""
         self._spark = spark
-        self._java = listener.java_listener(spark, listener.BusListener(self._take_heard))
+        self._java = listener.java_listener(spark, listener.BusListener(self._enqueue))
         self._query_pulses = QueryPulses(spark)
         self._task_times = TaskTimes(spark)
         self._slow_batches = SlowBatches(spark, self._task_times)
@@ -130,7 +130,7 @@ class Telemetry:
             private=self.mode == "private",
             put=self._inbox.put,
             heartbeat=self.heartbeat,
-            each=self._each,
+            isolate_errors=self._isolate_errors,
         )
         self._pulse.start()
 
@@ -184,25 +184,25 @@ class Telemetry:
     def start_failed(self, *, query: int, run: int, error_class: str, message: str) -> None:
         """Report an error that was raised in `start()`, which Spark itself does not report."""
         body = {"error_class": error_class, "message": _sound(message)}
-        self._inbox.put(Said(Kind.START_ERROR, body, query, run))
+        self._inbox.put(DriverMessage(EventKind.START_ERROR, body, query, run))
 
-    def dump_asked(self, run: int, asked: str) -> None:
+    def request_dump(self, run: int, requested_at: str) -> None:
         """Take a thread dump for a run with the next heartbeat, once for each time of request."""
         if self._thread_dumps is not None:
-            self._thread_dumps.ask(run, asked)
+            self._thread_dumps.request(run, requested_at)
 
     def status_changed(self, *, query: int, run: int, state: str) -> None:
         """Report that a run's line in status.json has changed."""
-        self._inbox.put(Said(Kind.STATUS, {"state": state}, query, run))
+        self._inbox.put(DriverMessage(EventKind.STATUS, {"state": state}, query, run))
 
     def driver_changed(self) -> None:
         """Report that the driver's own part of status.json has changed."""
-        self._inbox.put(Said(Kind.STATUS, {"state": ""}, None, None))
+        self._inbox.put(DriverMessage(EventKind.STATUS, {"state": ""}, None, None))
 
     def epoch_committed(self, progress: dict[str, Any]) -> None:
         """Report a continuous epoch, which Spark itself does not report."""
         text = json.dumps({"progress": progress})
-        self._take_heard(listener.Heard(Kind.PROGRESS, text, time.time()))
+        self._enqueue(listener.BusEvent(EventKind.PROGRESS, text, time.time()))
 
     def terminated(self, spark_run_id: str, timeout_s: float) -> dict[str, Any] | None:
         """Wait for a run's Terminated event from Spark and return it; None if it is not in time."""
@@ -212,8 +212,8 @@ class Telemetry:
         """Send one heartbeat: Spark's counters, listener times, our own figures."""
         used_mb, max_mb = bus_counters.jvm_heap_mb(self._spark)
         missing, repaired = self._sorter.losses()
-        followed = [line.known for line in list(self._sorter.runs.values()) if not line.done]
-        beat = Heartbeat(
+        followed = [line.identity for line in list(self._sorter.runs.values()) if not line.done]
+        beat = HeartbeatBody(
             mode=self.mode,
             streams=self._counters["streams"].read(),
             ours=self._counters["ours"].read() if self.mode == "private" else None,
@@ -231,24 +231,24 @@ class Telemetry:
             task_times=self._task_times.look(followed) if self._task_times else (),
             troubles=tuple(
                 DriverTrouble(_sound(about)[:120], _sound(cause)[:300], times)
-                for about, cause, times in islice(self._troubles(), _TROUBLES_TOLD)
+                for about, cause, times in islice(self._troubles(), _MOST_TROUBLES)
             ),
         )
-        self._inbox.put(Said(Kind.HEARTBEAT, beat.body()))
+        self._inbox.put(DriverMessage(EventKind.HEARTBEAT, beat.body()))
         if self._slow_batches and (slow := self._slow_batches.look()):
-            self._inbox.put(Said(Kind.SLOW_BATCH, slow.body, slow.query, slow.run))
+            self._inbox.put(DriverMessage(EventKind.SLOW_BATCH, slow.body, slow.query, slow.run))
         if self._thread_dumps and (dump := self._thread_dumps.look(followed, beat.queries)):
-            self._inbox.put(Said(Kind.THREAD_DUMP, dump.body, dump.query, dump.run))
+            self._inbox.put(DriverMessage(EventKind.THREAD_DUMP, dump.body, dump.query, dump.run))
 
     # --- inside ---------------------------------------------------------------------------
-    def _take_heard(self, heard: listener.Heard) -> None:
+    def _enqueue(self, event: listener.BusEvent) -> None:
         """Enqueue a message; Spark's bus calls this, so it must not do anything else."""
         if self._inbox.qsize() >= _INBOX_LIMIT:
             self._overflow += 1
         else:
-            self._inbox.put(heard)
+            self._inbox.put(event)
 
-    def _emit(self, event: Event) -> None:
+    def _emit(self, event: WireEvent) -> None:
         self._outbox.add(event)
         if self._slow_batches and self._thread_dumps:
             self._slow_batches.note(event)
@@ -259,12 +259,12 @@ class Telemetry:
             try:
                 message = self._inbox.get(timeout=1.0)
             except Empty:
-                with self._each("events that were held back"):
-                    self._sorter.release_held(time.monotonic())
+                with self._isolate_errors("events that were held back"):
+                    self._sorter.release_waiting(time.monotonic())
                 continue
             if message is None:
-                with self._each("events that were held back"):
-                    self._sorter.release_held(math.inf)
+                with self._isolate_errors("events that were held back"):
+                    self._sorter.release_waiting(math.inf)
                 return
             if self._overflow:
                 lost, self._overflow = self._overflow, 0

@@ -14,7 +14,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
-from headgate_ground.wire import Event, Kind, QueryPulse
+from headgate_ground.wire import EventKind, QueryPulse, WireEvent
 from listeners.spark.sorter import RunKnown
 
 logger = logging.getLogger(__name__)
@@ -29,7 +29,9 @@ _MOST_RUNS = 200
 _OBJECTS, _TEXTS = "[Ljava.lang.Object;", "[Ljava.lang.String;"
 _DIAGNOSTICS = "com.sun.management:type=DiagnosticCommand"
 #: Events that say nothing about a query's progress.
-_OURS = frozenset({Kind.HEARTBEAT, Kind.SLOW_BATCH, Kind.THREAD_DUMP, Kind.STATUS})
+_OURS = frozenset(
+    {EventKind.HEARTBEAT, EventKind.SLOW_BATCH, EventKind.THREAD_DUMP, EventKind.STATUS}
+)
 
 
 @dataclass(slots=True)
@@ -37,7 +39,7 @@ class _Signs:
     at: float  # monotonic: the last sign of life
     task_at: str | None = None
     dumps: int = 0
-    asked: str = ""  # when a dump was last requested, and when for the last one taken
+    requested_at: str = ""  # when a dump was last requested, and when for the last one taken
     answered: str = ""
 
 
@@ -58,14 +60,14 @@ class ThreadDumps:
         self._signs: OrderedDict[int, _Signs] = OrderedDict()
         self._dumped = -AGAIN_S
 
-    def note(self, event: Event) -> None:
+    def note(self, event: WireEvent) -> None:
         """Note an event of a run; cheap, because the sorter calls this."""
         if event.run is not None and event.kind not in _OURS:
             self._of(event.run).at = monotonic()
 
-    def ask(self, run: int, asked: str) -> None:
+    def request(self, run: int, asked: str) -> None:
         """Request a dump for a run; `asked` is the time, and each time counts once."""
-        self._of(run).asked = asked
+        self._of(run).requested_at = asked
 
     def look(self, runs: Iterable[RunKnown], pulses: Sequence[QueryPulse]) -> ThreadDump | None:
         """Return a dump if one was requested, or if a run hangs and none was taken lately."""
@@ -75,11 +77,11 @@ class ThreadDumps:
     def _requested(self, runs: list[RunKnown]) -> ThreadDump | None:
         for run in runs:
             signs = self._of(run.run)
-            if signs.asked == signs.answered:
+            if signs.requested_at == signs.answered:
                 continue
-            signs.answered = signs.asked  # a dump that fails is not tried again
-            quiet = {"quiet_s": round(monotonic() - signs.at), "asked": signs.asked}
-            if body := self._taken():
+            signs.answered = signs.requested_at  # a dump that fails is not tried again
+            quiet = {"quiet_s": round(monotonic() - signs.at), "asked": signs.requested_at}
+            if body := self._dump():
                 return ThreadDump(run.query, run.run, quiet | body)
         return None
 
@@ -95,16 +97,16 @@ class ThreadDumps:
                 quiet.append(run)
         if now - self._dumped < AGAIN_S:
             return None
-        found = next(filter(_is_active, quiet), None)
-        if found is None:
+        hanging = next(filter(_is_active, quiet), None)
+        if hanging is None:
             return None
-        signs = self._of(found.run)
+        signs = self._of(hanging.run)
         self._dumped, signs.dumps = now, signs.dumps + 1
-        body = self._taken()
+        body = self._dump()
         about = {"quiet_s": round(now - signs.at)}
-        return ThreadDump(found.query, found.run, about | body) if body else None
+        return ThreadDump(hanging.query, hanging.run, about | body) if body else None
 
-    def _taken(self) -> dict[str, Any] | None:
+    def _dump(self) -> dict[str, Any] | None:
         try:
             return dict(self.dump())
         except (Py4JError, OSError, AttributeError) as error:
@@ -126,18 +128,18 @@ class ThreadDumps:
         server = lang.management.ManagementFactory.getPlatformMBeanServer()
         about = jvm.javax.management.ObjectName(_DIAGNOSTICS)
         names = ("javax.management.ObjectName", "java.lang.String")
-        types = [lang.Class.forName(one) for one in (*names, _OBJECTS, _TEXTS)]
+        types = [lang.Class.forName(class_name) for class_name in (*names, _OBJECTS, _TEXTS)]
         interface = lang.Class.forName("javax.management.MBeanServer")
         method = interface.getMethod("invoke", self._array(lang.Class, types))
         arguments = self._array(lang.Object, [self._array(lang.String, options)])
         signature = self._array(lang.String, [_TEXTS])
-        given = self._array(lang.Object, [about, name, arguments, signature])
-        return str(method.invoke(server, given))
+        values = self._array(lang.Object, [about, name, arguments, signature])
+        return str(method.invoke(server, values))
 
     def _array(self, kind: Any, values: Sequence[Any]) -> Any:
         made = self._context._gateway.new_array(kind, len(values))
-        for place, value in enumerate(values):
-            made[place] = value
+        for index, value in enumerate(values):
+            made[index] = value
         return made
 
     def _of(self, run: int) -> _Signs:

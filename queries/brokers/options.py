@@ -28,7 +28,7 @@ class Unusable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class TopicSelection:
     """The topics and partitions that a source reads; exactly one of the three fields is set."""
 
     topics: tuple[str, ...] = ()  # subscribe
@@ -91,23 +91,25 @@ def require_quick(pattern: str, *, late: bool = False) -> None:
         )
 
 
-def wanted(options: Mapping[str, str]) -> Wanted:
+def wanted(options: Mapping[str, str]) -> TopicSelection:
     """Return a source's topics and partitions; raise `Unusable` if they cannot be parsed."""
-    given = {name.lower(): value for name, value in options.items()}
-    if names := given.get("subscribe"):
-        return Wanted(topics=tuple(name.strip() for name in names.split(",") if name.strip()))
-    if pattern := given.get("subscribepattern"):
+    lowered = {name.lower(): value for name, value in options.items()}
+    if names := lowered.get("subscribe"):
+        return TopicSelection(
+            topics=tuple(name.strip() for name in names.split(",") if name.strip())
+        )
+    if pattern := lowered.get("subscribepattern"):
         try:
             regex.compile(pattern)
         except regex.error as error:
             raise Unusable(f"subscribePattern cannot be parsed: {error}.") from error
-        return Wanted(pattern=pattern)
+        return TopicSelection(pattern=pattern)
     try:
-        assigned = json.loads(given.get("assign", ""))
+        assigned = json.loads(lowered.get("assign", ""))
         pairs = sorted((str(t), tuple(int(n) for n in ns)) for t, ns in assigned.items())
     except (ValueError, TypeError, AttributeError) as error:
         raise Unusable("None of subscribe, subscribePattern and assign can be read.") from error
-    return Wanted(partitions=tuple(pairs))
+    return TopicSelection(partitions=tuple(pairs))
 
 
 def broker_set(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -126,17 +128,17 @@ def broker_set(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 def client_options(java: Mapping[str, str]) -> dict[str, str]:
     """Return librdkafka's options for Java's, with secrets resolved; raise `Unusable` on errors."""
-    found = {name: value for name, value in java.items() if name in _SAME}
-    if not found.get("bootstrap.servers"):
+    settings = {name: value for name, value in java.items() if name in _SAME}
+    if not settings.get("bootstrap.servers"):
         raise Unusable("kafka.bootstrap.servers is missing.")
-    protocol = found.get("security.protocol", "PLAINTEXT").upper()
+    protocol = settings.get("security.protocol", "PLAINTEXT").upper()
     if "SASL" in protocol:
-        found |= _sasl(java)
+        settings |= _sasl(java)
     if "SSL" in protocol:
-        found |= _trust(java) | _own_key(java)
+        settings |= _trust(java) | _own_key(java)
         if java.get("ssl.endpoint.identification.algorithm") == "":
-            found["ssl.endpoint.identification.algorithm"] = "none"
-    return found
+            settings["ssl.endpoint.identification.algorithm"] = "none"
+    return settings
 
 
 def _matters(name: str) -> bool:
@@ -151,8 +153,8 @@ def _sasl(java: Mapping[str, str]) -> dict[str, str]:
             f"{', '.join(sorted(_PASSWORD_MECHANISMS))}."
         )
     named = {
-        one[1]: re.sub(r"\\(.)", r"\1", one[2]) if one[2] is not None else one[3]
-        for one in _JAAS.finditer(java.get("sasl.jaas.config", ""))
+        match[1]: re.sub(r"\\(.)", r"\1", match[2]) if match[2] is not None else match[3]
+        for match in _JAAS.finditer(java.get("sasl.jaas.config", ""))
     }
     if not named.get("username") or "password" not in named:
         raise Unusable('kafka.sasl.jaas.config does not contain username="…" and password="…".')

@@ -33,7 +33,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
 )
 
 from headgate_ground.tolerant.values import at_ms as time_at_ms
-from queries.brokers.options import Wanted, require_quick
+from queries.brokers.options import TopicSelection, require_quick
 from queries.domain.kafka.retention import RECORD_OVERHEAD_BYTES, Retention, read_retention
 from queries.domain.kafka.topic_ids import java_id
 
@@ -57,7 +57,7 @@ class Unreachable(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class PartitionEnds:
     """The current first and last offset of a partition."""
 
     earliest: int
@@ -81,7 +81,7 @@ class BrokerLook:
     """A broker set's responses at one moment."""
 
     partitions: tuple[At, ...]  # those that exist
-    ends: dict[At, Ends]  # for those that currently have a leader
+    ends: dict[At, PartitionEnds]  # for those that currently have a leader
     retention: dict[str, Retention]  # for topics whose configuration is readable
     records: dict[At, RecordSeen] = field(default_factory=dict)
     topic_ids: dict[str, str] = field(default_factory=dict)  # for topics whose ID is reported
@@ -91,7 +91,7 @@ class BrokerReader:
     """One broker set, read repeatedly over the same connections."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
-        self._said = ""  # the client's own newest error
+        self._last_error = ""  # the client's own newest error
         self._refused = False  # whether that error is a rejected login
         common: dict[str, Any] = {
             **{name: value for name, value in options.items() if name != "isolation.level"},
@@ -127,9 +127,9 @@ class BrokerReader:
 
     def look(
         self,
-        wanted: Iterable[Wanted],
+        wanted: Iterable[TopicSelection],
         *,
-        records: Callable[[dict[At, Ends]], Mapping[At, int]],
+        records: Callable[[dict[At, PartitionEnds]], Mapping[At, int]],
         limit_s: float = LOOK_S,
     ) -> BrokerLook:
         """Return the current state of the sources' partitions.
@@ -150,12 +150,12 @@ class BrokerReader:
             ids = self._topic_ids(topics, until)
             retention = self._retention(topics, until)
             times = self._records(dict(records(ends)), until)
-        self._said, self._refused = "", False
+        self._last_error, self._refused = "", False
         return BrokerLook(tuple(partitions), ends, retention, times, ids)
 
     def at_time(
-        self, wanted: Iterable[Wanted], at_ms: int | None, *, limit_s: float = LOOK_S
-    ) -> dict[At, tuple[Ends, int]]:
+        self, wanted: Iterable[TopicSelection], at_ms: int | None, *, limit_s: float = LOOK_S
+    ) -> dict[At, tuple[PartitionEnds, int]]:
         """Return each partition's ends, and its first offset written at or after a given time.
 
         `at_ms` is in milliseconds since 1970; None means no time. If no record has been written
@@ -166,13 +166,13 @@ class BrokerReader:
             partitions = self._partitions(list(wanted), until)
             ends = self._ends(partitions, until)
             spec = OffsetSpec.for_timestamp(at_ms) if at_ms is not None else None
-            found = self._offsets(list(ends), spec, until) if spec and ends else {}
+            offsets = self._offsets(list(ends), spec, until) if spec and ends else {}
         return {
-            at: (one, found[at] if found.get(at, -1) >= 0 else one.latest)
-            for at, one in ends.items()
+            at: (partition_ends, offsets[at] if offsets.get(at, -1) >= 0 else partition_ends.latest)
+            for at, partition_ends in ends.items()
         }
 
-    def partitions(self, wanted: Iterable[Wanted], *, limit_s: float = LOOK_S) -> list[At]:
+    def partitions(self, wanted: Iterable[TopicSelection], *, limit_s: float = LOOK_S) -> list[At]:
         """Return every partition that is read, for topics that exist.
 
         Raises `Unreachable` if the broker set does not respond within the limit.
@@ -195,36 +195,38 @@ class BrokerReader:
             for _ in range(10):  # lets the clients report why: `_note`
                 self._consumer.poll(0)
                 self._admin.poll(0)
-            raise Unreachable(self._said or _words(error)) from error
+            raise Unreachable(self._last_error or _words(error)) from error
 
     def _note(self, error: KafkaError) -> None:
-        if error.code() == KafkaError._ALL_BROKERS_DOWN and self._said:
+        if error.code() == KafkaError._ALL_BROKERS_DOWN and self._last_error:
             return  # the earlier error explains it
         if error.code() == KafkaError._AUTHENTICATION or not self._refused:
             self._refused = error.code() == KafkaError._AUTHENTICATION
-            self._said = str(error.str())[:300]
+            self._last_error = str(error.str())[:300]
 
-    def _partitions(self, wanted: list[Wanted], until: float) -> list[At]:
+    def _partitions(self, wanted: list[TopicSelection], until: float) -> list[At]:
         """Return every partition that is read, for topics that exist."""
-        known = {}
-        named = {name for one in wanted for name in one.names}
-        if any(one.pattern for one in wanted) or len(named) > NAMED_AT_MOST:
-            known = self._consumer.list_topics(timeout=_left(until)).topics
+        topics = {}
+        named = {name for selection in wanted for name in selection.names}
+        if any(selection.pattern for selection in wanted) or len(named) > NAMED_AT_MOST:
+            topics = self._consumer.list_topics(timeout=_left(until)).topics
         else:  # with a consumer, whose request creates no topics: the admin client's would
             for name in named:
-                known |= self._consumer.list_topics(name, timeout=_left(until)).topics
-        found = set()
-        for name, topic in known.items():
+                topics |= self._consumer.list_topics(name, timeout=_left(until)).topics
+        partitions = set()
+        for name, topic in topics.items():
             if topic.error is not None:
                 continue
             numbers = tuple(sorted(topic.partitions))
-            for one in wanted:
-                if one.matches(name):
-                    found |= {(name, number) for number in one.of(name, numbers)}
-                require_quick(one.pattern, late=bool(one.pattern) and time.monotonic() > until)
-        return sorted(found)
+            for selection in wanted:
+                if selection.matches(name):
+                    partitions |= {(name, number) for number in selection.of(name, numbers)}
+                require_quick(
+                    selection.pattern, late=bool(selection.pattern) and time.monotonic() > until
+                )
+        return sorted(partitions)
 
-    def _ends(self, partitions: list[At], until: float) -> dict[At, Ends]:
+    def _ends(self, partitions: list[At], until: float) -> dict[At, PartitionEnds]:
         if not partitions:
             return {}
         earliest = self._offsets(partitions, OffsetSpec.earliest(), until)  # type: ignore[no-untyped-call]
@@ -238,15 +240,15 @@ class BrokerReader:
         if self._committed_only:  # after the latest: transactions that end meanwhile do not count
             level = IsolationLevel.READ_COMMITTED
             stable = self._offsets(partitions, OffsetSpec.latest(), until, level)  # type: ignore[no-untyped-call]
-        known = earliest.keys() & latest.keys()
+        answered = earliest.keys() & latest.keys()
         return {
-            at: Ends(
+            at: PartitionEnds(
                 earliest[at],
                 latest[at],
                 min(stable.get(at, latest[at]), latest[at]) if self._committed_only else None,
             )
             for at in partitions
-            if at in known
+            if at in answered
         }
 
     def _offsets(
@@ -256,63 +258,65 @@ class BrokerReader:
         until: float,
         level: IsolationLevel = IsolationLevel.READ_UNCOMMITTED,
     ) -> dict[At, int]:
-        asked = {TopicPartition(topic, number): spec for topic, number in partitions}
+        specs = {TopicPartition(topic, number): spec for topic, number in partitions}
         answers = self._admin.list_offsets(
-            asked, isolation_level=level, request_timeout=_left(until)
+            specs, isolation_level=level, request_timeout=_left(until)
         )
-        found: dict[At, int] = {}
+        offsets: dict[At, int] = {}
         for partition, answer in answers.items():
             try:
-                found[partition.topic, partition.partition] = _result(answer, until).offset
+                offsets[partition.topic, partition.partition] = _result(answer, until).offset
             except KafkaException as error:
                 if _is_silence(error):
                     raise
                 self._fenced = self._fenced or _code(error) in _FENCED
                 logger.debug("%s has no offsets at the moment: %s", partition, _words(error))
-        return found
+        return offsets
 
     def _topic_ids(self, topics: list[str], until: float) -> dict[str, str]:
         """Return the topics' IDs; topics whose ID the broker does not return are omitted."""
         if not topics:
             return {}
         until = min(until, time.monotonic() + IDS_S)
-        found = {}
+        ids = {}
         try:
-            asked = TopicCollection(topics)
-            answers = self._admin.describe_topics(asked, request_timeout=_left(until))
+            collection = TopicCollection(topics)
+            answers = self._admin.describe_topics(collection, request_timeout=_left(until))
         except KafkaException as error:  # an old broker; the other requests detect silence
             logger.debug("could not get the IDs of topics: %s", _words(error))
             return {}
         for name, answer in answers.items():
             try:
-                told = java_id(str(_result(answer, until).topic_id))
+                topic_id = java_id(str(_result(answer, until).topic_id))
             except KafkaException as error:
                 logger.debug("could not get the ID of topic %s: %s", name, _words(error))
                 continue
-            if told is not None:
-                found[name] = told
-        return found
+            if topic_id is not None:
+                ids[name] = topic_id
+        return ids
 
     def _retention(self, topics: list[str], until: float) -> dict[str, Retention]:
         """Return how long topics retain records, except topics for which the broker refuses it."""
         now = time.monotonic()
         due = [name for name in topics if now - self._configs.get(name, (-1e9, None))[0] > 60]
         if due:
-            asked = [ConfigResource(ResourceType.TOPIC, name) for name in due]
-            answers = self._admin.describe_configs(asked, request_timeout=_left(until))
+            resources = [ConfigResource(ResourceType.TOPIC, name) for name in due]
+            answers = self._admin.describe_configs(resources, request_timeout=_left(until))
             for resource, answer in answers.items():
                 self._configs[resource.name] = (now, _retention(answer, until))
-        return {name: kept for name in topics if (kept := self._configs[name][1]) is not None}
+        return {
+            name: retention for name in topics if (retention := self._configs[name][1]) is not None
+        }
 
     def _records(self, offsets: dict[At, int], until: float) -> dict[At, RecordSeen]:
         """Read one record from each partition, skipping records that do not arrive in time."""
         if not offsets:
             return {}
-        asked = list(offsets.items())[:RECORDS_AT_MOST]
+        starts = list(offsets.items())[:RECORDS_AT_MOST]
         until = min(until, time.monotonic() + RECORDS_S)
-        waiting = {at for at, _ in asked}
-        found = {}
-        places = [TopicPartition(*at, offset) for at, offset in asked]
+        waiting = {at for at, _ in starts}
+        records_read = {}
+        places = [TopicPartition(*at, offset) for at, offset in starts]
         self._consumer.assign(places)
         try:
             while waiting and time.monotonic() < until:
@@ -323,11 +327,11 @@ class BrokerReader:
                     waiting.discard(at)
                     self._consumer.pause([TopicPartition(*at)])
                     if message.error() is None:
-                        found[at] = _record(message)
+                        records_read[at] = _record(message)
         finally:
             self._consumer.resume(places)  # a pause outlasts the assignment in which it was made
             self._consumer.unassign()
-        return found
+        return records_read
 
 
 @dataclass(slots=True)
@@ -352,9 +356,9 @@ class Readers:
         self,
         key: Any,
         options: Mapping[str, str],
-        wanted: Iterable[Wanted],
+        wanted: Iterable[TopicSelection],
         *,
-        records: Callable[[dict[At, Ends]], Mapping[At, int]],
+        records: Callable[[dict[At, PartitionEnds]], Mapping[At, int]],
         limit_s: float = LOOK_S,
     ) -> BrokerLook:
         """Check the broker set with this key; reconnect if it did not respond the last time."""

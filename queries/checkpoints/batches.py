@@ -25,7 +25,7 @@ FILES_AT_MOST = 500
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class LoggedBatch:
     """One batch, according to the logs."""
 
     number: int
@@ -56,44 +56,44 @@ class BatchFile:
     source: str
     path: str  # for an unreadable line, its position
     modified_at: datetime | None  # None: not in the log
-    there: bool | None  # whether it still exists; None: not on a local file system
+    exists: bool | None  # whether it still exists; None: not on a local file system
     problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class BatchDifference:
     """The difference between two batches; `one` is the earlier batch."""
 
-    one: Batch
-    other: Batch
+    earlier: LoggedBatch
+    other: LoggedBatch
     ranges: tuple[OffsetRange, ...]  # what was read after `one`, up to and including `other`
     records: int | None
     conf: tuple[tuple[str, str, str], ...]  # (key, before, after) of differing pinned configuration
 
 
-def page(logs: CheckpointLogs, *, before: int | None = None, limit: int = 50) -> list[Batch]:
+def page(logs: CheckpointLogs, *, before: int | None = None, limit: int = 50) -> list[LoggedBatch]:
     """Return batches, newest first; if `before` is given, only earlier ones."""
     begun = logs.begun()
     committed = set(logs.committed())
     upto = len(begun) if before is None else bisect.bisect_left(begun, before)
     chosen = range(max(0, upto - limit), upto)
-    return [_batch(logs, begun, place, committed) for place in reversed(chosen)]
+    return [_batch(logs, begun, index, committed) for index in reversed(chosen)]
 
 
-def one(logs: CheckpointLogs, number: int) -> Batch | None:
+def batch_by_number(logs: CheckpointLogs, number: int) -> LoggedBatch | None:
     """Return one batch; None if the log does not contain it."""
     begun = logs.begun()
-    place = bisect.bisect_left(begun, number)
-    if place == len(begun) or begun[place] != number:
+    index = bisect.bisect_left(begun, number)
+    if index == len(begun) or begun[index] != number:
         return None
-    return _batch(logs, begun, place, set(logs.committed()))
+    return _batch(logs, begun, index, set(logs.committed()))
 
 
 def files_of(logs: CheckpointLogs, number: int) -> list[BatchFile]:
     """Return the files that a batch read from all its file sources, at most `FILES_AT_MOST`."""
     begun = logs.begun()
-    place = bisect.bisect_left(begun, number)
-    earlier = begun[place - 1] if place > 0 else None
+    index = bisect.bisect_left(begun, number)
+    earlier = begun[index - 1] if index > 0 else None
     if earlier is None and number > 0:
         return []  # its beginning was purged: what is left is not only from this batch
     return files_between(logs, earlier, number)
@@ -118,7 +118,7 @@ def files_between(logs: CheckpointLogs, earlier: int | None, number: int) -> lis
     before = logs.readable_offsets(earlier) if earlier is not None else None
     if after is None or (before is None and earlier is not None):
         return []
-    found: list[BatchFile] = []
+    files: list[BatchFile] = []
     starts = begun_at(before, after)
     for source, end in after.sources.items():
         upto = source_logs.log_offset(end)
@@ -129,28 +129,34 @@ def files_between(logs: CheckpointLogs, earlier: int | None, number: int) -> lis
             logs.root / "sources" / source,
             -1 if start is None else start,
             upto,
-            limit=FILES_AT_MOST - len(found),
+            limit=FILES_AT_MOST - len(files),
         )
-        found += [
-            BatchFile(source, each.path, at_ms(each.modified_ms), exists(each.path), each.problem)
-            for each in read
+        files += [
+            BatchFile(
+                source,
+                read_file.path,
+                at_ms(read_file.modified_ms),
+                exists(read_file.path),
+                read_file.problem,
+            )
+            for read_file in read
         ]
-    return found
+    return files
 
 
-def compare(logs: CheckpointLogs, first: int, second: int) -> Difference | None:
+def compare(logs: CheckpointLogs, first: int, second: int) -> BatchDifference | None:
     """Return two batches and the files read between them; None if one is missing from the log."""
     low, high = sorted((first, second))
-    one_, other = one(logs, low), one(logs, high)
+    earlier, other = batch_by_number(logs, low), batch_by_number(logs, high)
     before, after = logs.readable_offsets(low), logs.readable_offsets(high)
-    if one_ is None or other is None or before is None or after is None:
+    if earlier is None or other is None or before is None or after is None:
         return None
-    found = tuple(ranges(begun_at(before, after), after.sources))
-    return Difference(
-        one=one_,
+    offset_ranges = tuple(ranges(begun_at(before, after), after.sources))
+    return BatchDifference(
+        earlier=earlier,
         other=other,
-        ranges=found,
-        records=records(found),
+        ranges=offset_ranges,
+        records=records(offset_ranges),
         conf=tuple(
             (key, before.conf.get(key, ""), after.conf.get(key, ""))
             for key in sorted(before.conf.keys() | after.conf.keys())
@@ -165,28 +171,32 @@ def pinned(logs: CheckpointLogs) -> dict[str, str]:
     return {} if newest is None else pinned_configuration(logs, newest)
 
 
-def _batch(logs: CheckpointLogs, begun: Sequence[int], place: int, committed: set[int]) -> Batch:
-    number = begun[place]
-    earlier = begun[place - 1] if place > 0 else None
+def _batch(
+    logs: CheckpointLogs, begun: Sequence[int], index: int, committed: set[int]
+) -> LoggedBatch:
+    number = begun[index]
+    earlier = begun[index - 1] if index > 0 else None
     offsets, problem = _read(logs, number, is_committed=number in committed)
     before = logs.readable_offsets(earlier) if earlier is not None else None
     sources = offsets.sources if offsets else {}
-    known = before is not None or number == 0
-    found = tuple(ranges(begun_at(before, offsets), sources)) if offsets and known else ()
+    has_start = before is not None or number == 0
+    offset_ranges = (
+        tuple(ranges(begun_at(before, offsets), sources)) if offsets and has_start else ()
+    )
     state: State = "in flight" if number > max(committed, default=-1) else "uncommitted"
     if number in committed:
         state = "committed"
     stamp = offsets.timestamp_ms if offsets else None
     mark = offsets.watermark_ms if offsets else None
-    return Batch(
+    return LoggedBatch(
         number=number,
         state="unreadable" if problem else state,
         begun_at=at_ms(stamp) if stamp else logs.written_at("offsets", number),
         committed_at=logs.written_at("commits", number) if number in committed else None,
         watermark=at_ms(mark) if mark else None,
         sources=sources,
-        ranges=found,
-        records=records(found),
+        ranges=offset_ranges,
+        records=records(offset_ranges),
         left_out_before=number - earlier - 1 if earlier is not None else 0,
         problem=problem,
         watermark_after_9999=is_after_9999(mark),

@@ -17,7 +17,15 @@ from headgate_ground.files import NotPlain
 from headgate_ground.untrusted import remove_tree, status_of, walk
 from queries.checkpoints.inside import Inside, copy_plain
 from queries.checkpoints.logs import names_in
-from queries.checkpoints.sink_log import ASIDE, EMPTY, LOG, Dropped, SinkLog, empty_log, is_part
+from queries.checkpoints.sink_log import (
+    ASIDE,
+    EMPTY,
+    LOG,
+    DroppedFiles,
+    SinkLog,
+    empty_log,
+    is_part,
+)
 from queries.checkpoints.snapshot import sync_tree
 from queries.domain.definitions.locations import NotALocation, canonical, local_path
 
@@ -32,10 +40,10 @@ class FileSink:
     def at(cls, path: str) -> "FileSink | None":
         """Return the sink for an option `path`; None if it is not on a local file system."""
         try:
-            found = local_path(canonical(path))
+            local = local_path(canonical(path))
         except NotALocation:
             return None
-        return cls(Path(os.path.realpath(found))) if found else None
+        return cls(Path(os.path.realpath(local))) if local else None
 
     @property
     def log(self) -> Path:
@@ -46,7 +54,7 @@ class FileSink:
         """Return the newest batch in the log; None if there is no log."""
         return max(self._log(self.log).entries(), default=None)
 
-    def beyond(self, batch: int) -> Dropped:
+    def beyond(self, batch: int) -> DroppedFiles:
         """Return the entries and files after a batch, as `SinkLog.beyond` does."""
         return self._log(self.log).beyond(batch)
 
@@ -56,17 +64,17 @@ class FileSink:
         if aside.exists() or not self.log.exists():
             return aside
         building = f"{LOG}.building"
-        with self._aside(name) as kept:
+        with self._aside(name) as copy:
             remove_tree(aside.with_name(building))
             for entry in names_in(self.log):
-                copy_plain(self.log / entry, kept, f"{building}/{entry}")
-            kept.folder(building)
+                copy_plain(self.log / entry, copy, f"{building}/{entry}")
+            copy.folder(building)
             sync_tree(aside.with_name(building))
-            kept.rename(building, LOG)
-            os.fsync(kept.folder(""))
+            copy.rename(building, LOG)
+            os.fsync(copy.folder(""))
         return aside
 
-    def put_back(self, batch: int, name: str) -> Dropped:
+    def put_back(self, batch: int, name: str) -> DroppedFiles:
         """Reduce log and data to those of a batch; move everything later aside.
 
         Entries are moved first, the highest one before the others, so that a reader sees an earlier
@@ -75,14 +83,14 @@ class FileSink:
         """
         before = self._log(self.keep_log(name))
         if not before.folder.exists():
-            return Dropped((), ())
+            return DroppedFiles((), ())
         dropped = before.beyond(batch)
         entries = self._log(self.log).entries()
         with self._aside(name) as aside, Inside(self.root) as sink:
             for number in sorted((n for n in entries if n > batch), reverse=True):
-                for gone in (f".{entries[number]}.crc", entries[number]):
+                for file in (f".{entries[number]}.crc", entries[number]):
                     with suppress(FileNotFoundError):
-                        sink.remove(f"{LOG}/{gone}")
+                        sink.remove(f"{LOG}/{file}")
             os.fsync(sink.folder(LOG))
             for path in [*dropped.files, *self._unnamed(before)]:
                 _move(sink, aside, path)
@@ -131,14 +139,16 @@ class FileSink:
             return []
         last = status_of(before.folder / entries[max(entries)]).st_mtime
         named = before.files()
-        found = []
+        parts = []
         for folder, folders, names, within in walk(self.root):
-            folders[:] = [each for each in folders if not each.startswith(("_", "."))]
+            folders[:] = [
+                folder_name for folder_name in folders if not folder_name.startswith(("_", "."))
+            ]
             for name in names:
                 relative = str((folder / name).relative_to(self.root))
                 if is_part(relative) and relative not in named and _younger(name, within, last):
-                    found.append(relative)
-        return found
+                    parts.append(relative)
+        return parts
 
 
 def write_empty_log(log: Path, batch: int) -> None:

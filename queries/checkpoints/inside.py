@@ -30,8 +30,8 @@ class Inside:
     def __init__(self, root: Path, descriptor: int | None = None) -> None:
         """`descriptor` is the folder's, if it is already open; the caller must close it."""
         self.root = root
-        found = open_folder(root, create=True) if descriptor is None else os.dup(descriptor)
-        self._open = {PurePosixPath(): found}
+        opened = open_folder(root, create=True) if descriptor is None else os.dup(descriptor)
+        self._open = {PurePosixPath(): opened}
 
     def __enter__(self) -> Self:
         return self
@@ -48,15 +48,15 @@ class Inside:
     def folder(self, name: str | PurePosixPath) -> int:
         """Return a subfolder's descriptor; create the subfolder if it is missing."""
         path = PurePosixPath(name)
-        if (found := self._open.get(path)) is not None:
-            return found
+        if (opened := self._open.get(path)) is not None:
+            return opened
         if path.is_absolute() or ".." in path.parts:
             raise NotPlain(errno.EXDEV, f"leads out of {self.root}", str(path))
         outer = self.folder(path.parent)
         with suppress(FileExistsError):
             os.mkdir(path.name, dir_fd=outer)
-        self._open[path] = found = open_step(path.name, outer, shown=str(path))
-        return found
+        self._open[path] = opened = open_step(path.name, outer, shown=str(path))
+        return opened
 
     def link(self, descriptor: int, name: str) -> None:
         """Link an open file into this folder under a name, or copy it if it cannot be linked."""
@@ -72,15 +72,15 @@ class Inside:
     def copy(self, descriptor: int, name: str) -> None:
         """Copy an open file, with its mode and times, to a new file in this folder."""
         folder, last = self._at(name)
-        there = os.fstat(descriptor)
+        original = os.fstat(descriptor)
         with (
             os.fdopen(os.dup(descriptor), "rb") as source,
             os.fdopen(os.open(last, _NEW, 0o600, dir_fd=folder), "wb") as to,
         ):
             shutil.copyfileobj(source, to)
             to.flush()  # otherwise the times would be those of the last write
-            os.fchmod(to.fileno(), there.st_mode & 0o777)
-            os.utime(to.fileno(), ns=(there.st_atime_ns, there.st_mtime_ns))
+            os.fchmod(to.fileno(), original.st_mode & 0o777)
+            os.utime(to.fileno(), ns=(original.st_atime_ns, original.st_mtime_ns))
 
     def write(self, name: str, text: str, mode: int = 0o666) -> None:
         """Write a new file; raise `FileExistsError` if the name is taken."""

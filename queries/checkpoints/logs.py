@@ -50,8 +50,8 @@ def numbers_in(folder: Path) -> list[int]:
 
 def numbers_of(names: Iterable[str]) -> list[int]:
     """Return the names that are numbers in Spark's form, in ascending order."""
-    found = ((name, whole(name)) for name in names)
-    return sorted(number for name, number in found if number is not None and str(number) == name)
+    numbered = ((name, whole(name)) for name in names)
+    return sorted(number for name, number in numbered if number is not None and str(number) == name)
 
 
 def newest_open(begun: int | None, committed: int | None) -> int | None:
@@ -206,8 +206,8 @@ class CheckpointLogs(Logs):
         except (FileNotFoundError, NotADirectoryError):
             return None
         except (OSError, UnicodeDecodeError) as error:
-            said = "is not UTF-8 text" if isinstance(error, ValueError) else error.strerror
-            raise UnreadableLog(f"batch {batch}: {folder}/{batch} {said}") from error
+            problem = "is not UTF-8 text" if isinstance(error, ValueError) else error.strerror
+            raise UnreadableLog(f"batch {batch}: {folder}/{batch} {problem}") from error
 
     def written_at(self, folder: str, batch: int) -> datetime | None:
         """Return the modification time of `offsets/BATCH` or `commits/BATCH`."""

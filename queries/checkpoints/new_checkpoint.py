@@ -24,7 +24,7 @@ from queries.checkpoints.source_files import ELSEWHERE
 
 
 @dataclass(frozen=True, slots=True)
-class Start:
+class SourceStart:
     """The position at which one source should begin."""
 
     source: str  # its place in the log ("0", "1"…), or its name
@@ -45,7 +45,7 @@ def is_stateful(logs: CheckpointLogs) -> bool:
 
 
 def fresh(
-    logs: CheckpointLogs, destination: Path, starts: Sequence[Start], *, now_ms: int
+    logs: CheckpointLogs, destination: Path, starts: Sequence[SourceStart], *, now_ms: int
 ) -> Fresh:
     """Build the folder `destination` for the query whose checkpoint has `logs`.
 
@@ -75,7 +75,7 @@ def fresh(
         return Fresh(None)
 
 
-def fresh_without_logs(destination: Path, starts: Sequence[Start]) -> None:
+def fresh_without_logs(destination: Path, starts: Sequence[SourceStart]) -> None:
     """Build the folder for a query whose old checkpoint is not accessible: batch 0, no state.
 
     Raises OSError if `destination` exists.
@@ -87,7 +87,7 @@ def fresh_without_logs(destination: Path, starts: Sequence[Start]) -> None:
                 _first_offsets(draft, start)
 
 
-def _first_offsets(draft: Inside, start: Start) -> None:
+def _first_offsets(draft: Inside, start: SourceStart) -> None:
     """Write a Kafka source's first offsets in its own format: a zero byte, the version, JSON.
 
     Source: Spark's KafkaSourceInitialOffsetWriter.
@@ -96,20 +96,20 @@ def _first_offsets(draft: Inside, start: Start) -> None:
 
 
 def _logs(
-    draft: Inside, batch: int, logs: CheckpointLogs, starts: Sequence[Start], now_ms: int
+    draft: Inside, batch: int, logs: CheckpointLogs, starts: Sequence[SourceStart], now_ms: int
 ) -> None:
     """Record `batch` as committed, ending at the offsets at which the sources should begin."""
     begun = logs.root / "offsets" / str(batch)
     text = read_bytes(begun, within=logs.root).decode().rstrip("\n")
     version, about, *sources = text.split("\n")
     if about.strip():
-        known = orjson.loads(about)
-        about = _json({**known, "batchWatermarkMs": 0, "batchTimestampMs": now_ms})
+        metadata = orjson.loads(about)
+        about = _json({**metadata, "batchWatermarkMs": 0, "batchTimestampMs": now_ms})
     wanted = {start.source: start for start in starts}
     lines = []
-    for place, line in enumerate(sources):
+    for index, line in enumerate(sources):
         name = line.partition(":")[0] if version == "v2" else ""
-        start = wanted.get(name or str(place), Start(name or str(place)))
+        start = wanted.get(name or str(index), SourceStart(name or str(index)))
         lines.append(_line(draft, start, name))
     written = "\n".join([version, about, *lines])
     for number in {batch, max(batch - 1, 0)}:
@@ -117,7 +117,7 @@ def _logs(
     draft.write(f"commits/{batch}", 'v1\n{"nextBatchWatermarkMs":0}')
 
 
-def _line(draft: Inside, start: Start, name: str) -> str:
+def _line(draft: Inside, start: SourceStart, name: str) -> str:
     offset = start.offset
     if start.passed:
         entries = [

@@ -30,7 +30,7 @@ class Partition:
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class StateOperator:
     """One state operator."""
 
     number: int
@@ -58,7 +58,7 @@ class Operator:
         return self.largest.bytes / mean if self.largest and mean else None
 
 
-def operators(logs: CheckpointLogs) -> list[Operator]:
+def operators(logs: CheckpointLogs) -> list[StateOperator]:
     """Return the checkpoint's state operators in order; [] for a stateless query."""
     state = logs.root / "state"
     left = [FILES_AT_MOST]
@@ -76,12 +76,15 @@ def _name(about: dict[str, Any]) -> str:
     return str(own.get("operatorName", "")) if isinstance(own, dict) else ""
 
 
-def _operator(folder: Path, number: int, left: list[int]) -> Operator:
+def _operator(folder: Path, number: int, left: list[int]) -> StateOperator:
     about = _metadata(folder)
     kinds: set[str] = set()
-    found = [_partition(folder / str(place), place, kinds, left) for place in numbers_in(folder)]
+    partitions = [
+        _partition(folder / str(partition), partition, kinds, left)
+        for partition in numbers_in(folder)
+    ]
     stores = about.get("stateStoreInfo") or about.get("stateStoresInfo")
-    return Operator(
+    return StateOperator(
         number=number,
         name=_name(about),
         stores=tuple(
@@ -90,7 +93,7 @@ def _operator(folder: Path, number: int, left: list[int]) -> Operator:
             if isinstance(store, dict)
         ),
         kind=_kind(kinds),
-        partitions=tuple(found),
+        partitions=tuple(partitions),
         partial=left[0] <= 0,
     )
 
@@ -124,13 +127,13 @@ def _kind(kinds: set[str]) -> str:
 
 def _metadata(folder: Path) -> dict[str, Any]:
     """Return an operator's own metadata: from a single file, or the newest of one per batch."""
-    place = folder / "_metadata" / "metadata"
-    if not place.exists():
+    path = folder / "_metadata" / "metadata"
+    if not path.exists():
         versions = folder / "_metadata" / "v2"
-        place = versions / str(max(numbers_in(versions), default=0))
+        path = versions / str(max(numbers_in(versions), default=0))
     try:
-        lines = read_bytes(place, within=folder).decode().split("\n", 1)
-        found = orjson.loads(lines[1])
+        lines = read_bytes(path, within=folder).decode().split("\n", 1)
+        metadata = orjson.loads(lines[1])
     except (OSError, ValueError, IndexError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return metadata if isinstance(metadata, dict) else {}

@@ -31,11 +31,11 @@ class ReportedLogs(Logs):
 
     def begun(self) -> list[int]:
         """Return the reported batches of `offsets/`, oldest first."""
-        return [one.batch for one in self.report.offsets]
+        return [entry.batch for entry in self.report.offsets]
 
     def committed(self) -> list[int]:
         """Return the reported batches of `commits/`, oldest first."""
-        return [one.batch for one in self.report.commits]
+        return [entry.batch for entry in self.report.commits]
 
     def offsets(self, batch: int) -> Offsets | None:
         """Return a batch's offsets; None if they are older than the report.
@@ -93,4 +93,4 @@ def reported_logs(own: Path, location: str, driver: int) -> ReportedLogs | None:
 
 
 def _of(entries: tuple[LogEntry, ...], batch: int) -> LogEntry | None:
-    return next((one for one in entries if one.batch == batch), None)
+    return next((entry for entry in entries if entry.batch == batch), None)

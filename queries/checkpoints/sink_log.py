@@ -21,7 +21,7 @@ EMPTY = "v1"  # an entry without files
 
 
 @dataclass(frozen=True, slots=True)
-class Dropped:
+class DroppedFiles:
     """The effect of removing later batches from a file sink's log."""
 
     batches: tuple[int, ...]  # removed entries, lowest first
@@ -35,31 +35,33 @@ class SinkLog:
 
     folder: Path
     root: str  # the sink's path, as in the log's URIs: "/data/out"
-    place: str  # where the log is, for messages
+    location: str  # where the log is, for messages
 
     def entries(self) -> dict[int, str]:
         """Return the entries by number; a compacted entry replaces the plain one."""
         return numbered_names(names_in(self.folder))
 
-    def beyond(self, batch: int) -> Dropped:
+    def beyond(self, batch: int) -> DroppedFiles:
         """Return what is after a batch; raise `CannotCopy` if the log does not reach it."""
         entries = self.entries()
-        kept = {n: name for n, name in entries.items() if n <= batch}
-        base = max((n for n, name in kept.items() if name.endswith(".compact")), default=None)
+        earlier = {n: name for n, name in entries.items() if n <= batch}
+        base = max((n for n, name in earlier.items() if name.endswith(".compact")), default=None)
         first = 0 if base is None else base
-        gone = [n for n in range(first, min(batch, max(entries, default=-1)) + 1) if n not in kept]
-        if gone:
+        compacted = [
+            n for n in range(first, min(batch, max(entries, default=-1)) + 1) if n not in earlier
+        ]
+        if compacted:
             raise CannotCopy(
-                f"The sink's log {self.place} cannot be rolled back to batch {batch}: entry "
-                f"{gone[0]} has been compacted away.",
+                f"The sink's log {self.location} cannot be rolled back to batch {batch}: entry "
+                f"{compacted[0]} has been compacted away.",
                 way_out="Choose a later batch.",
             )
-        mine = self._files(name for n, name in kept.items() if n >= first)
+        mine = self._files(name for n, name in earlier.items() if n >= first)
         later = {n: name for n, name in entries.items() if n > batch}
         sizes = self._files(later.values())
-        gone_files = sorted(sizes.keys() - mine.keys())
-        return Dropped(
-            tuple(sorted(later)), tuple(gone_files), sum(sizes[path] for path in gone_files)
+        dropped_files = sorted(sizes.keys() - mine.keys())
+        return DroppedFiles(
+            tuple(sorted(later)), tuple(dropped_files), sum(sizes[path] for path in dropped_files)
         )
 
     def files(self) -> dict[str, int]:
@@ -67,7 +69,7 @@ class SinkLog:
         return self._files(self.entries().values())
 
     def _files(self, names: Iterable[str]) -> dict[str, int]:
-        found = {}
+        sizes = {}
         for name in names:
             for line in read_bytes(self.folder / name, within=self.folder).decode().split("\n")[1:]:
                 if not line.strip():
@@ -75,8 +77,8 @@ class SinkLog:
                 added = orjson.loads(line)
                 path = unquote(urlsplit(added["path"]).path)
                 if path.startswith(f"{self.root}/") and ".." not in path.split("/"):
-                    found[path[len(self.root) + 1 :]] = count(added.get("size")) or 0
-        return found
+                    sizes[path[len(self.root) + 1 :]] = count(added.get("size")) or 0
+        return sizes
 
 
 def empty_log(batch: int) -> list[str]:
@@ -98,4 +100,4 @@ def numbered_names(names: Iterable[str]) -> dict[int, str]:
 def is_part(path: str) -> bool:
     """Return whether a path in a sink is that of a data file that Spark's readers would read."""
     *folders, name = path.split("/")
-    return name.startswith("part-") and not any(each.startswith(("_", ".")) for each in folders)
+    return name.startswith("part-") and not any(folder.startswith(("_", ".")) for folder in folders)

@@ -101,9 +101,9 @@ def twin(copy: Path, destination: Path) -> None:
 def _write_id(checkpoint: Inside, identity: str) -> None:
     """Write the ID by which Spark identifies the query to a copy of a checkpoint."""
     # A new file, because the old one may be a link to the original's.
-    for gone in ("metadata", ".metadata.crc"):
+    for old_file in ("metadata", ".metadata.crc"):
         with suppress(FileNotFoundError):
-            checkpoint.remove(gone)
+            checkpoint.remove(old_file)
     checkpoint.write("metadata", f'{{"id":"{identity}"}}')
 
 
@@ -165,8 +165,8 @@ class _Copy:
         self._files = 0
         self._bytes = 0
 
-    def of(self, asked: int | None) -> Copied:
-        batch, offsets = self._batch(asked)
+    def of(self, wanted_batch: int | None) -> Copied:
+        batch, offsets = self._batch(wanted_batch)
         for n in reversed([n for n in self._logs.begun() if n <= batch]):
             self._link(f"offsets/{n}")
         last_commit = batch if self._keep_commit else batch - 1
@@ -179,8 +179,8 @@ class _Copy:
         self._check(batch, offsets)
         return Copied(batch, self._files, self._bytes, filled)
 
-    def _batch(self, asked: int | None) -> tuple[int, Offsets]:
-        batch = self._logs.last_commit() if asked is None else asked
+    def _batch(self, wanted_batch: int | None) -> tuple[int, Offsets]:
+        batch = self._logs.last_commit() if wanted_batch is None else wanted_batch
         if batch is None:
             raise CannotCopy(
                 f"No batch has committed in {self._from}.",
@@ -204,10 +204,10 @@ class _Copy:
     # --- the parts ----------------------------------------------------------------------
 
     def _sources(self, offsets: Offsets) -> None:
-        for place, end in offsets.sources.items():
-            folder = self._from / "sources" / place
-            for name in source_logs.kept_names(folder, names_in(folder), end):
-                self._link(f"sources/{place}/{name}")
+        for source, end in offsets.sources.items():
+            folder = self._from / "sources" / source
+            for name in source_logs.names_up_to(folder, names_in(folder), end):
+                self._link(f"sources/{source}/{name}")
 
     def _state(self, upto: int, batch: int) -> None:
         """Link every store's versions up to one, newest first, then the files that zips list."""
@@ -219,8 +219,8 @@ class _Copy:
             if any(part.startswith("_") for part in within.parts):
                 # `_metadata/v2/N` is written by the first batch of a run; exclude those of later
                 # batches.
-                kept = [name for name in names if (whole(name) or 0) <= batch]
-                self._link_all(within, kept)
+                described = [name for name in names if (whole(name) or 0) <= batch]
+                self._link_all(within, described)
             elif files := [(file, name) for name in names if (file := state_files.parse(name))]:
                 mine = [(file.version, name) for file, name in files if file.version <= upto]
                 self._link_all(within, [name for _, name in sorted(mine, reverse=True)])
@@ -238,8 +238,8 @@ class _Copy:
                 needed = state_files.sst_files(linked / name)
             except (OSError, zipfile.BadZipFile, ValueError, KeyError) as error:
                 raise CannotCopy(f"{store}/{name} cannot be read: {error}") from error
-            here = [self._link(f"{store}/{state_files.SSTS}/{sst}") for sst in sorted(needed)]
-            if not all(here):
+            copied = [self._link(f"{store}/{state_files.SSTS}/{sst}") for sst in sorted(needed)]
+            if not all(copied):
                 self._drop(store, name)
 
     def _before(self, batch: int) -> int | None:
@@ -249,10 +249,10 @@ class _Copy:
         copy of its offsets fills the gap, so that nothing is read twice; otherwise, a copy of the
         last batch in the log fills it.
         """
-        place = self._to / "offsets" / str(batch - 1)
+        missing = self._to / "offsets" / str(batch - 1)
         if batch == 0 or self._within.has(f"offsets/{batch - 1}"):
             return None
-        older = [n for n in numbers_in(place.parent) if n < batch]
+        older = [n for n in numbers_in(missing.parent) if n < batch]
         if not older:
             raise CannotCopy(
                 f"The query cannot continue from batch {batch}: offsets/{batch - 1} has been "
@@ -260,7 +260,7 @@ class _Copy:
                 way_out=_reach(self._logs),
             )
         stands_in = batch if self._keep_commit else max(older)
-        source = open_plain(place.with_name(str(stands_in)), within=self._to)
+        source = open_plain(missing.with_name(str(stands_in)), within=self._to)
         try:
             self._within.copy(source, f"offsets/{batch - 1}")
         finally:
@@ -272,14 +272,14 @@ class _Copy:
     def _check(self, batch: int, offsets: Offsets) -> None:
         wanted = ["metadata", f"offsets/{batch}"]
         wanted += [f"commits/{batch}"] if self._keep_commit else []
-        gone = [name for name in wanted if not self._within.has(name)]
-        if gone:
-            raise CannotCopy(f"{', '.join(gone)} disappeared while the checkpoint was copied.")
-        for place, end in offsets.sources.items():
+        absent = [name for name in wanted if not self._within.has(name)]
+        if absent:
+            raise CannotCopy(f"{', '.join(absent)} disappeared while the checkpoint was copied.")
+        for source, end in offsets.sources.items():
             upto = source_logs.log_offset(end)
-            folder = self._to / "sources" / place
+            folder = self._to / "sources" / source
             if upto is not None and not source_logs.is_whole(folder, upto):
-                raise CannotCopy(f"The log of source {place} is incomplete up to entry {upto}.")
+                raise CannotCopy(f"The log of source {source} is incomplete up to entry {upto}.")
         version = batch + 1 if self._keep_commit else batch
         for folder, _ in state_files.stores(self._from / "state"):
             within = folder.relative_to(self._from)
@@ -319,11 +319,11 @@ class _Copy:
         return True
 
     def _drop(self, store: Path, name: str) -> None:
-        for gone in (f"{store}/{name}", f"{store}/{name}.crc"):
+        for file in (f"{store}/{name}", f"{store}/{name}.crc"):
             with suppress(FileNotFoundError):
-                self._bytes -= self._within.size(gone)
+                self._bytes -= self._within.size(file)
                 self._files -= 1
-                self._within.remove(gone)
+                self._within.remove(file)
 
 
 def sync_tree(root: Path) -> None:

@@ -21,28 +21,28 @@ AT_MOST = 200_000
 _LEGAL = "/;:@&=+$,_-!.~'()*"
 
 
-def found_files(path: str) -> list[tuple[str, int]]:
+def files_of_source(path: str) -> list[tuple[str, int]]:
     """Return (URI, modified in ms) for each file under a source's path, oldest first.
 
     Raises `CannotCopy` if the path is not on a local file system or contains too many files.
     """
-    place = local(path)
-    if place is None:
+    pattern = local(path)
+    if pattern is None:
         raise CannotCopy(
             f"{path} is not on a local file system, so its files cannot be listed.",
             way_out=ELSEWHERE,
         )
-    found: list[tuple[str, int]] = []
-    for root in glob.glob(place):
+    files: list[tuple[str, int]] = []
+    for root in glob.glob(pattern):
         for file in _files(Path(root)):
             try:
                 modified = file.stat().st_mtime_ns // 1_000_000
             except FileNotFoundError:
                 continue
-            found.append((f"file://{_escaped(str(file))}", modified))
-            if len(found) > AT_MOST:
+            files.append((f"file://{_escaped(str(file))}", modified))
+            if len(files) > AT_MOST:
                 raise CannotCopy(f"{path} contains more than {AT_MOST} files.")
-    return sorted(found, key=lambda each: (each[1], each[0]))
+    return sorted(files, key=lambda file_and_time: (file_and_time[1], file_and_time[0]))
 
 
 def exists(uri: str) -> bool | None:

@@ -35,10 +35,10 @@ def first_offsets(folder: Path) -> dict[str, dict[str, int]]:
     the offsets as JSON.
     """
     try:
-        found = orjson.loads(read_bytes(folder / "0", within=folder).decode().partition("\n")[2])
+        offsets = orjson.loads(read_bytes(folder / "0", within=folder).decode().partition("\n")[2])
     except (OSError, ValueError):
         return {}
-    return found if is_kafka(found) else {}
+    return offsets if is_kafka(offsets) else {}
 
 
 def log_offset(end: Any) -> int | None:
@@ -52,7 +52,7 @@ def numbered(name: str) -> int | None:
     return whole(number)
 
 
-def kept_names(folder: Path, names: list[str], end: Any) -> list[str]:
+def names_up_to(folder: Path, names: list[str], end: Any) -> list[str]:
     """Return those of a source's files that belong to a batch that ends at `end`, newest first.
 
     A file source's entries after `end` would be read as one batch, so they are omitted; for other
@@ -64,8 +64,8 @@ def kept_names(folder: Path, names: list[str], end: Any) -> list[str]:
         if end is not None or not _is_file_log(folder, visible):
             return visible
         upto = -1
-    found = [(number, name) for name in visible if (number := numbered(name)) is not None]
-    return [name for number, name in sorted(found, reverse=True) if number <= upto]
+    numbered_names = [(number, name) for name in visible if (number := numbered(name)) is not None]
+    return [name for number, name in sorted(numbered_names, reverse=True) if number <= upto]
 
 
 def is_whole(folder: Path, upto: int) -> bool:
@@ -76,8 +76,10 @@ def is_whole(folder: Path, upto: int) -> bool:
     base = max((number for number in compacted if number is not None and number <= upto), default=0)
     if not all(number in have for number in range(base, upto + 1)):
         return False
-    found = (f"{n}.compact" if f"{n}.compact" in names else str(n) for n in range(base, upto + 1))
-    return not any(read.problem for name in found for read in _lines(folder, name))
+    entries_needed = (
+        f"{n}.compact" if f"{n}.compact" in names else str(n) for n in range(base, upto + 1)
+    )
+    return not any(read.problem for name in entries_needed for read in _lines(folder, name))
 
 
 def entries(folder: Path, after: int, upto: int, *, limit: int) -> list[ReadFile]:
@@ -88,21 +90,21 @@ def entries(folder: Path, after: int, upto: int, *, limit: int) -> list[ReadFile
     """
     names = set(names_in(folder))
     compacted = sorted(number for name in names if (number := _compacted(name)) is not None)
-    found: list[ReadFile] = []
+    files: list[ReadFile] = []
     number = after + 1
-    while number <= upto and len(found) < limit:
+    while number <= upto and len(files) < limit:
         if str(number) in names:
-            found += _lines(folder, str(number))
+            files += _lines(folder, str(number))
             number += 1
             continue
-        above = next((each for each in compacted if each >= number), None)
+        above = next((entry_number for entry_number in compacted if entry_number >= number), None)
         if above is None:
             break
         last = min(upto, above)
         lines = _lines(folder, f"{above}.compact")
-        found += [read for read in lines if read.problem or number <= read.entry <= last]
+        files += [read for read in lines if read.problem or number <= read.entry <= last]
         number = last + 1
-    return found[:limit]
+    return files[:limit]
 
 
 def _compacted(name: str) -> int | None:
@@ -117,7 +119,7 @@ def _lines(folder: Path, name: str) -> Iterator[ReadFile]:
             f"entry {name}", None, -1, ("The entry is truncated, or not a version 1 log.")
         )
         return
-    for place, line in enumerate(lines, 2):
+    for line_number, line in enumerate(lines, 2):
         if not line.strip():
             continue
         try:
@@ -129,7 +131,10 @@ def _lines(folder: Path, name: str) -> Iterator[ReadFile]:
             yield ReadFile(path, count(about.get("timestamp")), -1 if entry is None else entry)
         else:
             yield ReadFile(
-                f"entry {name}, line {place}", None, -1, ("The entry is truncated or corrupted.")
+                f"entry {name}, line {line_number}",
+                None,
+                -1,
+                ("The entry is truncated or corrupted."),
             )
 
 

@@ -40,11 +40,11 @@ class StateFile:
 
 def parse(name: str) -> StateFile | None:
     """Parse a file's name; None if it is not a version of a store."""
-    found = _VERSION.fullmatch(name)
-    if found is None:
+    match = _VERSION.fullmatch(name)
+    if match is None:
         return None
-    kind = found[3].lower()
-    return StateFile(int(found[1]), found[2] or "", kind in _WHOLE, kind, found[4] is not None)
+    kind = match[3].lower()
+    return StateFile(int(match[1]), match[2] or "", kind in _WHOLE, kind, match[4] is not None)
 
 
 def stores(state: Path) -> Iterator[tuple[Path, list[str]]]:
@@ -59,9 +59,9 @@ def stores(state: Path) -> Iterator[tuple[Path, list[str]]]:
 
 def missing_version(names: list[str], wanted: int) -> int | None:
     """Return the version whose absence prevents loading `wanted`; None if it can be loaded."""
-    found = [file for name in names if (file := parse(name)) is not None and not file.checksum]
-    changes = {file.version for file in found if not file.whole}
-    base = max((file.version for file in found if file.whole and file.version <= wanted), default=0)
+    files = [file for name in names if (file := parse(name)) is not None and not file.checksum]
+    changes = {file.version for file in files if not file.whole}
+    base = max((file.version for file in files if file.whole and file.version <= wanted), default=0)
     for version in range(wanted, base, -1):
         if version not in changes:
             return version

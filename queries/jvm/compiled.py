@@ -48,7 +48,7 @@ WAIT_LIMIT_S = COMPILE_LIMIT_S + 15
 #: Seconds between looks whether that process is done.
 _LOOK_S = 0.1
 #: Seconds for a JVM whose connection broke to be gone, so that its end can be reported.
-_GONE_S = 2
+_EXIT_WITHIN_S = 2
 #: Seconds after a failure in which it is reported again instead of starting another JVM.
 RETRY_S = 30
 _BUILDING = ".building-"
@@ -130,9 +130,9 @@ def our_jar(folder: Path, java_home: str = "") -> Path:
             if not target.exists():  # nobody has compiled it in the meantime
                 _build(target, java_home)
     except OSError as error:
-        said = f"Headgate's Java classes cannot be written to {folder}: {error}."
-        _failed[target] = time.monotonic(), said
-        raise NotCompiled(said) from error
+        problem = f"Headgate's Java classes cannot be written to {folder}: {error}."
+        _failed[target] = time.monotonic(), problem
+        raise NotCompiled(problem) from error
     except NotCompiled as error:
         _failed[target] = time.monotonic(), str(error)
         raise
@@ -148,8 +148,8 @@ def _try(folder: Path) -> None:
         logger.warning("%s", error)
     except Exception as error:  # thread boundary: local checkpoints wait only for a known failure
         logger.exception("our Java classes could not be compiled")
-        said = f"An error in Headgate: {type(error).__name__}."
-        _failed[folder / jar_name()] = time.monotonic(), said
+        problem = f"An error in Headgate: {type(error).__name__}."
+        _failed[folder / jar_name()] = time.monotonic(), problem
     finally:
         with _guard:
             _at_work.pop(folder / jar_name(), None)
@@ -175,7 +175,7 @@ def _sources() -> list[Path]:
 def _alone(target: Path) -> Iterator[None]:
     """Hold the lock of those who compile a jar; raise `NotCompiled` after `WAIT_LIMIT_S`."""
     ends = time.monotonic() + WAIT_LIMIT_S
-    while (held := take_lock(lock_of(target))) is None:
+    while (lock := take_lock(lock_of(target))) is None:
         if time.monotonic() > ends:
             raise NotCompiled(
                 "Another process has been compiling Headgate's Java classes for "
@@ -185,7 +185,7 @@ def _alone(target: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        os.close(held)
+        os.close(lock)
 
 
 def _build(target: Path, java_home: str) -> None:
@@ -205,10 +205,10 @@ def java(home: str = "") -> str:
     Raises `NotCompiled` if there is none.
     """
     home = home or os.environ.get("JAVA_HOME", "")
-    found = Path(home) / "bin" / "java" if home else shutil.which("java")
-    if not found:
+    path = Path(home) / "bin" / "java" if home else shutil.which("java")
+    if not path:
         raise NotCompiled("There is no Java in JAVA_HOME or PATH.")
-    return str(found)
+    return str(path)
 
 
 def _compile(sources: list[Path], target: Path, java_home: str) -> None:
@@ -249,15 +249,15 @@ def _compile_in(
         compiler = gateway.jvm.org.codehaus.janino.Compiler()
         compiler.setDestinationDirectory(gateway.jvm.java.io.File(str(target)), False)
         files = gateway.new_array(gateway.jvm.java.io.File, len(sources))
-        for place, path in enumerate(sources):
-            files[place] = gateway.jvm.java.io.File(str(path))
+        for index, path in enumerate(sources):
+            files[index] = gateway.jvm.java.io.File(str(path))
         compiler.compile(files)
     except Py4JJavaError as error:
-        said = str(error.java_exception.getMessage()).splitlines()[0]
-        raise NotCompiled(f"Headgate's Java classes cannot be compiled: {said}") from error
+        problem = str(error.java_exception.getMessage()).splitlines()[0]
+        raise NotCompiled(f"Headgate's Java classes cannot be compiled: {problem}") from error
     except Py4JError as error:
-        said = without_answer(error, process)
-        raise NotCompiled(f"Headgate's Java classes cannot be compiled: {said}.") from error
+        problem = without_answer(error, process)
+        raise NotCompiled(f"Headgate's Java classes cannot be compiled: {problem}.") from error
     finally:
         gateway.shutdown()
 
@@ -265,7 +265,7 @@ def _compile_in(
 def without_answer(error: Exception, process: "subprocess.Popen[bytes]") -> str:
     """Return why a call through py4j has no answer, in words; its own are for its developers."""
     with contextlib.suppress(subprocess.TimeoutExpired):  # one that was killed is gone in a moment
-        process.wait(_GONE_S)
+        process.wait(_EXIT_WITHIN_S)
     if (code := process.poll()) is not None:
         end = f"by signal {-code}" if code < 0 else f"with exit code {code}"
         return f"its JVM ended {end}"

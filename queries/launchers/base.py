@@ -27,7 +27,7 @@ class Launcher(Protocol):
     def walls(self) -> IsolationChoice:
         """Return how drivers are isolated from the rest of their host; tested at the first call."""
 
-    def place(self, application: str, epoch: int, *, probe: bool = False) -> str:
+    def files_location(self, application: str, epoch: int, *, probe: bool = False) -> str:
         """Return where an operator can find a driver's files, even if they do not exist yet."""
 
     def highest_epoch(self, application: str) -> int:
@@ -59,7 +59,7 @@ class Launcher(Protocol):
         *,
         probe: bool = False,
         locations: tuple[str, ...] = (),
-        known: Mapping[str, str | int] | None = None,
+        identity: Mapping[str, str | int] | None = None,
     ) -> "Sighting":
         """Return a driver's state as seen here; `locations` are checkpoints that it may hold.
 

@@ -6,5 +6,5 @@ from queries.launchers.base import Launcher
 
 def launcher() -> Launcher:
     """Return this process's launcher."""
-    found: Launcher = chosen.launcher()
-    return found
+    configured: Launcher = chosen.launcher()
+    return configured

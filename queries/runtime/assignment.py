@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from headgate_ground.files import read_file
-from listeners.loops.each import Each
+from listeners.loops.each import LoopErrors
 from queries.domain.protocol import (
     ASSIGNMENT,
     Assignment,
@@ -19,8 +19,8 @@ from queries.domain.protocol import (
     Want,
 )
 from queries.runtime.failures.error_capture import from_python
-from queries.runtime.run import Run
-from queries.runtime.status_report import ENDED, Board, now
+from queries.runtime.run import QueryRun
+from queries.runtime.status_report import ENDED, StatusFile, now
 
 logger = logging.getLogger(__name__)
 
@@ -32,9 +32,9 @@ class Assignments:
         self,
         directory: Path,
         epoch: int,
-        board: Board,
-        begin: Callable[[AssignmentEntry], Run],
-        each: Each | None = None,
+        board: StatusFile,
+        begin: Callable[[AssignmentEntry], QueryRun],
+        errors: LoopErrors | None = None,
         dump: Callable[[int, str], None] = lambda run, asked: None,
     ) -> None:
         """`dump` is called with a run and the time at which its thread dump was requested."""
@@ -42,9 +42,9 @@ class Assignments:
         self._epoch = epoch
         self._board = board
         self._begin = begin
-        self._each = each or Each("driver", logger)
+        self._errors = errors or LoopErrors("driver", logger)
         self._dump = dump
-        self.runs: dict[int, Run] = {}
+        self.runs: dict[int, QueryRun] = {}
         self.end = False  # exit when nothing is running any more
 
     def apply(self) -> None:
@@ -54,10 +54,10 @@ class Assignments:
             return
         wanted = {entry.run: entry for entry in assignment.queries}
         for run in self._board.known() - wanted.keys():
-            with self._each.by_itself(f"run {run}"):
+            with self._errors.isolate_errors(f"run {run}"):
                 self._drop(run)
         for entry in wanted.values():
-            with self._each.by_itself(entry.called):
+            with self._errors.isolate_errors(entry.called):
                 self._want(entry)
         self.end = assignment.end
         self._board.driver(applied_generation=assignment.generation)
@@ -73,17 +73,17 @@ class Assignments:
 
     def _drop(self, run: int) -> None:
         """Forget a run that has ended; stop one that is still running, and drop it later."""
-        known = self.runs.get(run)
-        if known is not None and (self._has_not_ended(run) or known.working):
-            known.ask(Want.STOP)
+        hosted = self.runs.get(run)
+        if hosted is not None and (self._has_not_ended(run) or hosted.working):
+            hosted.request_end(Want.STOP)
             return
         self.runs.pop(run, None)
         self._board.forget(run)
 
     def _want(self, entry: AssignmentEntry) -> None:
-        known = self.runs.get(entry.run)
-        if known is not None:
-            known.ask(entry.want, entry.deadline)
+        hosted = self.runs.get(entry.run)
+        if hosted is not None:
+            hosted.request_end(entry.want, entry.deadline)
             if entry.dump:
                 self._dump(entry.run, entry.dump)
         elif self._board.read(entry.run) is not None:
@@ -107,8 +107,10 @@ class Assignments:
         try:
             self.runs[entry.run] = self._begin(entry)
         except Exception as error:
-            told = from_python(error, str)  # the board masks what it writes
-            status = RunStatus(entry.run, entry.query, RunState.FAILED, ended_at=now(), error=told)
+            run_error = from_python(error, str)  # the board masks what it writes
+            status = RunStatus(
+                entry.run, entry.query, RunState.FAILED, ended_at=now(), error=run_error
+            )
             self._board.add(status)
             raise
 
@@ -118,7 +120,7 @@ class Assignments:
 
     def _read(self) -> Assignment | None:
         """Return the assignment; None if it cannot be read now (the next check may succeed)."""
-        with self._each.by_itself(self._path.name):
+        with self._errors.isolate_errors(self._path.name):
             text = read_file(self._path)
             assignment = Assignment.loads(text) if text is not None else None
             if assignment is not None and assignment.epoch != self._epoch:

@@ -26,7 +26,12 @@ from queries.domain.definitions.spec import (
 )
 from queries.domain.tables.places import ICEBERG
 from queries.domain.validation.iceberg_names import TABLE, table_of
-from queries.runtime.code.stream_writers import Callbacks, Said, note_what_is_said, said_to
+from queries.runtime.code.stream_writers import (
+    Callbacks,
+    WriterSettings,
+    record_settings,
+    settings_of,
+)
 from queries.runtime.data_roots import (
     OutsideRoots,
     require_options,
@@ -68,7 +73,7 @@ def writer(
     references: References,
     roots: DataRoots | None = None,
     callbacks: Callbacks | None = None,
-    tell: Callable[[str], None] = lambda _: None,
+    warn: Callable[[str], None] = lambda _: None,
 ) -> Any:
     """Return a definition's DataStreamWriter, complete except for `start()`.
 
@@ -85,8 +90,8 @@ def writer(
     else:
         built = _from_function(session, spec, references, roots)
         _refuse_calls_without_batches(built._df, spec.trigger)
-        for sentence in overridden(said_to(built), name, checkpoint, spec.trigger):
-            tell(sentence)
+        for sentence in overridden(settings_of(built), name, checkpoint, spec.trigger):
+            warn(sentence)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # deprecated, as the author knows
         return (
@@ -149,33 +154,33 @@ def refuse_starts_while_building(data_stream_writer: type) -> None:
 
 def count_callbacks(data_stream_writer: type) -> None:
     """Make `foreachBatch` count its function's calls, in threads that are building a writer."""
-    given: Any = data_stream_writer.foreachBatch  # type: ignore[attr-defined]
+    original: Any = data_stream_writer.foreachBatch  # type: ignore[attr-defined]
 
-    @functools.wraps(given)
+    @functools.wraps(original)
     def counting(self: Any, func: Any) -> Any:
         callbacks: Callbacks | None = getattr(_building, "callbacks", None)
-        return given(self, func if callbacks is None else callbacks.counted(func))
+        return original(self, func if callbacks is None else callbacks.counted(func))
 
     data_stream_writer.foreachBatch = counting  # type: ignore[attr-defined]
 
 
 def note_while_building(data_stream_writer: type) -> None:
     """Record the settings that a definition's function makes on its writer."""
-    note_what_is_said(data_stream_writer, when=lambda: getattr(_building, "active", False))
+    record_settings(data_stream_writer, when=lambda: getattr(_building, "active", False))
 
 
-def overridden(said: Said, name: str, checkpoint: str, trigger: Trigger) -> list[str]:
+def overridden(settings: WriterSettings, name: str, checkpoint: str, trigger: Trigger) -> list[str]:
     """Return a sentence for each setting in the code's writer that is overridden."""
     used = trigger.model_dump(mode="json")
     pairs = (
-        ("queryName", said.name, name, "the query's name"),
-        ("checkpointLocation", said.checkpoint, checkpoint, "the query's checkpoint"),
-        ("trigger", said.trigger, used, "the definition's trigger"),
+        ("queryName", settings.name, name, "the query's name"),
+        ("checkpointLocation", settings.checkpoint, checkpoint, "the query's checkpoint"),
+        ("trigger", settings.trigger, used, "the definition's trigger"),
     )
     return [
-        f"The code sets {what} {_shown(asked)}; {_shown(has)} is used instead, {whose}."
-        for what, asked, has, whose in pairs
-        if asked and asked != has and f"file://{asked}" != has
+        f"The code sets {what} {_shown(value_in_code)}; {_shown(has)} is used instead, {origin}."
+        for what, value_in_code, has, origin in pairs
+        if value_in_code and value_in_code != has and f"file://{value_in_code}" != has
     ]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from listeners.spark.telemetry import Telemetry
 from queries.domain.triggers.continuous_epochs import Epoch, QueryIdentity, progress_of
-from queries.runtime.checkpoints.logs import Checkpoint
+from queries.runtime.checkpoints.logs import CheckpointReader
 
 #: Seconds between looks at a checkpoint that is not local: each costs round trips.
 REMOTE_LOOK_S = 1.0
@@ -20,15 +20,15 @@ class Epochs:
 
     def __init__(
         self,
-        checkpoint: Checkpoint,
+        checkpoint: CheckpointReader,
         of: QueryIdentity,
         *,
         before: int | None,
-        tell: Callable[[dict[str, Any]], None],
+        report: Callable[[dict[str, Any]], None],
     ) -> None:
         self._checkpoint = checkpoint
         self._of = of
-        self._tell = tell
+        self._report = report
         self._looked = 0.0  # monotonic
         self._began = datetime.now(UTC)  # start of the current epoch
         self.last = before  # the newest epoch reported, or committed before the run
@@ -39,12 +39,12 @@ class Epochs:
             if time.monotonic() - self._looked < REMOTE_LOOK_S:
                 return []
             self._looked = time.monotonic()
-        found = []
+        reports = []
         for number in self._checkpoint.committed_after(self.last)[:AT_MOST]:
             progress = self._progress(number)
-            self._tell(progress)
-            found.append(progress)
-        return found
+            self._report(progress)
+            reports.append(progress)
+        return reports
 
     def _progress(self, number: int) -> dict[str, Any]:
         committed = self._checkpoint.written_at(f"commits/{number}") or datetime.now(UTC)
@@ -53,8 +53,8 @@ class Epochs:
             number=number,
             began=min(self._began, committed),
             committed=committed,
-            start={place: each["start"] for place, each in offsets.items()},
-            end={place: each["end"] for place, each in offsets.items()},
+            start={partition: offset_range["start"] for partition, offset_range in offsets.items()},
+            end={partition: offset_range["end"] for partition, offset_range in offsets.items()},
         )
         self.last, self._began = number, committed
         return progress_of(epoch, self._of)
@@ -64,7 +64,7 @@ def of_continuous(
     query: Any,
     spec: dict[str, Any],
     name: str,
-    checkpoint: Checkpoint,
+    checkpoint: CheckpointReader,
     *,
     before: int | None,
     telemetry: Telemetry,
@@ -82,4 +82,4 @@ def of_continuous(
         source=", ".join(str(source["name"]) for source in spec.get("sources", ())),
         sink=str((spec.get("sink") or {}).get("format", "")),
     )
-    return Epochs(checkpoint, named, before=before, tell=telemetry.epoch_committed)
+    return Epochs(checkpoint, named, before=before, report=telemetry.epoch_committed)

@@ -24,12 +24,12 @@ from queries.domain.validation.known_options import ANY_FILES, OPTIONS_BY_FORMAT
 from queries.runtime.sql import parsed_nodes
 from queries.spark_parser.parsed import (
     FUNCTION_BY_NAME,
-    Refused,
+    SqlRefused,
     calls,
     kind_of,
     members,
     require_function,
-    require_known,
+    require_named_table,
     texts,
 )
 
@@ -58,8 +58,8 @@ def roots_of(spec: DriverSpec) -> DataRoots | None:
 
     Without any root, no data is allowed. Every release with data roots names its own folders.
     """
-    given = spec.data_roots or spec.own_folders
-    return DataRoots(spec.data_roots, spec.own_folders) if given else None
+    allowed = spec.data_roots or spec.own_folders
+    return DataRoots(spec.data_roots, spec.own_folders) if allowed else None
 
 
 def require_options(roots: DataRoots | None, name: str, options: Mapping[str, str]) -> None:
@@ -83,10 +83,10 @@ def require_table(
         return
     table = table_of(options)
     try:
-        place = table_folder(table, _catalog(session, table.split(".")[0]))
+        location = table_folder(table, _catalog(session, table.split(".")[0]))
     except NotATable as error:
         raise OutsideRoots(f"table {table[:200]} {error} {error.way_out}") from None
-    _require(roots, f"table {table}:", place)
+    _require(roots, f"table {table}:", location)
 
 
 def _catalog(session: Any, name: str) -> dict[str, str]:
@@ -105,12 +105,12 @@ def require_text(roots: DataRoots | None, session: Any, text: str) -> None:
         return
     for node in parsed_nodes(session, text):
         with _refused_anywhere():
-            require_known(node)
+            require_named_table(node)
         if node.kind == "UnresolvedRelation":
             parts = texts(node.plan.multipartIdentifier())
             _require_relation(roots, parts, node.plan.options())
-            if len(parts) > 1 and (place := folder_of(parts, _catalog(session, parts[0]))):
-                _require(roots, f"table {'.'.join(parts)[:200]}:", place)
+            if len(parts) > 1 and (location := folder_of(parts, _catalog(session, parts[0]))):
+                _require(roots, f"table {'.'.join(parts)[:200]}:", location)
         if _OPENING.search(text.upper()):
             for called in calls(node):
                 _require_call(roots, called)
@@ -124,13 +124,13 @@ def _require_relation(roots: DataRoots, parts: list[str], options: Mapping[str, 
     for part in parts[: -1 if is_file else len(parts)]:
         if len(parts) > 1 and ("/" in part or ".." in part):  # a catalog would go to that folder
             raise OutsideRoots(f"the SQL names a table with {part[:200]}. Write its name only.")
-    given = dict(options)
+    options_set = dict(options)
     if is_file:
         _require(roots, "the SQL text reads", last)
         first = first if first in OPTIONS_BY_FORMAT else ANY_FILES
-    for problem in refused("WITH", first if is_file else "", given):
+    for problem in refused("WITH", first if is_file else "", options_set):
         raise OutsideRoots(problem.sentence())
-    for field, named in option_places("WITH", given):
+    for field, named in option_places("WITH", options_set):
         _require(roots, field, named)
 
 
@@ -139,7 +139,7 @@ def _refused_anywhere() -> Iterator[None]:
     """Raise `OutsideRoots` for what the text itself rules out, on any host."""
     try:
         yield
-    except Refused as error:
+    except SqlRefused as error:
         raise OutsideRoots(str(error)) from None
 
 
@@ -150,32 +150,32 @@ def _require_call(roots: DataRoots, called: Any) -> None:
             require_function(called)
         return  # a column
     name = texts(called.nameParts())[-1].lower()
-    arguments = [_value(one) for one in members(called.arguments())]
+    arguments = [_value(argument) for argument in members(called.arguments())]
     if name in _OF_PROTOBUF:
-        for one in arguments[2:3]:
-            _require_descriptor(roots, name, one)
+        for argument in arguments[2:3]:
+            _require_descriptor(roots, name, argument)
     elif name in _WITH_OPTIONS:
         kind, first = _WITH_OPTIONS[name]
-        for one in arguments[first:]:
-            _require_map(name, kind, one)
+        for argument in arguments[first:]:
+            _require_map(name, kind, argument)
 
 
-def _require_descriptor(roots: DataRoots, name: str, one: Any) -> None:
+def _require_descriptor(roots: DataRoots, name: str, argument: Any) -> None:
     """Raise if the Protobuf descriptor file is outside the roots; bytes and options are allowed."""
-    kind = kind_of(one)
-    if kind == "Literal" and one.dataType().typeName() == "string":
-        _require(roots, f"{name}()", str(one.value()))
-    elif kind != "Literal" and not _is_map(one):
+    kind = kind_of(argument)
+    if kind == "Literal" and argument.dataType().typeName() == "string":
+        _require(roots, f"{name}()", str(argument.value()))
+    elif kind != "Literal" and not _is_map(argument):
         raise OutsideRoots(
             f"the file of {name}() is an expression. Write its path as a string literal."
         )
 
 
-def _require_map(name: str, kind: str, one: Any) -> None:
+def _require_map(name: str, kind: str, argument: Any) -> None:
     """Raise if options are not written as map('name', 'value'), or if one could specify a file."""
-    if kind_of(one) == "Literal" and one.value() is None:
+    if kind_of(argument) == "Literal" and argument.value() is None:
         return
-    keys = members(one.arguments())[::2] if _is_map(one) else [one]
+    keys = members(argument.arguments())[::2] if _is_map(argument) else [argument]
     for key in keys:
         if kind_of(key) != "Literal":
             raise OutsideRoots(
@@ -188,8 +188,11 @@ def _require_map(name: str, kind: str, one: Any) -> None:
             )
 
 
-def _is_map(one: Any) -> bool:
-    return kind_of(one) == "UnresolvedFunction" and texts(one.nameParts())[-1].lower() == "map"
+def _is_map(expression: Any) -> bool:
+    return (
+        kind_of(expression) == "UnresolvedFunction"
+        and texts(expression.nameParts())[-1].lower() == "map"
+    )
 
 
 def _value(argument: Any) -> Any:
@@ -229,25 +232,25 @@ def _paths(plan: Any, jvm: Any) -> Iterator[str]:
     while waiting:
         node = waiting.pop()
         for sequence in (node.children(), node.innerChildren(), node.subqueries()):
-            members = (sequence.apply(place) for place in range(sequence.size()))
-            waiting.extend(one for one in members if hasattr(one, "subqueries"))
+            members = (sequence.apply(index) for index in range(sequence.size()))
+            waiting.extend(member for member in members if hasattr(member, "subqueries"))
         name = kind_of(node)
         if name == "LogicalRelation" and by_location.isInstance(node.relation()):
-            yield from _each(node.relation().location().rootPaths())
+            yield from _path_texts(node.relation().location().rootPaths())
         elif name in ("DataSourceV2Relation", "StreamingRelationV2"):
             table = node.table()
             if by_table.isInstance(table):
-                yield from _each(table.fileIndex().rootPaths())
+                yield from _path_texts(table.fileIndex().rootPaths())
             elif table.getClass().getName().startswith(_ICEBERG_TABLES):
-                yield _iceberg_place(table)
+                yield _iceberg_location(table)
 
 
-def _iceberg_place(table: Any) -> str:
+def _iceberg_location(table: Any) -> str:
     """Return the folder of an Iceberg table, or of the table that its metadata table describes."""
     if (name := kind_of(table)) != "SparkTable":
         raise OutsideRoots(f"{name} does not say which table it reads. Read the table itself.")
     return str(table.table().location())
 
 
-def _each(paths: Any) -> Iterator[str]:
-    yield from (paths.apply(place).toString() for place in range(paths.size()))
+def _path_texts(paths: Any) -> Iterator[str]:
+    yield from (paths.apply(index).toString() for index in range(paths.size()))

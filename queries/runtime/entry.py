@@ -12,7 +12,7 @@ from pathlib import Path
 from queries.domain.protocol import SPEC, DriverSpec
 from queries.driver_folder import DriverFolder
 from queries.runtime.jvms.driver import Jvm
-from queries.runtime.process import SECOND, Shim, Steps, begin
+from queries.runtime.process import SECOND, ShimPipe, Steps, begin
 
 
 def main(arguments: list[str]) -> int:
@@ -24,7 +24,7 @@ def main(arguments: list[str]) -> int:
     if lock is None:
         return SECOND
     steps = Steps("interpreter")
-    jvm = Jvm(spec, folder.own, lock=lock, shim=Shim(), steps=steps)
+    jvm = Jvm(spec, folder.own, lock=lock, shim=ShimPipe(), steps=steps)
     with suppress(Exception):  # tried again by the program, which reports what is wrong
         jvm.begin()
     run = import_module(program).run

@@ -12,7 +12,7 @@ from typing import Any
 
 from queries.domain.failures.context import left_out
 from queries.runtime.checkpoints.log_reports import LogReports
-from queries.runtime.checkpoints.logs import Checkpoint
+from queries.runtime.checkpoints.logs import CheckpointReader
 from queries.runtime.continuous_epochs import Epochs
 from queries.runtime.status_report import now
 
@@ -20,13 +20,13 @@ PROGRESS_S = 1.0  # between reads of the query's progress, one round trip each
 UNPROVEN_S = 0.4  # the same, until something has shown that source and plan work
 
 
-class Life:
+class ProgressTracker:
     """The signs of life that one run has shown so far."""
 
     def __init__(
         self,
         jquery: Any,
-        checkpoint: Checkpoint,
+        checkpoint: CheckpointReader,
         before: int | None,
         epochs: Epochs | None = None,  # of a continuous query
         reports: LogReports | None = None,  # of a checkpoint that is not local
@@ -51,9 +51,9 @@ class Life:
     def look(self) -> dict[str, Any]:
         """Return the changes in the run's status since the last check."""
         changes: dict[str, Any] = {}
-        told = self._epochs.look() if self._epochs else []
-        if told:
-            self._progress = changes["last_progress"] = told[-1]
+        epochs = self._epochs.look() if self._epochs else []
+        if epochs:
+            self._progress = changes["last_progress"] = epochs[-1]
         batch = self._commit()
         if batch is not None and batch != self.last_batch:
             changes |= self._note_commit(batch)
@@ -64,13 +64,13 @@ class Life:
     def at_failure(self) -> dict[str, Any]:
         """Return the batch in flight, its offsets, and the last progress before that batch."""
         batch = left_out(self._checkpoint.in_flight, None)
-        found: dict[str, Any] = {"failed_batch": batch}
+        changes: dict[str, Any] = {"failed_batch": batch}
         if batch is not None:
-            found["failed_offsets"] = left_out(partial(self._checkpoint.offsets, batch), {})
+            changes["failed_offsets"] = left_out(partial(self._checkpoint.offsets, batch), {})
         left_out(self._look_at_progress, {})
         if self._progress is not None:
-            found["last_progress"] = self._progress
-        return found
+            changes["last_progress"] = self._progress
+        return changes
 
     def _commit(self) -> int | None:
         if self._epochs is not None:
@@ -85,10 +85,10 @@ class Life:
         self._looked = time.monotonic()
         if self._reports is not None:
             self._look_for_a_batch(self._reports)
-        found = self._jquery.lastProgress()
-        if found is None:
+        java_progress = self._jquery.lastProgress()
+        if java_progress is None:
             return {}
-        progress = json.loads(found.json())
+        progress = json.loads(java_progress.json())
         if "addBatch" not in progress.get("durationMs", {}):
             if self._idle or self._committed:
                 return {}
@@ -107,13 +107,13 @@ class Life:
         status = self._jquery.status()
         working = bool(status.isTriggerActive() and status.isDataAvailable())
         if working and not self._working:
-            reports.ask()
+            reports.request_report()
         self._working = working
 
     def _note_commit(self, batch: int) -> dict[str, Any]:
         self.last_batch, at = batch, now()
         if self._reports is not None:
-            self._reports.ask()
+            self._reports.request_report()
         first = {} if self._committed else {"first_commit_at": at}
         self._committed = True
         return {"last_batch": batch, "last_commit_at": at, **first}

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from listeners.loops.each import Each
+from listeners.loops.each import LoopErrors
 from listeners.spark.telemetry import Telemetry
 from queries.domain.protocol import (
     CURRENT,
@@ -34,15 +34,15 @@ from queries.runtime.assignment import Assignments
 from queries.runtime.checkpoints.fence import Fence
 from queries.runtime.checkpoints.locks import Locks
 from queries.runtime.clusters import yarn
-from queries.runtime.clusters.executors import Executors
+from queries.runtime.clusters.executors import ExecutorWatch
 from queries.runtime.data_roots import roots_of
 from queries.runtime.failures.error_capture import from_python, refusal
 from queries.runtime.jvms.driver import Jvm
 from queries.runtime.kafka import source_gaps
 from queries.runtime.process import end_jvm, keep_small
 from queries.runtime.query_sessions import Sessions
-from queries.runtime.run import Run, Surroundings
-from queries.runtime.status_report import Board
+from queries.runtime.run import DriverContext, QueryRun
+from queries.runtime.status_report import StatusFile
 from queries.runtime.wakeups import Wake
 from queries.runtime.warm_up import warm_up
 
@@ -58,10 +58,10 @@ FENCED = 72  # current.json names a later epoch, or its own was revoked
 
 def run(folder: DriverFolder, spec: DriverSpec, jvm: Jvm) -> int:
     """Run the driver of the given folder; return its exit code."""
-    return Driver(folder, spec, jvm).run()
+    return DriverProgram(folder, spec, jvm).run()
 
 
-class Driver:
+class DriverProgram:
     """One driver from start to exit."""
 
     def __init__(self, folder: DriverFolder, spec: DriverSpec, jvm: Jvm) -> None:
@@ -70,14 +70,16 @@ class Driver:
         self.jvm = jvm
         self.stands_by = spec.standby  # until current.json contains its epoch
         self.wake = Wake()
-        self.jvm_gone = threading.Event()
+        self.jvm_ended = threading.Event()
         self.spark_stopped = threading.Event()
         self.references = jvm.references
         self.references.learn(spec.conf, spec.env)
         # An error with one file or one run is logged once, skipped, and tried again.
-        self.each = Each("driver", logger, mask=self.references.mask, moot=self._follows_the_jvm)
-        self.board = Board(
-            folder.own, spec.epoch, self.wake.call, self.references.mask_within, self.each
+        self.each = LoopErrors(
+            "driver", logger, mask=self.references.mask, moot=self._follows_the_jvm
+        )
+        self.board = StatusFile(
+            folder.own, spec.epoch, self.wake.notify, self.references.mask_within, self.each
         )
         self.telemetry = Telemetry(
             driver=spec.driver,
@@ -88,16 +90,18 @@ class Driver:
             key=bytes.fromhex(spec.event_key),
             settings=spec.event_settings,
             mask=self.references.mask_within,
-            each=self.each.by_itself,
-            troubles=lambda: [(one.about, one.cause, one.times) for one in self.each.now()],
+            isolate_errors=self.each.isolate_errors,
+            troubles=lambda: [
+                (element.about, element.cause, element.times) for element in self.each.now()
+            ],
             revocation=spec.revocation,
             revoked=self._end_revoked,
         )
         self.shim = jvm.shim
         self.gateway: Any = None
         self.locks: Locks | None = None
-        self.executors: Executors | None = None
-        self._executors_told: tuple[tuple[ExecutorSeen, ...], ExecutorsWanted | None] = (), None
+        self.executors: ExecutorWatch | None = None
+        self._executors_reported: tuple[tuple[ExecutorSeen, ...], ExecutorsWanted | None] = (), None
 
     def run(self) -> int:
         """Start Spark, execute the assignment until the driver must end, then exit."""
@@ -108,14 +112,14 @@ class Driver:
         except Exception as error:  # a session that cannot be built is the driver's own failure
             return self._failed_to_start(error)
         while True:
-            code = self._turn(assignments, sessions)
+            code = self._work_once(assignments, sessions)
             if code is not None:
                 return self._leave(code, assignments)
 
     def _failed_to_start(self, error: Exception) -> int:
-        told = from_python(error, self.references.mask)
-        logger.error("Spark did not start: %s", told.root_cause)
-        self.board.driver(error=told)
+        run_error = from_python(error, self.references.mask)
+        logger.error("Spark did not start: %s", run_error.root_cause)
+        self.board.driver(error=run_error)
         self.board.write()
         return self._leave(SESSION_FAILED, None)
 
@@ -127,7 +131,7 @@ class Driver:
         self._report_step(steps.newest)
         self.gateway = self.jvm.gateway()
         self.wake.watch(os.pidfd_open(self.gateway.proc.pid), JVM)
-        with self._said_while_it_queues():
+        with self._reports_yarn_queue():
             spark = spark_session.start_spark(self.spec, self.folder, self.gateway, self.references)
         steps.done("session")
         self.wake.catch_signals()  # again, because Spark has replaced one (trap 22)
@@ -135,14 +139,14 @@ class Driver:
         spark_session.close_in_forked_children(self.gateway, self.jvm.lock, self.shim.descriptor)
         from pyspark.sql.streaming import DataStreamReader
 
-        self._meet_users_code()
+        self._patch_spark()
         steps.done("Python")
         source_gaps.install(DataStreamReader)
         if self.stands_by and self._current() != self.spec.epoch:  # else its queries are waiting
             self._warm_up(spark)
             steps.done("warm-up")
         self.telemetry.attach(spark)
-        self.board.tell_state = self.telemetry.status_changed
+        self.board.send_state = self.telemetry.status_changed
         self.locks = Locks(
             jvm,
             jvm_pid,
@@ -158,9 +162,9 @@ class Driver:
                 self.spec.without_classes,
             ),
         )
-        self.executors = Executors(spark, self.spec.master)
+        self.executors = ExecutorWatch(spark, self.spec.master)
         sessions = Sessions(spark, self.telemetry, self.spec.listeners, self.references)
-        around = Surroundings(
+        context = DriverContext(
             spark=spark,
             sessions=sessions,
             locks=self.locks,
@@ -168,7 +172,7 @@ class Driver:
             telemetry=self.telemetry,
             references=self.references,
             roots=roots_of(self.spec),
-            jvm_gone=self.jvm_gone,
+            jvm_ended=self.jvm_ended,
             spark_stopped=self.spark_stopped,
             start_deadline_s=self.spec.start_deadline_s,
             start_max_s=self.spec.start_max_s,
@@ -185,7 +189,7 @@ class Driver:
         self.board.write()
         steps.done("telemetry")
         logger.info("ready; seconds: %s", steps)
-        return self._assignments(around), sessions
+        return self._assignments(context), sessions
 
     def _report_step(self, step: str) -> None:
         """Report how far the start has come: a slow start must not be taken for a stuck one."""
@@ -197,11 +201,11 @@ class Driver:
         try:
             warm_up(spark, self.folder.own / TMP)
         except Exception as error:
-            told = from_python(error, self.references.mask)
-            logger.warning("the standby's own first batch failed: %s", told.root_cause)
+            run_error = from_python(error, self.references.mask)
+            logger.warning("the standby's own first batch failed: %s", run_error.root_cause)
 
     @contextmanager
-    def _said_while_it_queues(self) -> Iterator[None]:
+    def _reports_yarn_queue(self) -> Iterator[None]:
         """Report while Spark's start is waiting for YARN to start the application."""
         if self.spec.master != "yarn":
             yield
@@ -218,7 +222,7 @@ class Driver:
         finally:
             queue.over.set()
 
-    def _meet_users_code(self) -> None:
+    def _patch_spark(self) -> None:
         """Patch Spark's own classes to reject, count or record certain calls by users' code."""
         from pyspark.sql.streaming import DataStreamWriter
 
@@ -226,20 +230,20 @@ class Driver:
         build.count_callbacks(DataStreamWriter)
         build.note_while_building(DataStreamWriter)
 
-    def _assignments(self, around: Surroundings) -> Assignments:
+    def _assignments(self, context: DriverContext) -> Assignments:
         """Return this driver's runs, none of them started yet."""
         return Assignments(
             self.folder.control,
             self.spec.epoch,
             self.board,
-            lambda entry: Run(entry, around),
+            lambda entry: QueryRun(entry, context),
             self.each,
-            self.telemetry.dump_asked,
+            self.telemetry.request_dump,
         )
 
     # --- the loop ---------------------------------------------------------------------
 
-    def _turn(self, assignments: Assignments, sessions: Sessions) -> int | None:
+    def _work_once(self, assignments: Assignments, sessions: Sessions) -> int | None:
         """Perform the pending work, then sleep; return an exit code when it is time to exit."""
         if self.wake.leave:
             return 0
@@ -253,23 +257,23 @@ class Driver:
         if self.stands_by and current != self.spec.epoch:
             return JVM_DIED if JVM in self.wake.wait(LOOK_S) else None
         self.stands_by = False
-        each = self.each.by_itself
-        with each("assignment"):
+        isolate_errors = self.each.isolate_errors
+        with isolate_errors("assignment"):
             assignments.apply()
         for run in assignments.runs.values():
-            with each(f"{run.entry.called}: its start"):
+            with isolate_errors(f"{run.entry.called}: its start"):
                 run.check_start()
-        with each("checkpoint locks"):
+        with isolate_errors("checkpoint locks"):
             self._check_locks(assignments)
-        with each("unused sessions"):
+        with isolate_errors("unused sessions"):
             sessions.close_unused(assignments.hosted())
-        with each("executors"):
+        with isolate_errors("executors"):
             self._see_executors()
         code = self._look(assignments)
         self.board.write()
         if code is not None:
             return code
-        with each(DRIVER_LOG):
+        with isolate_errors(DRIVER_LOG):
             keep_small(self.folder.own)
         if assignments.end and not assignments.working:
             return 0
@@ -285,10 +289,10 @@ class Driver:
         """Record lost and new executors on the board, and report them."""
         if self.executors is None:
             return
-        seen, wanted = self.executors.look(), self.executors.wanted()
-        if (seen, wanted) != self._executors_told:
-            self._executors_told = seen, wanted
-            self.board.driver(executors=seen, wanted=wanted)
+        executors, wanted = self.executors.look(), self.executors.wanted()
+        if (executors, wanted) != self._executors_reported:
+            self._executors_reported = executors, wanted
+            self.board.driver(executors=executors, wanted=wanted)
             self.board.write()  # files are the truth: they are on disk before the event
             self.telemetry.driver_changed()
 
@@ -298,20 +302,20 @@ class Driver:
 
     def _current(self) -> int | None:
         """Return the epoch of the application's driver; None if that cannot be read now."""
-        with self.each.by_itself(CURRENT):
+        with self.each.isolate_errors(CURRENT):
             text = read_current(self.folder.root.parent)
             return None if text is None else Current.loads(text).epoch
         return None
 
     def _check_locks(self, assignments: Assignments) -> None:
         assert self.locks is not None
-        for held, holder in self.locks.lost(self.each.by_itself):
-            run = assignments.runs.get(held.run)
+        for lock, holder in self.locks.lost(self.each.isolate_errors):
+            run = assignments.runs.get(lock.run)
             if run is None:
                 continue
-            with self.each.by_itself(f"{run.entry.called}: its lock"):
+            with self.each.isolate_errors(f"{run.entry.called}: its lock"):
                 by = f"process {holder}" if holder else "an unknown process"
-                text = f"The lock of {held.location} was lost; it is now held by {by}."
+                text = f"The lock of {lock.location} was lost; it is now held by {by}."
                 run.lock_lost(refusal("held", text, holder))
 
     # --- exit -------------------------------------------------------------------------
@@ -320,19 +324,19 @@ class Driver:
         """Stop all runs, flush, end the JVM, and exit, all within `stop_timeout_s`."""
         end = time.monotonic() + self.spec.stop_timeout_s
         if code == JVM_DIED:
-            self.jvm_gone.set()
+            self.jvm_ended.set()
             logger.error("the JVM has died; exiting")
         elif assignments is not None and code != SPARK_STOPPED:
             for run in assignments.runs.values():
-                with self.each.by_itself(f"{run.entry.called}: its stop"):
-                    run.ask(Want.STOP)
+                with self.each.isolate_errors(f"{run.entry.called}: its stop"):
+                    run.request_end(Want.STOP)
             for run in assignments.runs.values():
                 run.join(max(0.0, (end - time.monotonic()) / 2))
         self.board.write()
-        with self.each.by_itself("the last events"):
+        with self.each.isolate_errors("the last events"):
             last = self.telemetry.close(min(FLUSH_S, max(1.0, (end - time.monotonic()) / 2)))
             logger.info("exiting with code %s after event %s", code, last)
-        with self.each.by_itself("the end of the JVM"):
+        with self.each.isolate_errors("the end of the JVM"):
             self._end_jvm(max(1.0, end - time.monotonic()))
         logging.shutdown()
         # Threads that hang in a dead or unresponsive JVM must not keep the process alive.
@@ -344,7 +348,7 @@ class Driver:
         Another host may have taken the checkpoint by now, so this driver must not commit any more.
         """
         if self.gateway is not None:
-            self.shim.tell("jvm-killed 1")  # otherwise the shim would blame an outsider
+            self.shim.send_line("jvm-killed 1")  # otherwise the shim would blame an outsider
             self.gateway.proc.kill()
         logger.error(
             ("the host was declared gone and epoch %s was revoked; exiting"), self.spec.epoch
@@ -357,7 +361,7 @@ class Driver:
             return
         process = self.gateway.proc
         end = time.monotonic() + timeout_s
-        if process.poll() is None and not self.jvm_gone.is_set():
+        if process.poll() is None and not self.jvm_ended.is_set():
             stopping = threading.Thread(target=_stop_spark, daemon=True)
             stopping.start()
             stopping.join(timeout_s * 2 / 3)

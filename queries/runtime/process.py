@@ -105,9 +105,9 @@ def end_jvm(process: Any, timeout_s: float, shim: "Shim") -> None:
         code = process.wait(timeout_s)
     except Exception:  # it did not exit: the shim must not have to wait for it
         process.kill()
-        shim.tell("jvm-killed 1")
+        shim.send_line("jvm-killed 1")
         code = process.wait(5)
-    shim.tell(f"jvm-exit {code}")
+    shim.send_line(f"jvm-exit {code}")
 
 
 class Steps:
@@ -137,7 +137,7 @@ class Steps:
         return ", ".join(f"{step} {took:.2f}" for step, took in self._took)
 
 
-class Shim:
+class ShimPipe:
     """The pipe to the shim, which is not inherited by any child."""
 
     def __init__(self) -> None:
@@ -145,7 +145,7 @@ class Shim:
         if self.descriptor >= 0:
             os.set_inheritable(self.descriptor, False)
 
-    def tell(self, line: str) -> None:
+    def send_line(self, line: str) -> None:
         """Send a line; without a shim, or if the shim has died, the process continues."""
         try:
             os.write(self.descriptor, f"{line}\n".encode())

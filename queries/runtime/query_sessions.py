@@ -19,7 +19,7 @@ KEEP_S = 600  # seconds: a query that returns within this time finds its session
 
 
 @dataclass(slots=True)
-class _Kept:
+class _OpenSession:
     session: Any
     views: set[str] = field(default_factory=set)
     conf: set[str] = field(default_factory=set)
@@ -37,23 +37,23 @@ class Sessions:
         self._listeners = listeners
         self._references = references
         self._lock = threading.Lock()
-        self._kept: dict[int, _Kept] = {}
+        self._open_sessions: dict[int, _OpenSession] = {}
 
     def open(self, query: int, spec: dict[str, Any]) -> Any:
         """Return the query's session, with only the definition's configuration and views.
 
         It becomes the active session of the calling thread.
         """
-        kept = self._get(query)
-        session = kept.session
-        for name in kept.views - views(spec):
+        entry = self._get(query)
+        session = entry.session
+        for name in entry.views - views(spec):
             session.catalog.dropTempView(name)
         conf = session_conf(spec, self._references)
-        for name in kept.conf - conf.keys():
+        for name in entry.conf - conf.keys():
             session.conf.unset(name)
         for name, value in conf.items():
             session.conf.set(name, value)
-        kept.views, kept.conf, kept.used_at = views(spec), set(conf), time.monotonic()
+        entry.views, entry.conf, entry.used_at = views(spec), set(conf), time.monotonic()
         java = session._jsparkSession
         session._get_j_spark_session_class(session._jvm).setActiveSession(java)
         return session
@@ -62,23 +62,27 @@ class Sessions:
         """Close sessions of queries that have not run in this driver for a while."""
         now = time.monotonic()
         with self._lock:
-            for query in hosted & self._kept.keys():
-                self._kept[query].used_at = now
-            gone = [query for query, kept in self._kept.items() if now - kept.used_at > KEEP_S]
-            closed = [self._kept.pop(query) for query in gone]
-        for kept in closed:
-            self._telemetry.session_closed(kept.session)
+            for query in hosted & self._open_sessions.keys():
+                self._open_sessions[query].used_at = now
+            unused = [
+                query
+                for query, entry in self._open_sessions.items()
+                if now - entry.used_at > KEEP_S
+            ]
+            closed = [self._open_sessions.pop(query) for query in unused]
+        for entry in closed:
+            self._telemetry.session_closed(entry.session)
 
-    def _get(self, query: int) -> _Kept:
+    def _get(self, query: int) -> _OpenSession:
         with self._lock:
-            kept = self._kept.get(query)
-        if kept is None:
+            entry = self._open_sessions.get(query)
+        if entry is None:
             session = self._spark.newSession()
             try:
                 self._telemetry.session_opened(session, self._listeners)
             except ListenerRefused as error:
                 raise StepFailed("listeners", error, error_class=CONFIGURATION) from error
-            kept = _Kept(session)
+            entry = _OpenSession(session)
             with self._lock:
-                self._kept[query] = kept
-        return kept
+                self._open_sessions[query] = entry
+        return entry

@@ -136,8 +136,8 @@ _BY_SCHEMA = {
 
 def _ship_code(context: Any, roots: tuple[str, ...], folder: Path) -> None:
     """Make Spark copy the code roots to every executor, which cannot see the driver's folders."""
-    for place, root in enumerate(roots):
-        archive = shutil.make_archive(str(folder / f"code-{place}"), "zip", root)
+    for index, root in enumerate(roots):
+        archive = shutil.make_archive(str(folder / f"code-{index}"), "zip", root)
         context.addPyFile(archive)
 
 
@@ -162,23 +162,23 @@ def close_in_forked_children(gateway: Any, *descriptors: int) -> None:
 
 
 def _sockets_of(ports: set[int]) -> list[int]:
-    found = []
+    descriptors = []
     for name in os.listdir("/proc/self/fd"):
         descriptor = int(name)
         try:
             if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 continue
-            known = socket.socket(fileno=os.dup(descriptor))
+            copied = socket.socket(fileno=os.dup(descriptor))
         except OSError:
             continue
-        with known:
-            for ask in (known.getsockname, known.getpeername):
+        with copied:
+            for address_of in (copied.getsockname, copied.getpeername):
                 with contextlib.suppress(OSError):
-                    address = ask()
+                    address = address_of()
                     if isinstance(address, tuple) and address[1] in ports:
-                        found.append(descriptor)
+                        descriptors.append(descriptor)
                         break
-    return found
+    return descriptors
 
 
 def _reserved(spec: DriverSpec, folder: DriverFolder, references: References) -> dict[str, str]:

@@ -8,7 +8,7 @@ part of a union, where an INSERT could be hidden.
 from collections.abc import Iterator
 from typing import Any
 
-from queries.spark_parser.parsed import Node, commands, nodes
+from queries.spark_parser.parsed import PlanNode, commands, nodes
 
 
 class QueryOnly(Exception):
@@ -23,7 +23,7 @@ def require_query(session: Any, text: str) -> None:
         )
 
 
-def parsed_nodes(session: Any, text: str) -> Iterator[Node]:
+def parsed_nodes(session: Any, text: str) -> Iterator[PlanNode]:
     """Yield every node of a text's parsed plan, before anything in it is resolved."""
     parser = session._jsparkSession.sessionState().sqlParser()
     return nodes(parser.parsePlan(text), parser, session._jvm)

@@ -15,20 +15,20 @@ from queries.runtime.process import stat_cpu_s
 
 _THREADS = Path("/proc/self/task")
 #: Seconds between two questions to the JVM.
-_ASK_JVM_S = 5.0
+_READ_JVM_EVERY_S = 5.0
 
 
 class StartProgress:
     """When a start last advanced, on the monotonic clock."""
 
-    def __init__(self, tell: Callable[[], None]) -> None:
+    def __init__(self, report: Callable[[], None]) -> None:
         """`tell` is called whenever the start has advanced, from any thread."""
         self.began_at = self.advanced_at = time.monotonic()
-        self._tell = tell
+        self._report = report
         self._used = 0.0  # when it last advanced
         self._jvm: Any = None
         self._jvm_thread = 0
-        self._jvm_used, self._jvm_asked_at = 0.0, 0.0
+        self._jvm_used, self._jvm_read_at = 0.0, 0.0
 
     def begin_at(self, at: float) -> None:
         """Count from a later time: the start has waited until then."""
@@ -43,7 +43,7 @@ class StartProgress:
     def step(self) -> None:
         """Note that a step has ended."""
         self.advanced_at = time.monotonic()
-        self._tell()
+        self._report()
 
     def look(self, thread: int | None) -> None:
         """Note whether the start has used processor time; `thread` is the kernel's thread ID."""
@@ -55,9 +55,9 @@ class StartProgress:
 
     def _in_jvm(self) -> float:
         now = time.monotonic()
-        if self._jvm_thread and now - self._jvm_asked_at >= _ASK_JVM_S:
-            self._jvm_asked_at = now
+        if self._jvm_thread and now - self._jvm_read_at >= _READ_JVM_EVERY_S:
+            self._jvm_read_at = now
             beans = self._jvm.java.lang.management.ManagementFactory
-            ask = left_out(lambda: beans.getThreadMXBean().getThreadCpuTime(self._jvm_thread), 0)
-            self._jvm_used = max(self._jvm_used, int(ask) / 1e9)
+            cpu_ns = left_out(lambda: beans.getThreadMXBean().getThreadCpuTime(self._jvm_thread), 0)
+            self._jvm_used = max(self._jvm_used, int(cpu_ns) / 1e9)
         return self._jvm_used

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from headgate_ground.files import replace_file
-from listeners.loops.each import Each
+from listeners.loops.each import LoopErrors
 from queries.domain.protocol import STATUS, DriverStatus, FoundQuery, RunState, RunStatus
 
 logger = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ ALIVE_EVERY_S = 5.0  # and `at` is updated at least this often
 ENDED = frozenset({RunState.ENDED, RunState.FAILED, RunState.REFUSED})
 
 
-class TellState(Protocol):
+class SendState(Protocol):
     """Send an event when a run's state has changed."""
 
     def __call__(self, *, query: int, run: int, state: str) -> None:
@@ -39,7 +39,7 @@ def now() -> str:
     return datetime.now(UTC).isoformat()
 
 
-class Board:
+class StatusFile:
     """The newest status of the driver and of each of its runs."""
 
     def __init__(
@@ -48,22 +48,22 @@ class Board:
         epoch: int,
         wake: Callable[[], None],
         mask: Callable[[Any], Any],
-        each: Each | None = None,
+        errors: LoopErrors | None = None,
     ) -> None:
         self.directory = directory  # the driver's own folder
         self._path = directory / STATUS
         self._mask = mask
-        self.each = each or Each("driver", logger)
-        self.call = wake
+        self.each = errors or LoopErrors("driver", logger)
+        self.notify = wake
         self._lock = threading.Lock()
         self._status = DriverStatus(epoch=epoch, applied_generation=0, at=now())
         self._runs: dict[int, RunStatus] = {}
-        self._found: dict[int, FoundQuery] = {}  # started by a script, by number
+        self._script_queries: dict[int, FoundQuery] = {}  # started by a script, by number
         self._adopted: dict[int, int] = {}  # run under which a found one was reported -> its own
         self._dirty = False
         self._live_dirty = False
         self._written = 0.0  # monotonic
-        self.tell_state: TellState | None = None
+        self.send_state: SendState | None = None
 
     def driver(self, **changes: Any) -> None:
         """Change the driver's own fields, which the next `write` writes to the file."""
@@ -78,7 +78,7 @@ class Board:
             self._runs[status.run] = status
             self._dirty = True
         self.write()
-        self._tell(status)
+        self._send_state(status)
 
     def run(self, run: int, **changes: Any) -> None:
         """Change a run's status, from any thread. A changed state is reported immediately."""
@@ -93,8 +93,8 @@ class Board:
             self._dirty = self._dirty or after != before
         if after.state is not before.state or after.hangs is not before.hangs:
             self.write()  # files are the truth: they are on disk before the event
-            self._tell(after)
-        self.call()
+            self._send_state(after)
+        self.notify()
 
     def warn(self, run: int, text: str) -> None:
         """Add a warning to a run's status, once; any thread can add one, about any run."""
@@ -105,7 +105,7 @@ class Board:
                 return
             self._runs[run] = replace(before, warnings=(*before.warnings, text))
             self._dirty = True
-        self.call()
+        self.notify()
 
     def read(self, run: int) -> RunStatus | None:
         """Return a run's status."""
@@ -127,7 +127,7 @@ class Board:
     def found(self, query: FoundQuery) -> None:
         """Report a query that a script has started or is about to start."""
         with self._lock:
-            self._found[query.number] = query
+            self._script_queries[query.number] = query
             self._dirty = True
 
     def adopt(self, number: int, *, run: int, query: int) -> None:
@@ -138,10 +138,10 @@ class Board:
             self._adopted[-number] = run
             self._dirty = True
 
-    def forget_found(self, number: int) -> None:
+    def forget_query(self, number: int) -> None:
         """Stop reporting a query: it never started, or its end has been acknowledged."""
         with self._lock:
-            self._found.pop(number, None)
+            self._script_queries.pop(number, None)
             self._runs.pop(self._adopted.pop(-number, -number), None)
             self._dirty = True
 
@@ -155,15 +155,15 @@ class Board:
             live = self._live_dirty and age >= LIVE_EVERY_S
             if not (self._dirty or live or age >= ALIVE_EVERY_S):
                 return
-            runs, found = tuple(self._runs.values()), tuple(self._found.values())
-            self._status = replace(self._status, at=now(), runs=runs, found=found)
+            runs, script_queries = tuple(self._runs.values()), tuple(self._script_queries.values())
+            self._status = replace(self._status, at=now(), runs=runs, found=script_queries)
             # A full disk does not end any query: changes stay pending, and the next turn tries
             # again.
-            with self.each.by_itself(self._path.name):
+            with self.each.isolate_errors(self._path.name):
                 replace_file(self._path, self._status.dumps(self._mask), durable=False)
                 self._dirty = self._live_dirty = False
                 self._written = time.monotonic()
 
-    def _tell(self, status: RunStatus) -> None:
-        if self.tell_state is not None:
-            self.tell_state(query=status.query, run=status.run, state=status.state)
+    def _send_state(self, status: RunStatus) -> None:
+        if self.send_state is not None:
+            self.send_state(query=status.query, run=status.run, state=status.state)

@@ -24,7 +24,7 @@ class Wake:
         """Install the signal handlers; they only set a flag and write the wake-up byte (trap 4)."""
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
         signal.signal(signal.SIGUSR1, self._nudged)
-        signal.signal(signal.SIGTERM, self._asked_to_leave)
+        signal.signal(signal.SIGTERM, self._leave_on_sigterm)
         # SparkContext's own handler cancels jobs and raises in the main thread (trap 22).
         signal.signal(signal.SIGINT, signal.SIG_IGN)
 
@@ -32,7 +32,7 @@ class Wake:
         """Also wake when a descriptor becomes readable; `wait` then returns its name."""
         self._others[descriptor] = name
 
-    def call(self) -> None:
+    def notify(self) -> None:
         """Wake the main loop; from any thread."""
         with contextlib.suppress(BlockingIOError):  # full: it will wake anyway
             os.write(self._write, b"\0")
@@ -50,11 +50,11 @@ class Wake:
 
     def has_ended(self, name: str) -> bool:
         """Return whether the process watched under this name has ended, or is about to end."""
-        watched = [one for one, called in self._others.items() if called == name]
+        watched = [descriptor for descriptor, called in self._others.items() if called == name]
         return bool(watched and select.select(watched, [], [], _ENDING_S)[0])
 
     def _nudged(self, *_: object) -> None:
         pass
 
-    def _asked_to_leave(self, *_: object) -> None:
+    def _leave_on_sigterm(self, *_: object) -> None:
         self.leave = True

@@ -12,9 +12,9 @@ from headgate_ground.tolerant.progress import total
 from headgate_ground.tolerant.values import count
 from listeners.models import Progress
 from queries.checkpoints import batches, operators
-from queries.checkpoints.batches import Batch
+from queries.checkpoints.batches import LoggedBatch
 from queries.checkpoints.logs import CheckpointLogs
-from queries.checkpoints.operators import Operator
+from queries.checkpoints.operators import StateOperator
 from queries.domain.checkpoints.repeated_batches import is_uncounted
 from queries.domain.checkpoints.state_growth import Growth, growth
 from queries.models.checkpoints import Snapshot
@@ -35,7 +35,7 @@ STATE_POINTS = 240
 class OperatorLine:
     """A state operator: the contents of its files, and the newest batch's report."""
 
-    operator: Operator
+    operator: StateOperator
     rows: int | None
     memory_bytes: int | None
     updated: int | None  # rows in the newest batch
@@ -63,7 +63,7 @@ class Pinned:
     differs: bool  # both set it to different values: the checkpoint wins
 
 
-def rows_of(query: Query, shown: Iterable[Batch]) -> dict[int, int | None]:
+def rows_of(query: Query, shown: Iterable[LoggedBatch]) -> dict[int, int | None]:
     """Return the number of rows that each batch read; the newest run of a batch counts.
 
     Batches whose progress events do not include this number are omitted; it is None for those that

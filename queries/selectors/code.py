@@ -16,7 +16,7 @@ from django.conf import settings
 from packaging.utils import canonicalize_name
 
 from headgate_ground.files import read_file
-from queries.code_roots import files_of, kept_root
+from queries.code_roots import files_of, stored_root
 from queries.domain.code import requirements
 from queries.domain.code.digests import sha256_of
 from queries.domain.code.shipping import SHIPPED
@@ -47,7 +47,7 @@ def note_of(git: str, commit: str, folder: str) -> Path:
 
 def paths_of(sha256: str) -> list[str]:
     """Return an upload's first `MOST_PATHS` file names; none if it is not on this host."""
-    root = str(kept_root(Path(settings.CODE_DIR), sha256))
+    root = str(stored_root(Path(settings.CODE_DIR), sha256))
     try:
         return [name for _, _, name in islice(files_of((root,)), MOST_PATHS)]
     except NotADirectoryError:
@@ -62,7 +62,7 @@ def stored_sha256(code: Code) -> str | None:
 def root_of(code: Code | None) -> Path | None:
     """Return the root of code that Headgate stores; None if there is none or it is missing."""
     sha256 = stored_sha256(code) if code else None
-    root = kept_root(Path(settings.CODE_DIR), sha256) if sha256 else None
+    root = stored_root(Path(settings.CODE_DIR), sha256) if sha256 else None
     return root if root is not None and root.is_dir() else None
 
 

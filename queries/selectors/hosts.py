@@ -28,7 +28,7 @@ from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.models.hosts import Host
-from queries.storage.remote_checkpoint import About, Mirror
+from queries.storage.remote_checkpoint import Mirror, MirrorState
 
 #: How long a worker that is asked to read a checkpoint may take to say anything: it writes at once
 #: that a storage JVM must start.
@@ -232,7 +232,7 @@ def mirror_of(location: str) -> Mirror:
 
 def about_mirror(
     location: str, application: Application, *, now: datetime, what: str = "checkpoint"
-) -> About:
+) -> MirrorState:
     """Return when this host's mirror of a location was read, and why not if that is unusual.
 
     Only the worker on this host can read it, to a folder that this process must share with it.
@@ -259,7 +259,7 @@ def read_at_of(location: str) -> datetime | None:
     return None if local_path(location) is not None else mirror_of(location).about().read_at
 
 
-def logs_to_show(location: str) -> tuple[CheckpointLogs, About | None]:
+def logs_to_show(location: str) -> tuple[CheckpointLogs, MirrorState | None]:
     """Return a checkpoint's logs for a page, and when they were read if they are a mirror.
 
     Raises `NotLocal` if they are on another host, or have not been read yet.

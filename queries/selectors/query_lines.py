@@ -10,7 +10,7 @@ from typing import Any
 from headgate_ground.masking import mask_text
 from headgate_ground.tolerant.values import count, duration_ms, is_after_9999, rate, time_of
 from listeners import selectors as heard
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from listeners.selectors import BatchBar, DriverTelemetry, Dropped, LatestLine
 from queries.domain.definitions.effects import Effect, strongest
 from queries.domain.definitions.parsing import query_changes
@@ -43,7 +43,7 @@ from queries.selectors.supervision.query_filters import queries
 from queries.selectors.supervision.query_groups import FOREIGN_SHOWN_FOR
 
 logger = logging.getLogger(__name__)
-_loop = each("lists of queries", logger)
+_loop = loop_errors("lists of queries", logger)
 
 _NOTHING_LOST = Dropped(bus=0, outbox=0, missing_batches=0, repaired=0, since=None, until=None)
 
@@ -200,12 +200,12 @@ def _line_or_less(query: Query, facts: _Facts, *, bars: int, now: datetime) -> Q
     try:
         return _line(query, facts, bars=bars, now=now)
     except Exception as error:  # loop boundary: the others must still be listed
-        _loop.meet(f"the line of {query.name}", error)
+        _loop.record_error(f"the line of {query.name}", error)
     less = replace(facts, latest={}, bars={}, telemetry={}, lags={})
     try:
         return _line(query, less, bars=bars, now=now)
     except Exception as error:  # its definition, or an unknown word
-        _loop.meet(f"the line of {query.name}", error)
+        _loop.record_error(f"the line of {query.name}", error)
         explanation = (
             f"cannot be shown completely: {type(error).__name__}: {mask_text(str(error))[:200]}"
         )

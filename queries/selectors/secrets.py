@@ -13,7 +13,7 @@ from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from headgate_ground.masking import is_reference, references
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.channels.kinds import destination_of
 from queries.domain.secrets.bindings import Bound, SecretHolder, application, channel, unbound
 from queries.domain.secrets.hosts import ANYWHERE
@@ -25,7 +25,7 @@ from queries.models.grants import GivenRoot, SecretBinding
 from queries.selectors.newest import newest_revisions
 from queries.selectors.supervision.drift import newest_application_revisions
 
-_each = each("secrets", logging.getLogger(__name__))
+_each = loop_errors("secrets", logging.getLogger(__name__))
 
 
 def bound_to(holder: SecretHolder) -> Bound:
@@ -38,7 +38,7 @@ def all_bound() -> dict[SecretHolder, Bound]:
     """Return every binding by its holder, in one database query."""
     found: dict[SecretHolder, dict[str, tuple[str, ...]]] = defaultdict(dict)
     for row in SecretBinding.objects.filter(taken_at=None):
-        with _each.by_itself(f"binding number {row.pk}"):  # an unreadable row binds nothing
+        with _each.isolate_errors(f"binding number {row.pk}"):  # an unreadable row binds nothing
             found[_holder(row)][row.secret] = tuple(row.hosts)
     return dict(found)
 
@@ -137,20 +137,20 @@ def _namings(bound: dict[SecretHolder, Bound]) -> Iterator[Naming]:
     applications = newest_application_revisions(list(names))
     for pk, revision in applications.items():
         about = f"application {names[pk]}"
-        with _each.by_itself(f"the secrets of {about}"):
+        with _each.isolate_errors(f"the secrets of {about}"):
             yield from _of(application(names[pk]), about, "", uses_in(revision.spec), bound)
     living = Query.objects.filter(archived_at=None, pk__in=_naming_secrets())
     rows = {query.pk: query for query in living.select_related("application")}
     for pk, newest in newest_revisions(list(rows)).items():
         holder = application(rows[pk].application.name)
         about = f"query {rows[pk].name}"
-        with _each.by_itself(f"the secrets of {about}"):
+        with _each.isolate_errors(f"the secrets of {about}"):
             around = applications.get(rows[pk].application_id)
             uses = uses_in(newest.spec, around.spec if around is not None else None)
             yield from _of(holder, about, rows[pk].name, uses, bound)
     for row in Channel.objects.all():
         about = f"channel {row.name}"
-        with _each.by_itself(f"the secrets of {about}"):
+        with _each.isolate_errors(f"the secrets of {about}"):
             yield from _of(channel(row.name), about, "", uses_of_channel(row), bound)
 
 

@@ -6,10 +6,10 @@ from typing import Any
 from django.db import DatabaseError, models
 
 from headgate_ground.masking import mask_text
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 
 logger = logging.getLogger(__name__)
-_loop = each("lists", logger)
+_loop = loop_errors("lists", logger)
 
 #: Errors that are not specific to one member: they make the whole list fail.
 OF_ALL = (DatabaseError,)
@@ -33,7 +33,7 @@ def number(member: Any) -> Any:
 
 def render_error(member: Any, error: Exception) -> str:
     """Log that a member cannot be shown; return the error's type and its first line."""
-    _loop.meet(called(member), error)
+    _loop.record_error(called(member), error)
     first_line = mask_text(str(error)).strip().partition("\n")[0][:200]
     return f"{type(error).__name__}: {first_line}".rstrip(": ")
 

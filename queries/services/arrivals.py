@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import Q
 
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.domain.definitions.locations import canonical, local_path
 from queries.domain.definitions.spec import Schedule
 from queries.domain.schedules.arrivals import Totals, due_at, totals_from, totals_of
@@ -26,7 +26,7 @@ from queries.storage.hadoop import StorageFailed
 from queries.storage.local_files import LocalFiles
 
 logger = logging.getLogger(__name__)
-_loop = each("look at folders", logger)
+_loop = loop_errors("look at folders", logger)
 
 #: Seconds after which a pass lists no further folder; the next pass begins with the oldest.
 PASS_S = 20.0
@@ -46,7 +46,7 @@ def look_at_folders(*, launcher: Launcher, now: datetime) -> None:
     for state in states.select_related("query__application", "application").order_by("looked_at"):
         if time.monotonic() - began > PASS_S:
             break
-        with _loop.by_itself(f"folder of the schedule of {target_of(state).name}"):
+        with _loop.isolate_errors(f"folder of the schedule of {target_of(state).name}"):
             _look(state, launcher, now)
 
 

@@ -89,7 +89,7 @@ class Analyzer:
 
     def _view(self, name: str, plan: Any) -> Any:
         """Return a temporary view as `Dataset.createTempView` creates it."""
-        given = {
+        named_arguments = {
             "identifier": self._sql.catalyst.TableIdentifier(name),
             "tableType": self._object(f"{_CATALYST}.catalog.CatalogTableType").VIEW(),
             "storage": self._object(f"{_CATALYST}.catalog.CatalogStorageFormat").empty(),
@@ -97,17 +97,19 @@ class Analyzer:
         }
         table = self._object(f"{_CATALYST}.catalog.CatalogTable")
         kind = self._jvm.java.lang.Class.forName(f"{_CATALYST}.catalog.CatalogTable")
-        types = [each.getSimpleName() for each in kind.getConstructors()[0].getParameterTypes()]
-        arguments = list(given.values())
+        types = [
+            parameter.getSimpleName() for parameter in kind.getConstructors()[0].getParameterTypes()
+        ]
+        arguments = list(named_arguments.values())
         arguments += [
-            getattr(table, f"apply$default${place}")()
-            for place in range(len(arguments) + 1, len(types) + 1)
+            getattr(table, f"apply$default${position}")()
+            for position in range(len(arguments) + 1, len(types) + 1)
         ]
         empty = self._object("scala.Predef").Map().empty()
         arguments[types.index("Map")] = empty.updated(_HOLDS_PLAN, "true")  # its properties
-        held = self._sql.catalyst.catalog.CatalogTable(*arguments)
+        catalog_table = self._sql.catalyst.catalog.CatalogTable(*arguments)
         option = self._jvm.scala.Option.apply(plan)
-        return self._sql.catalyst.catalog.TemporaryViewRelation(held, option)
+        return self._sql.catalyst.catalog.TemporaryViewRelation(catalog_table, option)
 
     def _object(self, name: str) -> Any:
         return self._jvm.java.lang.Class.forName(f"{name}$").getField("MODULE$").get(None)

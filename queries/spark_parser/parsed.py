@@ -33,11 +33,11 @@ FUNCTION_BY_NAME = "ExpressionWithUnresolvedIdentifier"
 _CHANGES = ("table_changes", "table_changes_by_path")
 
 
-class Refused(Exception):
+class SqlRefused(Exception):
     """A driver would refuse the text, whatever tables exist; the message contains the remedy."""
 
 
-class Node(NamedTuple):
+class PlanNode(NamedTuple):
     """A node of a parsed plan, and the names in lower case that WITH defines where it stands."""
 
     plan: Any
@@ -45,7 +45,7 @@ class Node(NamedTuple):
     ctes: frozenset[str]
 
 
-def nodes(plan: Any, parser: Any, jvm: Any) -> Iterator[Node]:
+def nodes(plan: Any, parser: Any, jvm: Any) -> Iterator[PlanNode]:
     """Yield every node of a parsed plan.
 
     IDENTIFIER('name') counts as what it stands for, which older Sparks resolve only later.
@@ -55,7 +55,7 @@ def nodes(plan: Any, parser: Any, jvm: Any) -> Iterator[Node]:
     while waiting:
         node, ctes = waiting.pop()
         kind = kind_of(node)
-        yield Node(node, kind, ctes)
+        yield PlanNode(node, kind, ctes)
         if kind == "UnresolvedWith":
             for definition in members(node.cteRelations()):
                 own = str(definition.productElement(0)).lower()
@@ -72,73 +72,73 @@ def nodes(plan: Any, parser: Any, jvm: Any) -> Iterator[Node]:
             continue  # its children are inside of what was built
         for sequence in (node.children(), node.innerChildren(), node.subqueries()):
             # Inner children may be anything that can be printed as a tree.
-            found = (one for one in members(sequence) if logical_plan.isInstance(one))
-            waiting.extend((one, ctes) for one in found)
+            inner = (child for child in members(sequence) if logical_plan.isInstance(child))
+            waiting.extend((child, ctes) for child in inner)
 
 
-def commands(found: Iterable[Node], jvm: Any) -> Iterator[str]:
+def commands(plan_nodes: Iterable[PlanNode], jvm: Any) -> Iterator[str]:
     """Yield the kinds of the nodes that would do something: everything else is a query."""
     doing = [jvm.java.lang.Class.forName(name) for name in _DOING]
-    for node in found:
-        if _DOING_NAME.search(node.kind) or any(one.isInstance(node.plan) for one in doing):
+    for node in plan_nodes:
+        if _DOING_NAME.search(node.kind) or any(kind.isInstance(node.plan) for kind in doing):
             yield node.kind
 
 
-def refusal(text: str, found: Iterable[Node], jvm: Any) -> str:
+def refusal(text: str, plan_nodes: Iterable[PlanNode], jvm: Any) -> str:
     """Return why every driver would refuse a parsed text; "" if none does for the text alone."""
-    found = list(found)
-    for kind in commands(found, jvm):
+    plan_nodes = list(plan_nodes)
+    for kind in commands(plan_nodes, jvm):
         return f"It is a command ({kind}); only queries (SELECT, WITH, FROM, VALUES) are allowed."
     try:
-        for node in found:
-            require_known(node)
+        for node in plan_nodes:
+            require_named_table(node)
             if "IDENTIFIER" in text.upper():
                 for called in calls(node):
                     require_function(called)
-    except Refused as error:
-        said = str(error)
-        return f"{said[0].upper()}{said[1:]}"
+    except SqlRefused as error:
+        message = str(error)
+        return f"{message[0].upper()}{message[1:]}"
     return ""
 
 
-def require_known(node: Node) -> None:
+def require_named_table(node: PlanNode) -> None:
     """Raise `Refused` if a node reads a table that only its execution decides."""
     match node.kind:
         case "PlanWithUnresolvedIdentifier" if not _is_literal(node.plan.identifierExpr()):
-            raise Refused(
+            raise SqlRefused(
                 "the SQL uses IDENTIFIER() with a parameter or an expression. Write the table's "
                 "name, or IDENTIFIER('name'). A query reads the same tables in each run."
             )
         case "UnresolvedTableValuedFunction" if _last(node.plan.name()).lower() in _CHANGES:
-            raise Refused(
+            raise SqlRefused(
                 f"the SQL calls {_last(node.plan.name()).lower()}(), which is not allowed. Add a "
                 "delta source with the option readChangeFeed."
             )
 
 
-def calls(node: Node) -> Iterator[Any]:
+def calls(node: PlanNode) -> Iterator[Any]:
     """Yield the function calls in a node, with names, including those in WINDOW clauses."""
     waiting = members(node.plan.expressions())
     if node.kind == "WithWindowDefinition":
         waiting += members(node.plan.windowDefinitions().values().toSeq())
     while waiting:
-        one = waiting.pop()
-        if kind_of(one) in ("UnresolvedFunction", FUNCTION_BY_NAME):
-            yield one
-        waiting += members(one.children())
+        expression = waiting.pop()
+        if kind_of(expression) in ("UnresolvedFunction", FUNCTION_BY_NAME):
+            yield expression
+        waiting += members(expression.children())
 
 
 def require_function(called: Any) -> None:
     """Raise `Refused` if an expression calls a function whose name is in IDENTIFIER()."""
     if kind_of(called) == FUNCTION_BY_NAME and not called.otherExprs().isEmpty():
-        raise Refused("the SQL calls a function through IDENTIFIER(). Use the function's name.")
+        raise SqlRefused("the SQL calls a function through IDENTIFIER(). Use the function's name.")
 
 
-def reads_of(found: Iterable[Node], jvm: Any) -> SqlReads:
+def reads_of(plan_nodes: Iterable[PlanNode], jvm: Any) -> SqlReads:
     """Return the relations that a parsed query reads, except those that WITH defines."""
     relations: dict[tuple[str, ...], None] = {}
     unknown: dict[str, None] = {}
-    for node in found:
+    for node in plan_nodes:
         match node.kind:
             case "UnresolvedRelation":
                 parts = tuple(texts(node.plan.multipartIdentifier()))
@@ -161,9 +161,9 @@ def _is_builtin(node: Any, jvm: Any) -> bool:
     """Return whether a table function is one of Spark's own, which read no table by its name."""
     named = texts(node.name())
     registry = f"{_CATALYST}analysis.TableFunctionRegistry$"
-    found = jvm.java.lang.Class.forName(registry).getField("MODULE$").get(None)
+    registry_object = jvm.java.lang.Class.forName(registry).getField("MODULE$").get(None)
     identifier = jvm.org.apache.spark.sql.catalyst.FunctionIdentifier(named[-1].lower())
-    return len(named) == 1 and bool(found.builtin().functionExists(identifier))
+    return len(named) == 1 and bool(registry_object.builtin().functionExists(identifier))
 
 
 def kind_of(node: Any) -> str:
@@ -177,9 +177,9 @@ def _last(sequence: Any) -> str:
 
 def texts(sequence: Any) -> list[str]:
     """Return the members of a Scala sequence as texts."""
-    return [str(one) for one in members(sequence)]
+    return [str(member) for member in members(sequence)]
 
 
 def members(sequence: Any) -> list[Any]:
     """Return the members of a Scala sequence."""
-    return [sequence.apply(place) for place in range(sequence.size())]
+    return [sequence.apply(index) for index in range(sequence.size())]

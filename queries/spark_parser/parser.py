@@ -93,11 +93,13 @@ class SparkParser:
                 package = self._gateway.jvm.org.apache.spark.sql.catalyst.parser
                 self._parser = package.CatalystSqlParser()
             parsed = self._parser.parsePlan(question.text)
-            found = list(islice(nodes(parsed, self._parser, self._gateway.jvm), MOST_NODES + 1))
-            if len(found) > MOST_NODES:
+            plan_nodes = list(
+                islice(nodes(parsed, self._parser, self._gateway.jvm), MOST_NODES + 1)
+            )
+            if len(plan_nodes) > MOST_NODES:
                 return _unjudged(TOO_DEEP)
-            reads = reads_of(found, self._gateway.jvm).as_json()
-            refused = refusal(question.text, found, self._gateway.jvm)
+            reads = reads_of(plan_nodes, self._gateway.jvm).as_json()
+            refused = refusal(question.text, plan_nodes, self._gateway.jvm)
         except Py4JJavaError as error:
             return self._refusal(error.java_exception)
         except (Py4JError, OSError) as error:
@@ -114,10 +116,10 @@ class SparkParser:
             plan = Analyzer(self._gateway.jvm, question).plan(parsed)
             shapes = of_plan(nodes_of(plan), question.output_mode)
         except Py4JJavaError as error:
-            said = _first_line(error.java_exception)
-            if is_certain(said):
-                return self._place(error.java_exception, said)
-            return SqlVerdict(ok=True, unjudged=f"Spark's analyzer reports {said}")
+            message = _first_line(error.java_exception)
+            if is_certain(message):
+                return self._rejection(error.java_exception, message)
+            return SqlVerdict(ok=True, unjudged=f"Spark's analyzer reports {message}")
         except RecursionError:
             return SqlVerdict(ok=True, unjudged=TOO_DEEP)
         except (Py4JError, OSError) as error:
@@ -146,12 +148,12 @@ class SparkParser:
     def _broken(self, part: str, error: Exception) -> NoParser:
         return NoParser(f"Spark's {part} has failed: {without_answer(error, self.process)}.")
 
-    def _place(self, error: Any, said: str) -> SqlVerdict:
+    def _rejection(self, error: Any, message: str) -> SqlVerdict:
         """Return the analyzer's rejection, with its position if it has one."""
         try:
-            return self._verdict(said, error.line(), error)
+            return self._verdict(message, error.line(), error)
         except (Py4JError, OSError):
-            return SqlVerdict(ok=False, message=said)
+            return SqlVerdict(ok=False, message=message)
 
     @staticmethod
     def _verdict(message: str, line: Any, placed: Any) -> SqlVerdict:

@@ -39,11 +39,11 @@ def _node(plan: Any, definitions: dict[int, Any]) -> dict[str, Any]:
 def _reference(plan: Any, definitions: dict[int, Any]) -> dict[str, Any]:
     """Return a relation that WITH defines, with its columns' names as they are used."""
     child = definitions[int(plan.cteId())]
-    here, there = _texts(plan.output()), _texts(child.output())
+    names, defined_names = _texts(plan.output()), _texts(child.output())
     return {
         "op": "Rename",
         "streaming": bool(plan.isStreaming()),
-        "columns": [[a, b] for a, b in zip(here, there, strict=False) if a != b],
+        "columns": [[a, b] for a, b in zip(names, defined_names, strict=False) if a != b],
         "children": [_node(child, definitions)],
     }
 
@@ -54,8 +54,10 @@ def _parts(plan: Any, op: str) -> dict[str, Any]:
             expressions = members(plan.aggregateExpressions())
             return {
                 "keys": _texts(plan.groupingExpressions()),
-                "expressions": [_text(each) for each in expressions],
-                "aggregates": list(dict.fromkeys(a for each in expressions for a in _inside(each))),
+                "expressions": [_text(expression) for expression in expressions],
+                "aggregates": list(
+                    dict.fromkeys(a for expression in expressions for a in _inside(expression))
+                ),
             }
         case "Project":
             return {"expressions": _texts(plan.projectList())}
@@ -82,7 +84,7 @@ def _inside(expression: Any) -> list[str]:
     """Return the aggregate functions within an expression."""
     if kind_of(expression) == "AggregateExpression":
         return [_text(expression)]
-    return [found for child in members(expression.children()) for found in _inside(child)]
+    return [aggregate for child in members(expression.children()) for aggregate in _inside(child)]
 
 
 def _texts(sequence: Any) -> list[str]:

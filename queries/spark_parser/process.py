@@ -35,11 +35,11 @@ class ParserProcess(ToolProcess):
     def judge(self, question: SqlQuestion) -> SqlVerdict:
         """Return Spark's verdict on SQL text; raise `NoParser` if there is none."""
         if not self.version:
-            self.version = str(self.heard(STARTS_WITHIN_S).get("version", ""))[:40]
+            self.version = str(self.read_answer(STARTS_WITHIN_S).get("version", ""))[:40]
         line = json.dumps(asdict(read_question(asdict(question)))).encode() + b"\n"
         self.write(line, ANSWERS_WITHIN_S)
-        said = self.heard(ANSWERS_WITHIN_S)
+        answer = self.read_answer(ANSWERS_WITHIN_S)
         try:
-            return read_verdict(said["verdict"])
+            return read_verdict(answer["verdict"])
         except (KeyError, TypeError, ValueError) as error:
             raise NoParser(f"Spark's parser has sent no verdict: {error}") from error

@@ -38,29 +38,29 @@ def actions_in(data: bytes) -> Iterator[dict[str, Any]]:
     with parquet.ParquetFile(pa.BufferReader(data)) as file:
         for batch in file.iter_batches(_ROWS, columns=list(_COLUMNS), use_threads=False):
             for row in batch.to_pylist():
-                for kind, told in row.items():
+                for kind, fields in row.items():
                     # A writer may keep a group of empty columns where an action is missing.
-                    if told is not None and any(one is not None for one in told.values()):
-                        yield {kind: _plain(told)}
+                    if fields is not None and any(column is not None for column in fields.values()):
+                        yield {kind: _plain(fields)}
 
 
-def _plain(told: dict[str, Any]) -> dict[str, Any]:
+def _plain(fields: dict[str, Any]) -> dict[str, Any]:
     """Return an action with its map as JSON has it: Parquet's is a list of pairs."""
-    conf = told.get("configuration")
-    return told | {"configuration": dict(conf)} if conf is not None else told
+    conf = fields.get("configuration")
+    return fields | {"configuration": dict(conf)} if conf is not None else fields
 
 
 def answer(data: bytes) -> dict[str, Any]:
     """Return what is answered about a file."""
-    kept, files, size = [], 0, 0
+    actions, files, size = [], 0, 0
     for action in actions_in(data):
         if "add" in action:
             files, size = files + 1, size + len(str(action["add"].get("path")))
             if files > MOST_LIVE or size > MOST_PATHS:
                 continue
-        kept.append(action)
+        actions.append(action)
     more = files > MOST_LIVE or size > MOST_PATHS
-    return {"actions": [one for one in kept if not more or "add" not in one], "more": more}
+    return {"actions": [row for row in actions if not more or "add" not in row], "more": more}
 
 
 def main() -> None:
@@ -72,10 +72,10 @@ def main() -> None:
     while line := sys.stdin.buffer.readline():
         data = sys.stdin.buffer.read(int(line))
         try:
-            said = answer(data)
+            answered = answer(data)
         except Exception as error:  # of a damaged file; a few kinds, and pyarrow's own
-            said = {"failed": f"{type(error).__name__}: {error}"[:300]}
-        answers.write(f"{json.dumps(said)}\n")
+            answered = {"failed": f"{type(error).__name__}: {error}"[:300]}
+        answers.write(f"{json.dumps(answered)}\n")
         answers.flush()
 
 

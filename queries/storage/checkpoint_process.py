@@ -21,8 +21,8 @@ class CheckpointProcess(ToolProcess):
         """
         self.write(b"%d\n" % len(data), ANSWERS_WITHIN_S)
         self.write(data, ANSWERS_WITHIN_S)
-        said = self.heard(ANSWERS_WITHIN_S)
-        actions = said.get("actions")
+        answer = self.read_answer(ANSWERS_WITHIN_S)
+        actions = answer.get("actions")
         if not isinstance(actions, list):
             raise ToolFailed(f"{self.name} has sent no actions.")
-        return actions, said.get("more") is not False
+        return actions, answer.get("more") is not False

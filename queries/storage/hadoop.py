@@ -49,7 +49,7 @@ class TooLarge(StorageFailed):
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class FileEntry:
     """A file or folder in a listing."""
 
     name: str
@@ -62,12 +62,12 @@ class Entry:
 class Listing:
     """What was found, in the storage's order."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[FileEntry, ...]
     more: bool  # the listing was cut at the requested number
 
 
 @dataclass(frozen=True, slots=True)
-class Content:
+class FileContent:
     """A small file."""
 
     data: bytes
@@ -100,112 +100,117 @@ class HadoopStorage:
         self._without = _without(withheld)
 
     def list(
-        self, place: str, *, deep: bool = False, most: int, limit_s: float = CALL_LIMIT_S
+        self, location: str, *, deep: bool = False, most: int, limit_s: float = CALL_LIMIT_S
     ) -> Listing:
         """Return what is in a folder, or with `deep` all files below it; nothing if it is gone."""
-        told = self._ask(place, limit_s=limit_s, verb="list", path=place, deep=deep, most=most)
+        answer = self._request(
+            location, limit_s=limit_s, verb="list", path=location, deep=deep, most=most
+        )
         entries = tuple(
-            Entry(str(name), count(size) or 0, None if folder else _time(ms), bool(folder))
-            for name, size, ms, folder in _rows(told, 4)
+            FileEntry(str(name), count(size) or 0, None if folder else _time(ms), bool(folder))
+            for name, size, ms, folder in _rows(answer, 4)
             if is_inside(str(name))  # an object store takes any name
         )
-        return Listing(entries, bool(told.get("more")))
+        return Listing(entries, bool(answer.get("more")))
 
-    def read(self, place: str, names: Iterable[str], *, most: int) -> dict[str, Content]:
+    def read(self, location: str, names: Iterable[str], *, most: int) -> dict[str, FileContent]:
         """Return the contents of files of at most `most` bytes, without those that are gone."""
-        found = {}
+        contents = {}
         for part in _parts(names, FILES_PER_READ):
-            told = self._ask(place, verb="read", path=place, names=part, most=most)
-            for name, data, ms in _rows(told, 3):
+            answer = self._request(location, verb="read", path=location, names=part, most=most)
+            for name, data, ms in _rows(answer, 3):
                 if name not in part:
-                    raise StorageFailed(f"{place}: {name!r} was not asked for.")
+                    raise StorageFailed(f"{location}: {name!r} was not asked for.")
                 try:
-                    found[name] = Content(base64.b64decode(data), _time(ms))
+                    contents[name] = FileContent(base64.b64decode(data), _time(ms))
                 except (binascii.Error, TypeError, ValueError) as error:
-                    raise StorageFailed(f"{place}: an answer is damaged.") from error
-        return found
+                    raise StorageFailed(f"{location}: an answer is damaged.") from error
+        return contents
 
-    def download(self, place: str, sizes: Mapping[str, int], put: Put) -> tuple[str, ...]:
+    def download(self, location: str, sizes: Mapping[str, int], put: Put) -> tuple[str, ...]:
         """Bring files here over the socket; return the names that were gone.
 
         `sizes` are their bytes as listed: no more are taken. `put` gets a file's parts in order.
         """
-        gone: list[str] = []
+        missing: list[str] = []
         small: dict[str, int] = {}
 
         def read() -> None:
-            found = self.read(place, small, most=MOST_OF_PART)
+            contents = self.read(location, small, most=MOST_OF_PART)
             for name, size in small.items():
-                if (content := found.get(name)) is None:
-                    gone.append(name)
+                if (content := contents.get(name)) is None:
+                    missing.append(name)
                 elif len(content.data) != size:
-                    raise StorageFailed(f"{place}/{name} changed while it was copied.")
+                    raise StorageFailed(f"{location}/{name} changed while it was copied.")
                 else:
                     put(name, 0, content.data, content.modified_at)
             small.clear()
 
         for name, size in sizes.items():
             if size > MOST_OF_PART:
-                if not self._download_large(place, name, size, put):
-                    gone.append(name)
+                if not self._download_large(location, name, size, put):
+                    missing.append(name)
                 continue
             if sum(small.values()) + size > MOST_OF_PART or len(small) == FILES_PER_READ:
                 read()
             small[name] = size
         read()
-        return tuple(gone)
+        return tuple(missing)
 
     def _download_large(
         self,
-        place: str,
+        location: str,
         name: str,
         size: int,
         put: Callable[[str, int, bytes, datetime | None], None],
     ) -> bool:
-        path = f"{place}/{inside(name)}"
+        path = f"{location}/{inside(name)}"
         for offset in range(0, size, MOST_OF_PART):
             wanted = min(MOST_OF_PART, size - offset)
-            told = self._ask(
+            answer = self._request(
                 path, limit_s=COPY_LIMIT_S, verb="part", path=path, offset=offset, bytes=wanted
             )
-            if told.get("missing"):
+            if answer.get("missing"):
                 return False
             try:
-                data = base64.b64decode(told["content"])
+                data = base64.b64decode(answer["content"])
             except (binascii.Error, KeyError, TypeError, ValueError) as error:
                 raise StorageFailed(f"{path}: an answer is damaged.") from error
             if len(data) != wanted:
                 raise StorageFailed(f"{path} changed while it was copied.")
-            put(name, offset, data, _time(told.get("modified_ms")))
+            put(name, offset, data, _time(answer.get("modified_ms")))
         return True
 
-    def write(self, place: str, name: str, data: bytes) -> None:
+    def write(self, location: str, name: str, data: bytes) -> None:
         """Write or replace a file."""
-        path = f"{place}/{inside(name)}"
-        self._ask(path, verb="write", path=path, content=base64.b64encode(data).decode())
+        path = f"{location}/{inside(name)}"
+        self._request(path, verb="write", path=path, content=base64.b64encode(data).decode())
 
-    def create(self, place: str, name: str, data: bytes) -> bool:
+    def create(self, location: str, name: str, data: bytes) -> bool:
         """Create a file unless it exists; return whether this call created it.
 
         Of any number of callers at the same time, exactly one gets True; not on `file:`.
         """
-        path = f"{place}/{inside(name)}"
+        path = f"{location}/{inside(name)}"
         content = base64.b64encode(data).decode()
-        return bool(self._ask(path, verb="create", path=path, content=content).get("created"))
+        return bool(self._request(path, verb="create", path=path, content=content).get("created"))
 
-    def copy(self, place: str, names: Iterable[str], to: str) -> CopyDone:
+    def copy(self, location: str, names: Iterable[str], to: str) -> CopyDone:
         """Copy files to the same names below another folder, which may be on another storage."""
         files, size, missing = 0, 0, []
         for part in _parts(names, FILES_PER_COPY):
-            told = self._ask(
-                place, limit_s=COPY_LIMIT_S, verb="copy", **{"from": place, "to": to, "names": part}
+            answer = self._request(
+                location,
+                limit_s=COPY_LIMIT_S,
+                verb="copy",
+                **{"from": location, "to": to, "names": part},
             )
-            files += count(told.get("files")) or 0
-            size += count(told.get("bytes")) or 0
-            missing += [str(name) for name in told.get("missing", ())]
+            files += count(answer.get("files")) or 0
+            size += count(answer.get("bytes")) or 0
+            missing += [str(name) for name in answer.get("missing", ())]
         return CopyDone(files, size, tuple(missing))
 
-    def move(self, place: str, names: Iterable[str], to: str) -> int:
+    def move(self, location: str, names: Iterable[str], to: str) -> int:
         """Move files to the same names below another folder of the same storage; return how many.
 
         Files that are gone are skipped. An interrupted call can be repeated: no file is removed
@@ -213,24 +218,26 @@ class HadoopStorage:
         """
         return sum(
             count(
-                self._ask(
-                    place,
+                self._request(
+                    location,
                     limit_s=COPY_LIMIT_S,
                     verb="move",
-                    **{"from": place, "to": to, "names": part},
+                    **{"from": location, "to": to, "names": part},
                 ).get("files")
             )
             or 0
             for part in _parts(names, FILES_PER_COPY)
         )
 
-    def delete(self, place: str) -> None:
+    def delete(self, location: str) -> None:
         """Delete a folder and everything below it; does nothing if it is gone."""
-        self._ask(place, limit_s=COPY_LIMIT_S, verb="delete", path=place)
+        self._request(location, limit_s=COPY_LIMIT_S, verb="delete", path=location)
 
-    def _ask(self, what: str, *, limit_s: float = CALL_LIMIT_S, **asked: Any) -> dict[str, Any]:
+    def _request(
+        self, what: str, *, limit_s: float = CALL_LIMIT_S, **request: Any
+    ) -> dict[str, Any]:
         try:
-            answer = orjson.loads(self._exchange(orjson.dumps(asked), limit_s))
+            answer = orjson.loads(self._exchange(orjson.dumps(request), limit_s))
         except TimeoutError as error:
             raise StorageFailed(f"{what}: no answer within {limit_s:.0f} s.") from error
         except (OSError, ValueError) as error:
@@ -238,9 +245,9 @@ class HadoopStorage:
         if not isinstance(answer, dict):
             raise StorageFailed(f"{what}: an answer is damaged.")
         if kind := answer.get("error"):
-            said = str(answer.get("message", ""))[:500]
-            told = _WORDS.get(str(kind))
-            failed = f"{what}: {told} ({said})." if told else f"{what}: {said}."
+            message = str(answer.get("message", ""))[:500]
+            explanation = _WORDS.get(str(kind))
+            failed = f"{what}: {explanation} ({message})." if explanation else f"{what}: {message}."
             kind_of_error = TooLarge if kind == _TOO_LARGE else StorageFailed
             raise kind_of_error(f"{failed}{self._without}")
         return answer
@@ -295,11 +302,11 @@ def inside(name: str) -> str:
 
 def _parts(names: Iterable[str], size: int) -> Iterator[list[str]]:
     wanted = [inside(name) for name in names]
-    return (wanted[place : place + size] for place in range(0, len(wanted), size))
+    return (wanted[start : start + size] for start in range(0, len(wanted), size))
 
 
-def _rows(told: dict[str, Any], width: int) -> list[list[Any]]:
-    rows = told.get("found")
+def _rows(answer: dict[str, Any], width: int) -> list[list[Any]]:
+    rows = answer.get("found")
     if not isinstance(rows, list) or any(
         not isinstance(row, list) or len(row) != width for row in rows
     ):

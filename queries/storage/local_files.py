@@ -7,36 +7,36 @@ from pathlib import Path
 from headgate_ground.files import NotPlain, open_plain
 from headgate_ground.tolerant.values import at_s
 from queries.domain.definitions.locations import local_path
-from queries.storage.hadoop import Content, Entry, Listing, StorageFailed, TooLarge, inside
+from queries.storage.hadoop import FileContent, FileEntry, Listing, StorageFailed, TooLarge, inside
 
 
 class LocalFiles:
     """The files of this host; raises `StorageFailed` with the system's reason."""
 
-    def list(self, place: str, *, deep: bool = False, most: int) -> Listing:
+    def list(self, location: str, *, deep: bool = False, most: int) -> Listing:
         """Return what is in a folder, without sizes and times; nothing if it is gone.
 
         With `deep`, return all files below it, with sizes and times; links to folders are not
         followed.
         """
         if deep:
-            return _all_files(_path(place), most)
+            return _all_files(_path(location), most)
         try:
-            with os.scandir(_path(place)) as found:
-                entries: list[Entry] = []
-                for entry in found:
+            with os.scandir(_path(location)) as scan:
+                entries: list[FileEntry] = []
+                for entry in scan:
                     if len(entries) == most:
                         return Listing(tuple(entries), more=True)
-                    entries.append(Entry(entry.name, 0, None))
+                    entries.append(FileEntry(entry.name, 0, None))
         except (FileNotFoundError, NotADirectoryError):
             return Listing((), more=False)
         except OSError as error:
-            raise StorageFailed(f"{place}: {error.strerror}.") from error
+            raise StorageFailed(f"{location}: {error.strerror}.") from error
         return Listing(tuple(entries), more=False)
 
-    def read(self, place: str, names: Iterable[str], *, most: int) -> dict[str, Content]:
+    def read(self, location: str, names: Iterable[str], *, most: int) -> dict[str, FileContent]:
         """Return the contents of files of at most `most` bytes, without those that are gone."""
-        folder, found = _path(place), {}
+        folder, contents = _path(location), {}
         for name in names:
             try:
                 with os.fdopen(open_plain(folder / inside(name), within=folder), "rb") as file:
@@ -45,15 +45,15 @@ class LocalFiles:
             except (FileNotFoundError, NotADirectoryError):
                 continue
             except (NotPlain, OSError) as error:
-                raise StorageFailed(f"{place}/{name}: {error.strerror}.") from error
+                raise StorageFailed(f"{location}/{name}: {error.strerror}.") from error
             if len(data) > most:
-                raise TooLarge(f"{place}/{name} has more than {most} bytes.")
-            found[name] = Content(data, modified_at)
-        return found
+                raise TooLarge(f"{location}/{name} has more than {most} bytes.")
+            contents[name] = FileContent(data, modified_at)
+        return contents
 
 
 def _all_files(folder: Path, most: int) -> Listing:
-    entries: list[Entry] = []
+    entries: list[FileEntry] = []
 
     def failed(error: OSError) -> None:
         if not isinstance(error, FileNotFoundError | NotADirectoryError):  # gone meanwhile
@@ -71,12 +71,12 @@ def _all_files(folder: Path, most: int) -> Listing:
             if len(entries) == most:
                 return Listing(tuple(entries), more=True)
             relative = path.relative_to(folder).as_posix()
-            entries.append(Entry(relative, about.st_size, at_s(about.st_mtime)))
+            entries.append(FileEntry(relative, about.st_size, at_s(about.st_mtime)))
     return Listing(tuple(entries), more=False)
 
 
-def _path(place: str) -> Path:
-    path = local_path(place)
+def _path(location: str) -> Path:
+    path = local_path(location)
     if path is None:
-        raise StorageFailed(f"{place} is not on this host.")
+        raise StorageFailed(f"{location} is not on this host.")
     return Path(path)

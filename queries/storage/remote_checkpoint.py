@@ -26,7 +26,13 @@ from queries.checkpoints.logs import MOST_OF_ENTRY, modified_at, numbers_of
 from queries.checkpoints.snapshot import ATTEMPTS, CannotCopy, Copied, snapshot
 from queries.domain.checkpoints.lock_files import FOLDER
 from queries.domain.counts import counted
-from queries.storage.hadoop import MOST_OF_PART, Content, Entry, HadoopStorage, StorageFailed
+from queries.storage.hadoop import (
+    MOST_OF_PART,
+    FileContent,
+    FileEntry,
+    HadoopStorage,
+    StorageFailed,
+)
 
 #: Entries per log in a mirror: Spark keeps the newest 100 batches (`minBatchesToRetain`).
 NEWEST = 110
@@ -41,7 +47,7 @@ CHECKPOINT = "checkpoint"
 
 
 @dataclass(frozen=True, slots=True)
-class About:
+class MirrorState:
     """When a mirror was read, and what the storage said if that failed since."""
 
     read_at: datetime | None  # the last success
@@ -50,7 +56,7 @@ class About:
 
 
 @dataclass(frozen=True, slots=True)
-class Cost:
+class CopyCost:
     """What a copy of a checkpoint costs: each object is read once and written once."""
 
     objects: int
@@ -75,31 +81,31 @@ class Mirror:
         """The folder that looks like the checkpoint."""
         return self.folder / CHECKPOINT
 
-    def about(self) -> About:
+    def about(self) -> MirrorState:
         """Return when it was read; nothing is known before the first time."""
         try:
-            told = json.loads(read_file(self.folder / ABOUT) or "{}")
+            note = json.loads(read_file(self.folder / ABOUT) or "{}")
             at = modified_at(self.folder / ABOUT)
-            return About(time_of(told.get("read_at")), str(told.get("problem", "")), at)
+            return MirrorState(time_of(note.get("read_at")), str(note.get("problem", "")), at)
         except (OSError, ValueError, AttributeError):
-            return About(None)
+            return MirrorState(None)
 
     def note(self, problem: str, *, read_at: datetime | None) -> None:
         """Write down how an attempt to read ended."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        told = {"read_at": read_at and read_at.isoformat(), "problem": problem}
-        replace_file(self.folder / ABOUT, json.dumps(told), durable=False)
+        note = {"read_at": read_at and read_at.isoformat(), "problem": problem}
+        replace_file(self.folder / ABOUT, json.dumps(note), durable=False)
 
-    def ask(self, now: datetime, *, again_after: timedelta) -> bool:
+    def request_read(self, now: datetime, *, again_after: timedelta) -> bool:
         """Return whether the caller should have it read: nobody has asked since `again_after`."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        asked = self.folder / "asked"
+        marker = self.folder / "asked"
         try:
-            if now.timestamp() - asked.stat().st_mtime < again_after.total_seconds():
+            if now.timestamp() - marker.stat().st_mtime < again_after.total_seconds():
                 return False
         except FileNotFoundError:
-            asked.touch()
-        os.utime(asked, (now.timestamp(), now.timestamp()))
+            marker.touch()
+        os.utime(marker, (now.timestamp(), now.timestamp()))
         return True
 
     def unanswered_since(self) -> datetime | None:
@@ -112,15 +118,15 @@ class Mirror:
         """Read what is new; return whether anything changed. Raises `StorageFailed`."""
         wanted = {entry.name: entry for entry in _newest(storage, location)}
         self.checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
-        known = {name: path for name, path in self._files().items() if _is_described(name)}
-        fresh = [name for name, entry in wanted.items() if not _same(known.get(name), entry)]
-        times = _times(storage, location) if not known else {}
+        described = {name: path for name, path in self._files().items() if _is_described(name)}
+        fresh = [name for name, entry in wanted.items() if not _same(described.get(name), entry)]
+        times = _times(storage, location) if not described else {}
         for name, content in _contents(storage, location, [wanted[name] for name in fresh]):
             _put(self.checkpoint / name, content, times.get(name))
-        for name in known.keys() - wanted.keys():
-            known[name].unlink(missing_ok=True)
+        for name in described.keys() - wanted.keys():
+            described[name].unlink(missing_ok=True)
         self.note("", read_at=now)
-        return bool(fresh) or wanted.keys() != known.keys()
+        return bool(fresh) or wanted.keys() != described.keys()
 
     def refresh_state(self, storage: HadoopStorage, location: str, *, now: datetime) -> bool:
         """Note the names and sizes of the state's files, as empty space of that size.
@@ -133,25 +139,25 @@ class Mirror:
             return False
         listing = storage.list(f"{location}/state", deep=True, most=STATE_FILES)
         sizes = {f"state/{entry.name}": entry.bytes for entry in listing.entries}
-        known = self._files()
+        files = self._files()
         for name, size in sizes.items():
             if not _is_described(name) and not _last(name).startswith("."):
                 path = self.checkpoint / name
                 path.parent.mkdir(parents=True, exist_ok=True)
                 with path.open("wb") as file:
                     file.truncate(size)
-        for name in known.keys() - sizes.keys():
+        for name in files.keys() - sizes.keys():
             if not _is_described(name):
-                known[name].unlink(missing_ok=True)
+                files[name].unlink(missing_ok=True)
         listed.touch()
         os.utime(listed, (now.timestamp(), now.timestamp()))
         return True
 
-    def cost(self) -> Cost:
+    def cost(self) -> CopyCost:
         """Return what a copy of the checkpoint would cost, as of the last listing of its state."""
         sizes = [path.stat().st_size for path in self._files().values()]
         state = sum(1 for name in self._files() if not _is_described(name))
-        return Cost(len(sizes), sum(sizes), state < STATE_FILES, self.rate())
+        return CopyCost(len(sizes), sum(sizes), state < STATE_FILES, self.rate())
 
     def rate(self) -> float | None:
         """Return how many objects a second the last copy took; None if there was none."""
@@ -166,8 +172,8 @@ class Mirror:
             replace_file(self.folder / "rate", f"{objects / seconds:.3f}", durable=False)
 
     def _files(self) -> dict[str, Path]:
-        found = (path for path in self.checkpoint.rglob("[!.]*") if path.is_file())
-        return {str(path.relative_to(self.checkpoint)): path for path in found}
+        paths = (path for path in self.checkpoint.rglob("[!.]*") if path.is_file())
+        return {str(path.relative_to(self.checkpoint)): path for path in paths}
 
 
 def copy(
@@ -197,10 +203,10 @@ def copy(
             names = [str(path.relative_to(draft)) for path in draft.rglob("*") if path.is_file()]
             own = {"metadata"} if new_id else set()
             own |= {f"offsets/{chosen.filled}"} if chosen.filled is not None else set()
-            if gone := bring({name: sizes[name] for name in sorted(set(names) - own)}):
+            if missing := bring({name: sizes[name] for name in sorted(set(names) - own)}):
                 raise CannotCopy(
-                    f"{counted(len(gone), 'file')} of {location} disappeared while the checkpoint "
-                    f"was copied, {gone[0]} first.",
+                    f"{counted(len(missing), 'file')} of {location} disappeared while the checkpoint "
+                    f"was copied, {missing[0]} first.",
                     way_out="Try again: Spark purges old batches while a query runs.",
                 )
             for name in sorted(own):
@@ -209,8 +215,8 @@ def copy(
             return Copied(chosen.batch, len(names), size, chosen.filled)
         except CannotCopy as error:
             if batch is not None or attempt == ATTEMPTS - 1:
-                said = error.message.replace(str(work / "stage"), location)
-                raise CannotCopy(said, way_out=error.way_out) from error
+                message = error.message.replace(str(work / "stage"), location)
+                raise CannotCopy(message, way_out=error.way_out) from error
         finally:
             shutil.rmtree(work, ignore_errors=True)
     raise AssertionError("the last attempt returns or raises")
@@ -279,14 +285,14 @@ def fetch(
     All files come over the storage JVM's socket: what it wrote to a folder, the code within its
     walls could replace.
     """
-    there = work.with_name(f"{work.name}-copy")
+    copy_folder = work.with_name(f"{work.name}-copy")
 
     def bring(sizes: Mapping[str, int]) -> tuple[str, ...]:
-        remove_tree(there)  # of an attempt at another batch
-        return download(storage, location, sizes, there)
+        remove_tree(copy_folder)  # of an attempt at another batch
+        return download(storage, location, sizes, copy_folder)
 
     def put(name: str, data: bytes) -> None:
-        with Inside(there) as folder:
+        with Inside(copy_folder) as folder:
             folder.put(name, 0, data)
 
     try:
@@ -301,14 +307,14 @@ def fetch(
             new_id=new_id,
         )
         destination.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
-        there.rename(destination)
+        copy_folder.rename(destination)
         return copied
     finally:
-        remove_tree(there)
+        remove_tree(copy_folder)
 
 
 def download(
-    storage: HadoopStorage, place: str, sizes: Mapping[str, int], to: Path
+    storage: HadoopStorage, location: str, sizes: Mapping[str, int], to: Path
 ) -> tuple[str, ...]:
     """Bring files to a folder of ours, with their times; return the names that were gone.
 
@@ -318,27 +324,27 @@ def download(
         needed, free = sum(sizes.values()) + KEEP_FREE, free_bytes(to)
         if needed > free:
             raise StorageFailed(
-                f"{place}: its files have {needed - KEEP_FREE:,} bytes, and the disk of "
+                f"{location}: its files have {needed - KEEP_FREE:,} bytes, and the disk of "
                 f"{to.parent} has {free:,} bytes left. Free some space."
             )
-        return storage.download(place, sizes, folder.put)
+        return storage.download(location, sizes, folder.put)
 
 
-def _newest(storage: HadoopStorage, location: str) -> list[Entry]:
+def _newest(storage: HadoopStorage, location: str) -> list[FileEntry]:
     """Return the newest entries of the logs, the sources' logs, and the state's descriptions."""
-    found = []
+    collected = []
     for log in LOGS:
         entries = _below(storage, location, log)
-        kept = set(numbers_of(_last(entry.name) for entry in entries)[-NEWEST:])
-        found += [entry for entry in entries if _number(entry) in kept]
+        newest = set(numbers_of(_last(entry.name) for entry in entries)[-NEWEST:])
+        collected += [entry for entry in entries if _number(entry) in newest]
     for source in _folders(storage, location, "sources"):
         entries = _below(storage, location, source)
         entries.sort(key=lambda entry: _number(entry) or 0)
-        found += [entry for entry in entries if not _last(entry.name).startswith(".")][-NEWEST:]
+        collected += [entry for entry in entries if not _last(entry.name).startswith(".")][-NEWEST:]
     for operator in _folders(storage, location, "state"):
-        found += _below(storage, location, f"{operator}/_metadata", deep=True)
+        collected += _below(storage, location, f"{operator}/_metadata", deep=True)
     top = storage.list(location, most=1000).entries
-    return [*found, *(entry for entry in top if not entry.folder and entry.name == "metadata")]
+    return [*collected, *(entry for entry in top if not entry.folder and entry.name == "metadata")]
 
 
 def _manifest(location: str) -> tuple[str, str]:
@@ -350,10 +356,10 @@ def _manifest(location: str) -> tuple[str, str]:
 def _times(storage: HadoopStorage, location: str) -> dict[str, datetime]:
     """Return the times of the log entries that a copy got from its original; {} if it is none."""
     folder, name = _manifest(location)
-    found = storage.read(folder, [name], most=MOST_OF_ENTRY).get(name)
+    manifest = storage.read(folder, [name], most=MOST_OF_ENTRY).get(name)
     try:
-        told = json.loads(found.data)["times"].items() if found is not None else ()
-        times = ((entry, time_of(at)) for entry, at in told)
+        pairs = json.loads(manifest.data)["times"].items() if manifest is not None else ()
+        times = ((entry, time_of(at)) for entry, at in pairs)
         return {entry: at for entry, at in times if at is not None}
     except (ValueError, KeyError, TypeError, AttributeError):
         return {}  # damaged: the copy's own times are shown
@@ -378,8 +384,8 @@ def _stage(storage: HadoopStorage, location: str, stage: Path) -> dict[str, int]
 
 
 def _contents(
-    storage: HadoopStorage, location: str, entries: Iterable[Entry]
-) -> Iterator[tuple[str, Content]]:
+    storage: HadoopStorage, location: str, entries: Iterable[FileEntry]
+) -> Iterator[tuple[str, FileContent]]:
     """Yield the contents of files, read in parts of bounded size.
 
     A file that is too large is empty here, so it is unreadable by itself and hides no other.
@@ -388,7 +394,7 @@ def _contents(
     size = 0
     for entry in entries:
         if entry.bytes > MOST_OF_ENTRY:
-            yield entry.name, Content(b"", entry.modified_at)
+            yield entry.name, FileContent(b"", entry.modified_at)
             continue
         if size + entry.bytes > MOST_OF_PART:
             yield from storage.read(location, names, most=MOST_OF_ENTRY).items()
@@ -413,12 +419,12 @@ def _is_described(name: str) -> bool:
 
 def _below(
     storage: HadoopStorage, location: str, folder: str, *, deep: bool = False
-) -> list[Entry]:
+) -> list[FileEntry]:
     listing = storage.list(f"{location}/{folder}", deep=deep, most=MOST_NAMES)
     if listing.more:
         raise StorageFailed(f"{location}/{folder} contains more than {MOST_NAMES:,} names.")
     return [
-        Entry(f"{folder}/{entry.name}", entry.bytes, entry.modified_at)
+        FileEntry(f"{folder}/{entry.name}", entry.bytes, entry.modified_at)
         for entry in listing.entries
         if not entry.folder
     ]
@@ -433,21 +439,21 @@ def _last(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _number(entry: Entry) -> int | None:
+def _number(entry: FileEntry) -> int | None:
     return whole(_last(entry.name).removesuffix(".compact"))
 
 
-def _same(path: Path | None, entry: Entry) -> bool:
+def _same(path: Path | None, entry: FileEntry) -> bool:
     """Return whether a mirror has an entry: Spark never rewrites one, so its size decides."""
     if path is None:
         return False
     return entry.bytes > MOST_OF_ENTRY or path.stat().st_size == entry.bytes
 
 
-def _put(path: Path, content: Content, at: datetime | None = None) -> None:
+def _put(path: Path, content: FileContent, at: datetime | None = None) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     draft = path.with_name(f".{uuid.uuid4().hex}")  # a step and a page may read at the same time
     draft.write_bytes(content.data)
-    if (known := at or content.modified_at) is not None:
-        os.utime(draft, (known.timestamp(), known.timestamp()))
+    if (time := at or content.modified_at) is not None:
+        os.utime(draft, (time.timestamp(), time.timestamp()))
     draft.rename(path)

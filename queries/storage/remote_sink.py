@@ -27,7 +27,7 @@ from queries.checkpoints.sink_log import (
     is_part,
     numbered_names,
 )
-from queries.storage.hadoop import COPY_LIMIT_S, Entry, HadoopStorage, StorageFailed
+from queries.storage.hadoop import COPY_LIMIT_S, FileEntry, HadoopStorage, StorageFailed
 from queries.storage.remote_checkpoint import MOST_NAMES, Mirror, download
 
 MANIFEST = "log.json"
@@ -50,27 +50,27 @@ class RemoteSink:
     """One file sink on a storage. Every call raises `StorageFailed` if the storage does not act."""
 
     storage: HadoopStorage
-    place: str  # its canonical location
+    location: str  # its canonical location
     work: Path  # a folder of ours, in which copies of its log are made
 
     @property
     def log(self) -> str:
         """The log's location."""
-        return f"{self.place}/{LOG}"
+        return f"{self.location}/{LOG}"
 
     @contextmanager
     def copied_log(self, location: str = "") -> Iterator[SinkLog | None]:
         """Yield a local copy of the log, or of the one at a location; None if there is none."""
         location = location or self.log
-        with self._brought(location, self._entries(location)) as there:
-            yield log_in(there, self.place) if there.exists() else None
+        with self._brought(location, self._entries(location)) as copy:
+            yield log_in(copy, self.location) if copy.exists() else None
 
     def put_back(self, batch: int, name: str) -> MovedAside:
         """Reduce log and data to those of a batch; move everything later to `_headgate/NAME`.
 
         As `FileSink.put_back`. Raises `CannotCopy` if the log does not reach the batch.
         """
-        aside = f"{self.place}/{ASIDE}/{name}"
+        aside = f"{self.location}/{ASIDE}/{name}"
         if (newest_at := self._keep_log(aside)) is None:
             return MovedAside(0, 0)
         with self.copied_log(f"{aside}/{LOG}") as before:
@@ -78,19 +78,19 @@ class RemoteSink:
             dropped = before.beyond(batch)
             self._remove_entries(batch)
             unnamed = self._unnamed(before.files(), newest_at)
-            moved = self.storage.move(self.place, [*dropped.files, *(unnamed or ())], aside)
+            moved = self.storage.move(self.location, [*dropped.files, *(unnamed or ())], aside)
         return MovedAside(len(dropped.batches), moved, unnamed is not None)
 
     def move_aside(self, name: str) -> MovedAside:
         """Move the whole log and all data files aside, as if the sink had never been written to."""
-        aside = f"{self.place}/{ASIDE}/{name}"
+        aside = f"{self.location}/{ASIDE}/{name}"
         if self._keep_log(aside) is None:
             return MovedAside(0, 0)
         with self.copied_log(f"{aside}/{LOG}") as before:
             assert before is not None
             self._remove_entries(-1)
             self.storage.delete(self.log)
-            moved = self.storage.move(self.place, sorted(before.files()), aside)
+            moved = self.storage.move(self.location, sorted(before.files()), aside)
             return MovedAside(len(before.entries()), moved)
 
     def seed(self, batch: int) -> None:
@@ -99,8 +99,8 @@ class RemoteSink:
         Only what an interrupted call can have left is completed; any other log is left alone.
         """
         wanted = empty_log(batch)
-        found = self._entries(self.log)
-        if all(entry.name in wanted and entry.bytes <= len(EMPTY) for entry in found):
+        entries = self._entries(self.log)
+        if all(entry.name in wanted and entry.bytes <= len(EMPTY) for entry in entries):
             for name in wanted:
                 self.storage.write(self.log, name, EMPTY.encode())
 
@@ -110,9 +110,9 @@ class RemoteSink:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         wanted = {entry.name: entry for entry in self._entries(self.log)}
         fresh = [entry for name, entry in wanted.items() if not _same(folder / name, entry)]
-        with self._brought(self.log, fresh) as there:
-            for name in os.listdir(there) if there.exists() else ():
-                shutil.move(there / name, folder / name)
+        with self._brought(self.log, fresh) as copy:
+            for name in os.listdir(copy) if copy.exists() else ():
+                shutil.move(copy / name, folder / name)
         for name in set(os.listdir(folder)) - wanted.keys():
             (folder / name).unlink(missing_ok=True)
         mirror.note("", read_at=now)
@@ -120,21 +120,21 @@ class RemoteSink:
     # --- helpers ----------------------------------------------------------------------
 
     @contextmanager
-    def _brought(self, location: str, entries: Iterable[Entry]) -> Iterator[Path]:
+    def _brought(self, location: str, entries: Iterable[FileEntry]) -> Iterator[Path]:
         """Yield a folder with local copies of files, with the storage's times; none if all is gone.
 
         They come over the socket: the code within the storage JVM's walls cannot replace them.
         """
         sizes = {entry.name: entry.bytes for entry in entries}
-        there = self.work / f"stage-{uuid.uuid4().hex}"
+        stage = self.work / f"stage-{uuid.uuid4().hex}"
         try:
-            if sizes and len(download(self.storage, location, sizes, there)) == len(sizes):
-                remove_tree(there)
-            yield there
+            if sizes and len(download(self.storage, location, sizes, stage)) == len(sizes):
+                remove_tree(stage)
+            yield stage
         finally:
-            remove_tree(there)
+            remove_tree(stage)
 
-    def _entries(self, location: str) -> list[Entry]:
+    def _entries(self, location: str) -> list[FileEntry]:
         listing = self.storage.list(location, most=MOST_NAMES)
         if listing.more:
             raise StorageFailed(f"{location} contains more than {MOST_NAMES:,} names.")
@@ -146,9 +146,9 @@ class RemoteSink:
         Returns None if there is no log. The copies have times of their own, so that of the newest
         entry is in the manifest. Without a manifest, nothing has been changed yet.
         """
-        if (told := self.storage.read(aside, [MANIFEST], most=1000).get(MANIFEST)) is not None:
+        if (manifest := self.storage.read(aside, [MANIFEST], most=1000).get(MANIFEST)) is not None:
             with suppress(ValueError, KeyError, TypeError):
-                if (at := time_of(json.loads(told.data)["newest_at"])) is not None:
+                if (at := time_of(json.loads(manifest.data)["newest_at"])) is not None:
                     return at
             raise StorageFailed(f"{aside}/{MANIFEST} is damaged.")
         entries = {entry.name: entry for entry in self._entries(self.log)}
@@ -161,8 +161,8 @@ class RemoteSink:
         self.storage.delete(f"{aside}/{LOG}")  # of a worker that died
         if self.storage.copy(self.log, entries, f"{aside}/{LOG}").missing:
             raise StorageFailed(f"{self.log} was changed while it was copied.")
-        told_at = {"newest_at": newest_at.isoformat()}
-        self.storage.write(aside, MANIFEST, json.dumps(told_at).encode())
+        manifest_body = {"newest_at": newest_at.isoformat()}
+        self.storage.write(aside, MANIFEST, json.dumps(manifest_body).encode())
         return newest_at
 
     def _remove_entries(self, batch: int) -> None:
@@ -176,7 +176,9 @@ class RemoteSink:
 
         Object stores report whole seconds, so files of the newest entry's second are included.
         """
-        listing = self.storage.list(self.place, deep=True, most=MOST_LISTED, limit_s=COPY_LIMIT_S)
+        listing = self.storage.list(
+            self.location, deep=True, most=MOST_LISTED, limit_s=COPY_LIMIT_S
+        )
         if listing.more:
             return None
         names = set(named)
@@ -190,16 +192,16 @@ class RemoteSink:
         ]
 
 
-def log_in(folder: Path, place: str) -> SinkLog:
+def log_in(folder: Path, location: str) -> SinkLog:
     """Return a local copy of the log of the sink at a canonical location."""
-    root = place.partition("://")[2].partition("/")[2]
-    return SinkLog(folder, f"/{root}", f"{place}/{LOG}")
+    root = location.partition("://")[2].partition("/")[2]
+    return SinkLog(folder, f"/{root}", f"{location}/{LOG}")
 
 
-def _same(path: Path, entry: Entry) -> bool:
+def _same(path: Path, entry: FileEntry) -> bool:
     """Return whether a mirror has an entry; after a rewind, a batch gets another entry."""
     if not path.is_file() or entry.modified_at is None:
         return False
-    known = path.stat()
-    same_time = abs(known.st_mtime - entry.modified_at.timestamp()) < 0.001
-    return known.st_size == entry.bytes and same_time
+    stat = path.stat()
+    same_time = abs(stat.st_mtime - entry.modified_at.timestamp()) < 0.001
+    return stat.st_size == entry.bytes and same_time

@@ -45,7 +45,7 @@ from queries.domain.tables.iceberg_metadata import (
     read_metadata,
 )
 from queries.storage.checkpoint_process import CheckpointProcess
-from queries.storage.hadoop import Content, Listing, StorageFailed, TooLarge
+from queries.storage.hadoop import FileContent, Listing, StorageFailed, TooLarge
 
 #: Maximum size, in bytes, of a commit or a checksum (enough for several thousand files), and of an
 #: Iceberg table's metadata (enough for about twenty thousand snapshots).
@@ -68,10 +68,10 @@ Unpack = Callable[[], CheckpointProcess]
 class Files(Protocol):
     """A storage: `HadoopStorage`, or `LocalFiles`."""
 
-    def list(self, place: str, *, most: int) -> Listing:
+    def list(self, location: str, *, most: int) -> Listing:
         """Return what is in a folder."""
 
-    def read(self, place: str, names: Iterable[str], *, most: int) -> dict[str, Content]:
+    def read(self, location: str, names: Iterable[str], *, most: int) -> dict[str, FileContent]:
         """Return the contents of small files."""
 
 
@@ -88,7 +88,7 @@ class DeltaLog:
     written: dict[int, datetime] = field(default_factory=dict)  # the times of the commits' files
     states: dict[int, TableState] = field(default_factory=dict)
     earliest: int | None = None  # the first version in the log; None: not looked for
-    hint: Content | None = None  # `_last_checkpoint`
+    hint: FileContent | None = None  # `_last_checkpoint`
     bare: int | None = None  # a version of which only the checkpoint is there, not the commit
     unread: dict[DeltaCheckpoint, tuple[str, float]] = field(
         default_factory=dict
@@ -117,7 +117,7 @@ def read_delta(
     needed: Collection[int] = (),
     snapshots: Collection[int] = (),
     whole: bool = False,
-    known: DeltaLog | None = None,
+    earlier: DeltaLog | None = None,
     unpack: Unpack | None = None,
 ) -> DeltaLog:
     """Return a Delta table's log: its newest version, and the commits from `needed` on.
@@ -127,117 +127,143 @@ def read_delta(
     the previous result, which is updated. Without `unpack`, checkpoints are not read.
     Raises `StorageFailed`, and `NoTable`.
     """
-    place = f"{location}/{LOG}"
-    log = known if known is not None and _goes_on(files, place, known) else _begin(files, place)
-    _find_newest(files, place, log)
+    folder = f"{location}/{LOG}"
+    log = (
+        earlier
+        if earlier is not None and _goes_on(files, folder, earlier)
+        else _begin(files, folder)
+    )
+    _find_newest(files, folder, log)
     first = min(needed, default=log.newest)
-    log.commits = {one: commit for one, commit in log.commits.items() if one >= first}
-    log.written = {one: at for one, at in log.written.items() if one >= min(first, log.newest)}
-    _read_states(files, place, log, snapshots)
+    log.commits = {
+        version_number: commit
+        for version_number, commit in log.commits.items()
+        if version_number >= first
+    }
+    log.written = {
+        version_number: at
+        for version_number, at in log.written.items()
+        if version_number >= min(first, log.newest)
+    }
+    _read_states(files, folder, log, snapshots)
     counted = {*snapshots, log.newest} if whole else set(snapshots)
-    _work_out_states(files, place, log, counted, unpack)
+    _work_out_states(files, folder, log, counted, unpack)
     log.earliest = None
     for version in sorted(needed):
         if version <= log.newest and version not in log.commits:
-            _take(files, place, log, [version])
+            _take(files, folder, log, [version])
             if version in snapshots and version in log.states:
                 continue  # the table as of then can be read without that commit
             if version not in log.commits:
-                log.earliest = _earliest(files, place, log)
+                log.earliest = _earliest(files, folder, log)
                 return log
-    missing = [one for one in range(first, log.newest + 1) if one not in log.commits]
+    missing = [
+        version_number
+        for version_number in range(first, log.newest + 1)
+        if version_number not in log.commits
+    ]
     for at in range(0, min(len(missing), COMMITS_PER_PASS), COMMITS_PER_READ):
-        if sum(len(one.added) + len(one.removed) for one in log.commits.values()) > MOST_FILES:
+        if (
+            sum(
+                len(version_number.added) + len(version_number.removed)
+                for version_number in log.commits.values()
+            )
+            > MOST_FILES
+        ):
             break
-        _take(files, place, log, missing[at : at + COMMITS_PER_READ])
+        _take(files, folder, log, missing[at : at + COMMITS_PER_READ])
     return log
 
 
 def read_iceberg(
-    files: Files, location: str, known: IcebergMetadata | None = None
+    files: Files, location: str, earlier: IcebergMetadata | None = None
 ) -> IcebergMetadata:
     """Return an Iceberg table of a Hadoop catalog. Raises `StorageFailed`, and `NoTable`."""
-    place = f"{location}/{METADATA}"
-    hint = files.read(place, [HINT], most=100).get(HINT)
+    folder = f"{location}/{METADATA}"
+    hint = files.read(folder, [HINT], most=100).get(HINT)
     version = read_hint(hint.data) if hint is not None else None
     if version is None:
-        version = _newest_metadata(files, place)
+        version = _newest_metadata(files, folder)
     if version is None:
         raise NoTable(f"There is no Iceberg table of a Hadoop catalog at {location}.")
-    told = version, hint.modified_at if hint is not None else None
-    same = known is not None and known.version >= version and known.hint == told
-    found = _metadata(files, place, known.version + 1 if known is not None and same else version)
-    if found is None:
-        if known is not None and same:
-            return known
-        raise NoTable(f"{place}/{metadata_name(version)}, which {HINT} names, does not exist.")
-    while (newer := _metadata(files, place, found.version + 1)) is not None:
-        found = newer  # the hint is written after the metadata
-    return replace(found, hint=told)
+    hint_state = version, hint.modified_at if hint is not None else None
+    same = earlier is not None and earlier.version >= version and earlier.hint == hint_state
+    metadata = _metadata(
+        files, folder, earlier.version + 1 if earlier is not None and same else version
+    )
+    if metadata is None:
+        if earlier is not None and same:
+            return earlier
+        raise NoTable(f"{folder}/{metadata_name(version)}, which {HINT} names, does not exist.")
+    while (newer := _metadata(files, folder, metadata.version + 1)) is not None:
+        metadata = newer  # the hint is written after the metadata
+    return replace(metadata, hint=hint_state)
 
 
 # --- Delta --------------------------------------------------------------------------------
 
 
-def _goes_on(files: Files, place: str, known: DeltaLog) -> bool:
+def _goes_on(files: Files, folder: str, earlier: DeltaLog) -> bool:
     """Return whether the newest known commit is still there: the table was not replaced."""
-    name = commit_name(known.newest)
+    name = commit_name(earlier.newest)
     try:
-        found = files.read(place, [name, LAST_CHECKPOINT], most=MOST_OF_COMMIT)
+        contents = files.read(folder, [name, LAST_CHECKPOINT], most=MOST_OF_COMMIT)
     except TooLarge:  # it has not been read before, either
-        return known.newest not in known.written
+        return earlier.newest not in earlier.written
     except StorageFailed:
         return False
-    hint, known.hint = known.hint, found.get(LAST_CHECKPOINT)
-    if name not in found:
-        return known.newest == known.bare and known.hint == hint
-    return found[name].modified_at == known.written.get(known.newest, found[name].modified_at)
+    hint, earlier.hint = earlier.hint, contents.get(LAST_CHECKPOINT)
+    if name not in contents:
+        return earlier.newest == earlier.bare and earlier.hint == hint
+    return contents[name].modified_at == earlier.written.get(
+        earlier.newest, contents[name].modified_at
+    )
 
 
-def _begin(files: Files, place: str) -> DeltaLog:
+def _begin(files: Files, folder: str) -> DeltaLog:
     """Return a log that is read up to a version that exists."""
-    hint = files.read(place, [LAST_CHECKPOINT], most=MOST_OF_COMMIT).get(LAST_CHECKPOINT)
+    hint = files.read(folder, [LAST_CHECKPOINT], most=MOST_OF_COMMIT).get(LAST_CHECKPOINT)
     checkpoint = read_last_checkpoint(hint.data) if hint is not None else None
     log = DeltaLog(newest=checkpoint.version if checkpoint is not None else -1, hint=hint)
-    _take(files, place, log, [max(log.newest, 0)])
+    _take(files, folder, log, [max(log.newest, 0)])
     if log.commits:
         log.newest = max(log.commits)
         return log
-    names = _names(files, place)
+    names = _names(files, folder)
     log.newest = max((*_versions(names), *checkpoints_in(names)), default=-1)
     if log.newest < 0:
-        raise NoTable(f"There is no Delta table at {place.removesuffix(f'/{LOG}')}.")
-    _take(files, place, log, [log.newest])
+        raise NoTable(f"There is no Delta table at {folder.removesuffix(f'/{LOG}')}.")
+    _take(files, folder, log, [log.newest])
     log.bare = None if log.newest in log.commits else log.newest
     return log
 
 
-def _find_newest(files: Files, place: str, log: DeltaLog) -> None:
+def _find_newest(files: Files, folder: str, log: DeltaLog) -> None:
     """Read the commits after the newest known one: one at first, then more at a time."""
     width, begin = 1, log.newest
     while True:
         wanted = range(log.newest + 1, log.newest + 1 + width)
-        _take(files, place, log, wanted)
-        found = [version for version in wanted if version in log.commits]
-        log.newest = max(found, default=log.newest)
-        if len(found) < width:
+        _take(files, folder, log, wanted)
+        existing = [version for version in wanted if version in log.commits]
+        log.newest = max(existing, default=log.newest)
+        if len(existing) < width:
             return
         if log.newest - begin > COMMITS_PER_PASS:  # a list is cheaper, and what is old can wait
-            log.newest = max(_versions(_names(files, place)), default=log.newest)
-            _take(files, place, log, [log.newest])
+            log.newest = max(_versions(_names(files, folder)), default=log.newest)
+            _take(files, folder, log, [log.newest])
             return
         width = COMMITS_PER_READ
 
 
-def _take(files: Files, place: str, log: DeltaLog, versions: Sequence[int]) -> None:
+def _take(files: Files, folder: str, log: DeltaLog, versions: Sequence[int]) -> None:
     """Read commits into a log, without those that are gone."""
-    commits, written = _commits(files, place, versions)
+    commits, written = _commits(files, folder, versions)
     log.commits |= commits
     log.written |= written
 
 
 def _commits(
-    files: Files, place: str, versions: Sequence[int]
+    files: Files, folder: str, versions: Sequence[int]
 ) -> tuple[dict[int, DeltaCommit], dict[int, datetime]]:
     """Return commits, and the times of their files, without those that are gone.
 
@@ -245,54 +271,62 @@ def _commits(
     """
     names = {commit_name(version): version for version in versions}
     try:
-        found = files.read(place, names, most=MOST_OF_COMMIT)
+        contents = files.read(folder, names, most=MOST_OF_COMMIT)
     except StorageFailed as error:
         if len(versions) > 1:
-            parts = [_commits(files, place, [version]) for version in versions]
-            return {k: v for one, _ in parts for k, v in one.items()}, {
-                k: v for _, one in parts for k, v in one.items()
+            parts = [_commits(files, folder, [version]) for version in versions]
+            return {k: v for content, _ in parts for k, v in content.items()}, {
+                k: v for _, content in parts for k, v in content.items()
             }
         if not isinstance(error, TooLarge):
             raise
         return {versions[0]: DeltaCommit(versions[0], whole=False)}, {}
-    commits = {names[name]: read_commit(names[name], one.data) for name, one in found.items()}
-    times = {names[name]: one.modified_at for name, one in found.items()}
+    commits = {
+        names[name]: read_commit(names[name], content.data) for name, content in contents.items()
+    }
+    times = {names[name]: content.modified_at for name, content in contents.items()}
     return commits, {version: at for version, at in times.items() if at is not None}
 
 
-def _read_states(files: Files, place: str, log: DeltaLog, snapshots: Collection[int]) -> None:
+def _read_states(files: Files, folder: str, log: DeltaLog, snapshots: Collection[int]) -> None:
     """Read the checksums of the newest version, and of some others.
 
     Delta writes one a moment after its commit, so the one before may be the newest.
     """
-    told = {one for one, state in log.states.items() if state.files is not None}
-    wanted = {log.newest, log.newest - 1, *snapshots} - told
-    names = {checksum_name(one): one for one in sorted(wanted) if 0 <= one <= log.newest}
-    kept = {log.newest, log.newest - 1, *snapshots, max(log.states, default=0)}
-    log.states = {one: state for one, state in log.states.items() if one in kept}
+    counted = {version for version, state in log.states.items() if state.files is not None}
+    wanted = {log.newest, log.newest - 1, *snapshots} - counted
+    names = {
+        checksum_name(version): version for version in sorted(wanted) if 0 <= version <= log.newest
+    }
+    wanted_states = {log.newest, log.newest - 1, *snapshots, max(log.states, default=0)}
+    log.states = {
+        version: state for version, state in log.states.items() if version in wanted_states
+    }
     try:
-        found = files.read(place, names, most=MOST_OF_COMMIT)
+        contents = files.read(folder, names, most=MOST_OF_COMMIT)
     except TooLarge:
         return  # what it says stays unknown
-    for name, content in found.items():
+    for name, content in contents.items():
         log.states[names[name]] = read_checksum(names[name], content.data)
 
 
 def _work_out_states(
-    files: Files, place: str, log: DeltaLog, counted: set[int], unpack: Unpack | None
+    files: Files, folder: str, log: DeltaLog, counted: set[int], unpack: Unpack | None
 ) -> None:
     """Work out what no checksum describes: the newest version, and those in `counted`, with files.
 
     What cannot be found out stays unknown, and `log.unknown` is the reason.
     """
     log.unknown = ""
-    for version in sorted({log.newest, *(one for one in counted if 0 <= one <= log.newest)}):
-        known = log.states.get(version)
-        if known is not None and _is_enough(known, count=version in counted):
+    for version in sorted(
+        {log.newest, *(number for number in counted if 0 <= number <= log.newest)}
+    ):
+        earlier = log.states.get(version)
+        if earlier is not None and _is_enough(earlier, count=version in counted):
             continue
         try:
-            base = _base(files, place, log, version, unpack, count=version in counted)
-            state = replayed(base, _between(files, place, log, base.version + 1, version))
+            base = _base(files, folder, log, version, unpack, count=version in counted)
+            state = replayed(base, _between(files, folder, log, base.version + 1, version))
         except _Unknown as error:
             log.unknown = str(error)
             continue
@@ -310,72 +344,82 @@ def _is_enough(state: TableState, *, count: bool) -> bool:
 
 
 def _base(
-    files: Files, place: str, log: DeltaLog, version: int, unpack: Unpack | None, *, count: bool
+    files: Files, folder: str, log: DeltaLog, version: int, unpack: Unpack | None, *, count: bool
 ) -> TableState:
     """Return a state at or before a version from which it can be worked out; raise `_Unknown`."""
-    known = [
+    states = [
         state
         for at, state in log.states.items()
         if version - COMMITS_PER_PASS <= at < version
         and _is_enough(state, count=False)
         and (state.live is not None or not count)
     ]
-    if known:
-        return max(known, key=lambda state: state.version)
+    if states:
+        return max(states, key=lambda state: state.version)
     hinted = read_last_checkpoint(log.hint.data) if log.hint is not None else None
     why = "its log has no checkpoint, and its first commits were removed or are very many."
     if hinted is not None and hinted.version <= version and unpack is not None:
         try:
-            return _checkpoint(files, place, log, hinted, unpack)
+            return _checkpoint(files, folder, log, hinted, unpack)
         except _Unknown as error:
             why = str(error)
-    if version < COMMITS_PER_PASS and (0 in log.commits or _commits(files, place, [0])[0]):
+    if version < COMMITS_PER_PASS and (0 in log.commits or _commits(files, folder, [0])[0]):
         return NEW
     if unpack is not None:
-        older = (at for at in checkpoints_in(_names(files, place)).items() if at[0] <= version)
+        older = (at for at in checkpoints_in(_names(files, folder)).items() if at[0] <= version)
         newest = max(older, default=None)
         if newest is not None:
-            return _checkpoint(files, place, log, newest[1], unpack)
+            return _checkpoint(files, folder, log, newest[1], unpack)
     raise _Unknown(why)
 
 
 def _between(
-    files: Files, place: str, log: DeltaLog, first: int, last: int
+    files: Files, folder: str, log: DeltaLog, first: int, last: int
 ) -> Iterator[DeltaCommit]:
     """Return the commits from one version to another; raise `_Unknown` if one is gone."""
     if last - first >= COMMITS_PER_PASS:
         raise _Unknown(f"its newest checkpoint is more than {COMMITS_PER_PASS} versions old.")
     for begin in range(first, last + 1, COMMITS_PER_READ):
         wanted = range(begin, min(begin + COMMITS_PER_READ, last + 1))
-        found = {one: log.commits[one] for one in wanted if one in log.commits}
-        if missing := [one for one in wanted if one not in found]:
-            found |= _commits(files, place, missing)[0]
+        commits = {
+            version_number: log.commits[version_number]
+            for version_number in wanted
+            if version_number in log.commits
+        }
+        if missing := [
+            version_number for version_number in wanted if version_number not in commits
+        ]:
+            commits |= _commits(files, folder, missing)[0]
         for version in wanted:
-            if version not in found:
+            if version not in commits:
                 raise _Unknown(f"the commit of version {version:,} is missing in its log.")
-            yield found[version]
+            yield commits[version]
 
 
 def _checkpoint(
-    files: Files, place: str, log: DeltaLog, checkpoint: DeltaCheckpoint, unpack: Unpack
+    files: Files, folder: str, log: DeltaLog, checkpoint: DeltaCheckpoint, unpack: Unpack
 ) -> TableState:
     """Return the table as of a checkpoint; raise `_Unknown` if it cannot be read.
 
     One that could not be read is not tried again for a while.
     """
     now = time.monotonic()
-    log.unread = {one: told for one, told in log.unread.items() if now - told[1] < _AGAIN_S}
+    log.unread = {
+        unread: problem_and_time
+        for unread, problem_and_time in log.unread.items()
+        if now - problem_and_time[1] < _AGAIN_S
+    }
     if checkpoint in log.unread:
         raise _Unknown(log.unread[checkpoint][0])
     try:
-        return _unpacked(files, place, checkpoint, unpack)
+        return _unpacked(files, folder, checkpoint, unpack)
     except (TooLarge, ToolFailed) as error:
         why = f"its checkpoint of version {checkpoint.version:,} cannot be read: {error}"
         log.unread[checkpoint] = why, time.monotonic()
         raise _Unknown(why) from error
 
 
-def _unpacked(files: Files, place: str, checkpoint: DeltaCheckpoint, unpack: Unpack) -> TableState:
+def _unpacked(files: Files, folder: str, checkpoint: DeltaCheckpoint, unpack: Unpack) -> TableState:
     names, size, more = list(checkpoint.names), 0, False
     parts: list[DeltaCommit] = []
     with unpack() as process:
@@ -383,26 +427,26 @@ def _unpacked(files: Files, place: str, checkpoint: DeltaCheckpoint, unpack: Unp
             name = names.pop(0)
             if len(parts) == MOST_PARTS:
                 raise TooLarge(f"it has more than {MOST_PARTS} files.")
-            found = files.read(place, [name], most=MOST_OF_CHECKPOINT).get(name)
-            if found is None:
+            content = files.read(folder, [name], most=MOST_OF_CHECKPOINT).get(name)
+            if content is None:
                 raise ToolFailed(f"{name} does not exist.")
-            size += len(found.data)
+            size += len(content.data)
             if size > MOST_OF_CHECKPOINTS:
                 raise TooLarge(f"it has more than {MOST_OF_CHECKPOINTS:,} bytes.")
             if name.endswith(".json"):
-                part = read_commit(checkpoint.version, found.data)
+                part = read_commit(checkpoint.version, content.data)
             else:
-                actions, left_out = process.actions(found.data)
+                actions, left_out = process.actions(content.data)
                 part, more = commit_of(checkpoint.version, actions), more or left_out
-            names += [f"{SIDECARS}/{one}" for one in part.sidecars]
+            names += [f"{SIDECARS}/{sidecar}" for sidecar in part.sidecars]
             parts.append(part)
     state = replayed(NEW, parts)
     return replace(state, files=None, bytes=None, live=None) if more else state
 
 
-def _earliest(files: Files, place: str, log: DeltaLog) -> int:
+def _earliest(files: Files, folder: str, log: DeltaLog) -> int:
     """Return the first version of the unbroken end of the log."""
-    versions = set(_versions(_names(files, place)))
+    versions = set(_versions(_names(files, folder)))
     version = log.newest
     while version - 1 in versions:
         version -= 1
@@ -410,46 +454,51 @@ def _earliest(files: Files, place: str, log: DeltaLog) -> int:
 
 
 def _versions(names: Iterable[str]) -> list[int]:
-    found = (version_of(name) for name in names)
-    return [version for version in found if version is not None]
+    numbers = (version_of(name) for name in names)
+    return [version for version in numbers if version is not None]
 
 
-def _names(files: Files, place: str) -> list[str]:
-    listing = files.list(place, most=MOST_NAMES)
+def _names(files: Files, folder: str) -> list[str]:
+    listing = files.list(folder, most=MOST_NAMES)
     if listing.more:
-        raise TooLarge(f"{place} has more than {MOST_NAMES:,} names.")
+        raise TooLarge(f"{folder} has more than {MOST_NAMES:,} names.")
     return [entry.name for entry in listing.entries]
 
 
 # --- Iceberg ------------------------------------------------------------------------------
 
 
-def _metadata(files: Files, place: str, version: int) -> IcebergMetadata | None:
+def _metadata(files: Files, folder: str, version: int) -> IcebergMetadata | None:
     """Return the table as of a version; None if there is no such version.
 
     Raises `NoTable` if its metadata cannot be read, and `StorageFailed` if it is too large.
     """
     plain, packed = metadata_name(version), f"v{version}.gz.metadata.json"
-    found = files.read(place, [plain, packed], most=MOST_OF_METADATA)
-    name = plain if plain in found else packed
-    if name not in found:
+    contents = files.read(folder, [plain, packed], most=MOST_OF_METADATA)
+    name = plain if plain in contents else packed
+    if name not in contents:
         return None
-    data = found[name].data
+    data = contents[name].data
     if name == packed:
         with suppress(zlib.error):
             data = zlib.decompressobj(31).decompress(data, MOST_OF_METADATA + 1)
         if len(data) > MOST_OF_METADATA:
             limit = f"{MOST_OF_METADATA} bytes, unpacked"
-            raise TooLarge(f"{place}/{name} has more than {limit}.")
+            raise TooLarge(f"{folder}/{name} has more than {limit}.")
     table = read_metadata(data)
     if table is None:
-        raise NoTable(f"{place}/{name} cannot be read as a table's metadata.")
+        raise NoTable(f"{folder}/{name} cannot be read as a table's metadata.")
     return IcebergMetadata(version, table)
 
 
-def _newest_metadata(files: Files, place: str) -> int | None:
-    names = {name.replace(".gz.", ".") for name in _names(files, place)}
+def _newest_metadata(files: Files, folder: str) -> int | None:
+    names = {name.replace(".gz.", ".") for name in _names(files, folder)}
     versions = (read_hint(name[1:].partition(".")[0].encode()) for name in names)
     return max(
-        (one for one in versions if one is not None and metadata_name(one) in names), default=None
+        (
+            version
+            for version in versions
+            if version is not None and metadata_name(version) in names
+        ),
+        default=None,
     )

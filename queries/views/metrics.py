@@ -21,7 +21,7 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 from rest_framework.exceptions import AuthenticationFailed, Throttled
 
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.domain.metrics.catalogue import METRICS, Metric, MetricKind
 from queries.domain.metrics.samples import MetricSample, samples_of
 from queries.roles import VIEW
@@ -31,7 +31,7 @@ from queries.services.access.by_token import ByToken
 from queries.services.system.health import system_health
 
 logger = logging.getLogger(__name__)
-_loop = each("metrics", logger)
+_loop = loop_errors("metrics", logger)
 _FAMILIES = {MetricKind.GAUGE: GaugeMetricFamily, MetricKind.COUNTER: CounterMetricFamily}
 
 
@@ -65,7 +65,7 @@ def _samples() -> Iterator[MetricSample]:
     with contextlib.suppress(DatabaseError):  # reported by headgate_part_up{part="database"}
         for figures in query_figures(now=now):
             samples: list[MetricSample] = []
-            with _loop.by_itself(f"the samples of {figures.name}"):
+            with _loop.isolate_errors(f"the samples of {figures.name}"):
                 samples = list(samples_of(figures, now=now))
             yield from samples
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from queries.brokers.options import Unusable, Wanted, broker_set, client_options, wanted
+from queries.brokers.options import TopicSelection, Unusable, broker_set, client_options, wanted
 
 SERVERS = {"bootstrap.servers": "one:9092"}
 JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required username="u" '
@@ -13,14 +13,14 @@ JAAS = 'org.apache.kafka.common.security.plain.PlainLoginModule required usernam
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"subscribe": "a, b"}, Wanted(topics=("a", "b"))),
-        ({"Subscribe": "a"}, Wanted(topics=("a",))),
-        ({"subscribePattern": "flights-.*"}, Wanted(pattern="flights-.*")),
-        ({"assign": '{"a":[0,2]}'}, Wanted(partitions=(("a", (0, 2)),))),
+        ({"subscribe": "a, b"}, TopicSelection(topics=("a", "b"))),
+        ({"Subscribe": "a"}, TopicSelection(topics=("a",))),
+        ({"subscribePattern": "flights-.*"}, TopicSelection(pattern="flights-.*")),
+        ({"assign": '{"a":[0,2]}'}, TopicSelection(partitions=(("a", (0, 2)),))),
     ],
 )
 def test_what_is_subscribed_to_is_read_as_spark_reads_it(
-    options: dict[str, str], expected: Wanted
+    options: dict[str, str], expected: TopicSelection
 ) -> None:
     assert wanted(options) == expected
 
@@ -32,12 +32,12 @@ def test_what_cannot_be_read_is_said(options: dict[str, str]) -> None:
 
 
 def test_a_pattern_matches_whole_names_and_an_assignment_its_partitions() -> None:
-    assert Wanted(pattern="a.c").matches("abc")
-    assert not Wanted(pattern="a.c").matches("abcd")
-    assigned = Wanted(partitions=(("a", (0, 2)),))
+    assert TopicSelection(pattern="a.c").matches("abc")
+    assert not TopicSelection(pattern="a.c").matches("abcd")
+    assigned = TopicSelection(partitions=(("a", (0, 2)),))
     assert assigned.matches("a")
     assert assigned.of("a", (0, 1, 2)) == (0, 2)
-    assert Wanted(topics=("a",)).of("a", (0, 1)) == (0, 1)
+    assert TopicSelection(topics=("a",)).of("a", (0, 1)) == (0, 1)
 
 
 def test_what_only_tunes_a_client_makes_no_broker_set_of_its_own() -> None:

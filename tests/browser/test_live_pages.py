@@ -86,7 +86,7 @@ def test_the_pill_says_live_only_while_data_are_fresh(
     stage.query("delays")
     stage.up("delays")
     run, now = stage.run("delays"), timezone.now()
-    body = wire.Heartbeat(
+    body = wire.HeartbeatBody(
         mode="private",
         streams=None,
         ours=None,

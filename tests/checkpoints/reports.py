@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from listeners.loops.each import Each
+from listeners.loops.each import LoopErrors
 from queries.checkpoints.logs import numbers_in
 from queries.domain.checkpoints.log_report import report_file
 from queries.models.definitions import Checkpoint, Query
@@ -56,8 +56,8 @@ class Store:
 
 def reports_of(store: Any, location: str, folder: Path) -> LogReports:
     """Return a run's reports on a checkpoint; the first one is under way."""
-    each = Each("driver", logging.getLogger(__name__))
-    return LogReports(store, location, folder, each=each, mask=lambda held: held)
+    each = LoopErrors("driver", logging.getLogger(__name__))
+    return LogReports(store, location, folder, errors=each, mask=lambda held: held)
 
 
 @dataclass

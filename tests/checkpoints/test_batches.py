@@ -28,16 +28,16 @@ def test_batches_come_newest_first_and_a_page_at_a_time(tmp_path: Path) -> None:
 
 def test_a_kafka_batch_says_what_it_read_of_each_partition(tmp_path: Path) -> None:
     logs = CheckpointLogs(write_checkpoint(tmp_path / "cp", batches=range(4, 9), source="kafka"))
-    found = batches.one(logs, 6)
+    found = batches.batch_by_number(logs, 6)
     assert found is not None
     assert [(one.topic, one.partition, one.start, one.end) for one in found.ranges] == [
         ("flights", 0, 60, 70)
     ]
     assert found.records == 10
-    oldest = batches.one(logs, 4)  # what stood before it is purged
+    oldest = batches.batch_by_number(logs, 4)  # what stood before it is purged
     assert oldest is not None
     assert (oldest.ranges, oldest.records) == ((), None)
-    assert batches.one(logs, 3) is None
+    assert batches.batch_by_number(logs, 3) is None
 
 
 def test_a_batch_that_cannot_be_read_says_so_and_the_others_stand(tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_the_files_of_a_batch_are_those_of_its_log_entries(tmp_path: Path, compa
     logs = CheckpointLogs(root)
     found = batches.files_of(logs, 7)
     assert [file.path for file in found] == ["file:///in/f7-0.json", "file:///in/f7-1.json"]
-    assert [file.there for file in found] == [False, False]
+    assert [file.exists for file in found] == [False, False]
     assert len(batches.files_of(logs, 0)) == 2
     assert batches.files_of(logs, 40) == []
 
@@ -104,7 +104,7 @@ def test_a_file_that_is_there_and_one_on_another_storage(tmp_path: Path) -> None
         '{"path":"s3a://bucket/b.json","timestamp":1,"batchId":0}',
     ]
     put(root / "sources/0/0", "\n".join(["v1", *lines]))
-    assert [file.there for file in batches.files_of(CheckpointLogs(root), 0)] == [True, None]
+    assert [file.exists for file in batches.files_of(CheckpointLogs(root), 0)] == [True, None]
 
 
 def test_two_batches_are_compared_whichever_is_named_first(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_two_batches_are_compared_whichever_is_named_first(tmp_path: Path) -> No
     place.write_text(place.read_text().replace('"2"', '"8"'))
     found = batches.compare(CheckpointLogs(root), 7, 3)
     assert found is not None
-    assert (found.one.number, found.other.number, found.records) == (3, 7, 40)
+    assert (found.earlier.number, found.other.number, found.records) == (3, 7, 40)
     assert found.conf == (("spark.sql.shuffle.partitions", "2", "8"),)
     assert batches.compare(CheckpointLogs(root), 7, 30) is None
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from queries.checkpoints.file_sink import FileSink
-from queries.checkpoints.sink_log import Dropped
+from queries.checkpoints.sink_log import DroppedFiles
 from queries.checkpoints.snapshot import CannotCopy
 from tests.checkpoints.forms import names, put, tree
 
@@ -84,7 +84,7 @@ def test_from_a_compacted_entry_below_the_batch_the_log_goes_on(tmp_path: Path) 
     for batch in range(14):
         _write(out, batch)
     _compact(out, 9, purge=True)
-    assert _sink(out).beyond(11) == Dropped(
+    assert _sink(out).beyond(11) == DroppedFiles(
         (12, 13), ("part-00012-c000.json", "part-00013-c000.json")
     )
     with pytest.raises(CannotCopy, match="cannot be rolled back to batch 6: entry 0"):
@@ -122,7 +122,7 @@ def test_part_files_of_an_interrupted_batch_go_aside_and_older_strangers_stay(
 def test_a_sink_that_was_never_written_has_nothing_to_put_back(tmp_path: Path) -> None:
     out = tmp_path / "out"
     assert _sink(out).newest() is None
-    assert _sink(out).put_back(3, "trial") == Dropped((), ())
+    assert _sink(out).put_back(3, "trial") == DroppedFiles((), ())
     _sink(out).move_aside("trial")
     assert names(out) == {"_headgate"}
 

@@ -164,9 +164,9 @@ def test_no_file_is_written_outside_of_the_folder(
 ) -> None:
     monkeypatch.syspath_prepend(str(SOURCE))
     from headgate_cli.commands.manifests import _inside
-    from headgate_cli.ends import Ended
+    from headgate_cli.ends import CommandEnded
 
-    with pytest.raises(Ended, match="which is outside the folder"):
+    with pytest.raises(CommandEnded, match="which is outside the folder"):
         _inside(path)
 
 

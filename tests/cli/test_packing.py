@@ -73,10 +73,10 @@ def test_a_folder_is_packed_the_same_each_time_without_what_python_makes(
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "jobs.py", "nowhere"])
 def test_a_link_is_refused(packing: Any, code: Path, target: str) -> None:
-    from headgate_cli.ends import Ended
+    from headgate_cli.ends import CommandEnded
 
     (code / "link").symlink_to(target)
-    with pytest.raises(Ended, match="is a link"):
+    with pytest.raises(CommandEnded, match="is a link"):
         packing.packed(code)
 
 
@@ -112,10 +112,10 @@ def test_a_text_that_names_no_folder_is_sent_as_it_is(
 
 
 def test_a_folder_that_is_not_there_is_told_with_its_file(packing: Any, tmp_path: Path) -> None:
-    from headgate_cli.ends import Ended
+    from headgate_cli.ends import CommandEnded
     from headgate_cli.files import File
 
-    with pytest.raises(Ended, match=r"flights.yaml: the code folder ./code does not exist"):
+    with pytest.raises(CommandEnded, match=r"flights.yaml: the code folder ./code does not exist"):
         packing.with_digests(File("flights.yaml", MANIFEST, tmp_path), lambda folder: "no")
 
 

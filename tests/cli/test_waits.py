@@ -74,11 +74,11 @@ def test_a_log_has_each_wait_once_though_they_alternate(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(SOURCE))
-    from headgate_cli.following import Progress
+    from headgate_cli.following import ProgressLine
 
-    progress = Progress()
+    progress = ProgressLine()
     for wait in ("delays: its first commit", "delays: a slot", "delays: its first commit"):
-        progress.tell(wait)
+        progress.report(wait)
     assert capsys.readouterr().err.splitlines() == ["delays: its first commit", "delays: a slot"]
 
 

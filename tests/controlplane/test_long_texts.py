@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from controlplane.long_texts import IN_REQUEST, MaskingProcess, NoAnswer, WebSearch
-from headgate_ground.masking import MASK, Here, mask, mask_text, searched_by, secrets_in
+from controlplane.long_texts import IN_REQUEST, MaskingFailed, MaskingProcess, WebSearch
+from headgate_ground.masking import MASK, LocalSearcher, mask, mask_text, searched_by, secrets_in
 
 SECRET = "password=hunter2hunter2"
 LONG = f"{SECRET} é \u2028 \0 \ud800 {'x' * IN_REQUEST}"
@@ -23,13 +23,13 @@ def process() -> Iterator[MaskingProcess]:
 def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return the lengths of the texts that this process has searched."""
     lengths: list[int] = []
-    real = Here.mask
+    real = LocalSearcher.mask
 
-    def noted(self: Here, text: str) -> str:
+    def noted(self: LocalSearcher, text: str) -> str:
         lengths.append(len(text))
         return real(self, text)
 
-    monkeypatch.setattr(Here, "mask", noted)
+    monkeypatch.setattr(LocalSearcher, "mask", noted)
     return lengths
 
 
@@ -67,8 +67,8 @@ def test_outside_of_a_request_texts_are_searched_here(searched: list[int]) -> No
 )
 def test_a_text_that_is_not_searched_in_time_is_not_shown(code: str) -> None:
     process = MaskingProcess((sys.executable, "-c", code))
-    with pytest.raises(NoAnswer):
-        process.ask("mask", LONG * 4, within_s=1.0)
+    with pytest.raises(MaskingFailed):
+        process.request("mask", LONG * 4, within_s=1.0)
     process.close()
 
 
@@ -82,9 +82,9 @@ def test_without_an_answer_a_note_is_shown_and_all_of_a_value_is_secret() -> Non
 
 
 def test_a_child_that_was_killed_is_started_again(process: MaskingProcess) -> None:
-    assert process.ask("mask", SECRET) == f"password={MASK}"
+    assert process.request("mask", SECRET) == f"password={MASK}"
     child = process._child
     assert child is not None
     child.kill()
     child.wait()
-    assert process.ask("mask", SECRET) == f"password={MASK}"
+    assert process.request("mask", SECRET) == f"password={MASK}"

@@ -12,9 +12,9 @@ from controlplane.ticks import (
     FIRST_AFTER_S,
     LATE_INTERVALS,
     TICKS,
-    Report,
-    Run,
     Tick,
+    TickReport,
+    TickRun,
     late_ticks,
     next_due,
 )
@@ -99,17 +99,19 @@ def test_however_long_the_runs_take_each_tick_gets_its_turn(
 
 
 # --- when it is late --------------------------------------------------------------------------
-def late(*reports: Report, ticks: tuple[Tick, ...] = (OFTEN,)) -> list[tuple[str, str, bool]]:
+def late(*reports: TickReport, ticks: tuple[Tick, ...] = (OFTEN,)) -> list[tuple[str, str, bool]]:
     found = late_ticks(reports, now=NOON, silent_after=SILENT, ticks=ticks)
     return [(one.tick.name, one.host, one.is_running) for one in found]
 
 
-def report(host: str = "here", *, at: float = 1, begun: float = 1000, **runs: Run) -> Report:
-    return Report(host, ago(at), ago(begun), runs)
+def report(
+    host: str = "here", *, at: float = 1, begun: float = 1000, **runs: TickRun
+) -> TickReport:
+    return TickReport(host, ago(at), ago(begun), runs)
 
 
-def ended(seconds_ago: float) -> Run:
-    return Run(ago(seconds_ago + 1), ago(seconds_ago))
+def ended(seconds_ago: float) -> TickRun:
+    return TickRun(ago(seconds_ago + 1), ago(seconds_ago))
 
 
 def test_a_tick_is_late_five_intervals_after_it_was_due() -> None:
@@ -124,9 +126,9 @@ def test_a_tick_that_has_never_run_is_late_as_well() -> None:
 
 
 def test_a_run_that_does_not_end_is_late_once_it_takes_longer_than_it_may() -> None:
-    assert late(report(often=Run(ago(60), ago(70)))) == []
-    assert late(report(often=Run(ago(61), ago(70)))) == [("often", "here", True)]
-    assert late(report(often=Run(ago(61)))) == [("often", "here", True)]
+    assert late(report(often=TickRun(ago(60), ago(70)))) == []
+    assert late(report(often=TickRun(ago(61), ago(70)))) == [("often", "here", True)]
+    assert late(report(often=TickRun(ago(61)))) == [("often", "here", True)]
 
 
 def test_a_worker_that_is_silent_is_not_judged_by_its_old_times() -> None:
@@ -152,5 +154,5 @@ def test_what_a_killed_leader_ran_counts_until_another_one_has_run_it() -> None:
 
 
 def test_the_run_in_which_a_leader_was_killed_is_not_judged() -> None:
-    killed = report("a", at=100, led=Run(ago(100), ago(110)))
+    killed = report("a", at=100, led=TickRun(ago(100), ago(110)))
     assert late(killed, report("b", led=ended(1)), ticks=(LED,)) == []

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from django.conf import settings
 
-from controlplane.home import Trouble
+from controlplane.home import StartProblem
 from headgate_ground import masking
 from headgate_ground.secret_kinds import NAME, NAMES, VALUE, VALUES, SecretName, SecretValue
 from tests import pieces
@@ -127,7 +127,7 @@ def test_sparks_jvm_searches_the_slowest_texts_without_a_full_stack(tmp_path: Pa
         file.write_text(text)
     try:
         home = pieces.java().home
-    except Trouble as error:
+    except StartProblem as error:
         pytest.skip(str(error))
     done = subprocess.run(
         [home / "bin" / "java", tmp_path / "Searches.java", *files],

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from headgate_ground import identities, spool
-from headgate_ground.wire import FIELD, Event, Heartbeat, Kind
+from headgate_ground.wire import FIELD, EventKind, HeartbeatBody, WireEvent
 from queries.domain.protocol import (
     EXIT,
     IDENT,
@@ -128,10 +128,14 @@ def _report(driver: DriverUnderTest) -> ExitReport:
     return report
 
 
-def _notices(redis_url: str, epoch: int) -> list[Event]:
+def _notices(redis_url: str, epoch: int) -> list[WireEvent]:
     with redis.Redis.from_url(redis_url, socket_timeout=5) as client:
-        entries = [Event.decode(fields[FIELD.encode()]) for _, fields in client.xrange("events")]
-    return [event for event in entries if (event.kind, event.epoch) == (Kind.DRIVER_EXIT, epoch)]
+        entries = [
+            WireEvent.decode(fields[FIELD.encode()]) for _, fields in client.xrange("events")
+        ]
+    return [
+        event for event in entries if (event.kind, event.epoch) == (EventKind.DRIVER_EXIT, epoch)
+    ]
 
 
 @pytest.mark.promise
@@ -176,10 +180,10 @@ def test_a_killed_jvm_makes_its_python_leave_with_a_code_of_its_own(
     assert line is not None
     assert line.state is RunState.RUNNING
     told = [
-        Event.decode(data)
+        WireEvent.decode(data)
         for _, data in spool.read_from(driver.directory / "own" / spool.FOLDER, 1)
     ]
-    beats = [Heartbeat.read(event.body) for event in told if event.kind is Kind.HEARTBEAT]
+    beats = [HeartbeatBody.read(event.body) for event in told if event.kind is EventKind.HEARTBEAT]
     assert (beats[0].jvm_alive, beats[-1].jvm_alive) == (True, False)
 
 

@@ -144,12 +144,12 @@ def test_the_identity_of_a_row_is_enough_to_see_its_driver(mount: Mount) -> None
     own: dict[str, str | int] = {"boot_id": identities.boot_id(), "pid": os.getpid()}
     started = identities.start_time(os.getpid())
     assert started is not None
-    alive = mount.launcher.sight(NAME, 3, known={**own, "start_time": started})
+    alive = mount.launcher.sight(NAME, 3, identity={**own, "start_time": started})
     assert (alive.liveness, alive.without_files) == (Liveness.ALIVE, True)
-    other = mount.launcher.sight(NAME, 3, known={**own, "start_time": started + 1})
+    other = mount.launcher.sight(NAME, 3, identity={**own, "start_time": started + 1})
     assert other.liveness is Liveness.GONE  # it has lived, so it is not to be spawned again
     boot: dict[str, str | int] = {**own, "start_time": started, "boot_id": "another"}
-    assert mount.launcher.sight(NAME, 3, known=boot).liveness is Liveness.GONE
+    assert mount.launcher.sight(NAME, 3, identity=boot).liveness is Liveness.GONE
 
 
 def _shim(directory: Path, epoch: int) -> tuple[int, str]:

@@ -10,7 +10,7 @@ import psutil
 import pyarrow as pa
 
 from headgate_async.calls import Rules
-from headgate_async.mapping import HOLD
+from headgate_async.mapping import MOST_ROWS
 from headgate_async.operator import Plan
 from headgate_async.task import run
 
@@ -47,7 +47,7 @@ class Passage:
         self.given += count
 
 
-def pass_through(rows: int, *, hold: int = HOLD) -> dict[str, float]:
+def pass_through(rows: int, *, hold: int = MOST_ROWS) -> dict[str, float]:
     """Send rows through a task; return what was held and what it took."""
     schema = pa.schema([("key", pa.string()), ("value", pa.string())])
     plan = Plan(

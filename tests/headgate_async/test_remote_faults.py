@@ -11,7 +11,7 @@ import pytest
 from headgate_async.calls import Backoff, Rules
 from headgate_async.counts import NAMES
 from headgate_async.errors import CallTimedOut
-from headgate_async.metrics import COUNTS, KEPT
+from headgate_async.metrics import COUNTS, VISIBLE
 from headgate_async.operator import Plan, is_blocking, matcher, takes_client
 from headgate_async.task import run
 from headgate_async.worker_state import registry
@@ -83,7 +83,7 @@ class Seen:
             for row in batch.to_pylist():
                 for name, value in zip(NAMES, row[COUNTS] or [], strict=False):
                     self.counts[name] += value
-                if row[KEPT]:
+                if row[VISIBLE]:
                     self.rows.append(row)
 
     @property

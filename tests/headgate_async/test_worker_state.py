@@ -12,10 +12,10 @@ from pyspark import cloudpickle
 import headgate_async
 from headgate_async.clients import AsyncClients, ThreadClients
 from headgate_async.limiter import Fixed
-from headgate_async.worker_state import Kept, Registry, registry
+from headgate_async.worker_state import OperatorState, Registry, registry
 from tests.headgate_async.virtual_time import run
 
-Make = Callable[[], Kept]
+Make = Callable[[], OperatorState]
 
 
 class Remote:
@@ -126,8 +126,8 @@ def test_each_thread_has_a_client_of_its_own() -> None:
 
 
 def kept(remote: Remote, idle_s: float) -> Make:
-    def make() -> Kept:
-        made = Kept(Fixed(1), idle_s=idle_s)
+    def make() -> OperatorState:
+        made = OperatorState(Fixed(1), idle_s=idle_s)
         made.clients = AsyncClients(remote.connect)
         return made
 

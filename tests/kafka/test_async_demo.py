@@ -60,7 +60,7 @@ def test_each_flight_is_given_its_plane_and_the_page_its_figures(
     events = wait_for(
         lambda: [one for one in told(driver, 3010) if one.body.get("numInputRows")], "its progress"
     )
-    driver.ask(3010, Want.STOP)
+    driver.request_end(3010, Want.STOP)
     driver.wait_run(3010, RunState.ENDED)
     records = broker.read(sink)
     values = [json.loads(record.value or "") for record in records]
@@ -87,7 +87,7 @@ def test_only_a_planes_first_flight_of_a_window_passes(
         lambda: sum(one.body.get("numInputRows", 0) for one in told(driver, 3020)) >= FLIGHTS,
         "all flights are read",
     )
-    driver.ask(3020, Want.STOP)
+    driver.request_end(3020, Want.STOP)
     driver.wait_run(3020, RunState.ENDED)
     first = {record.key: json.loads(record.value or "")["flight"] for record in broker.read(sink)}
     # Ten minutes may end in the middle of the test: a plane has one window, or two.

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headgate_ground import spool
-from headgate_ground.wire import Event, Kind
+from headgate_ground.wire import EventKind, WireEvent
 from queries.domain.protocol import RunState, Want
 from queries.domain.triggers.async_progress import Tracking, tracking
 from tests.conftest_kafka import KafkaBroker, Record
@@ -138,7 +138,7 @@ def test_a_trigger_misses_nothing_and_doubles_nothing_that_it_promises(
         else:
             wait_until_written(broker, sink, expected)
             driver.wait_run(run, RunState.RUNNING)
-            driver.ask(run, Want.DRAIN)
+            driver.request_end(run, Want.DRAIN)
             driver.wait_run(run, RunState.ENDED)
         driver.drop(run)
 
@@ -170,19 +170,19 @@ def test_real_time_without_state_is_asynchronous_unless_it_says_no(
     driver.start(run, spec)
     driver.wait_run(run, RunState.RUNNING)
     assert writes_in_the_background(driver) == (stated is None)
-    driver.ask(run, Want.STOP)
+    driver.request_end(run, Want.STOP)
     driver.wait_run(run, RunState.ENDED)
     driver.drop(run)
 
 
-def told(driver: DriverUnderTest, run: int) -> list[Event]:
+def told(driver: DriverUnderTest, run: int) -> list[WireEvent]:
     """Return the progress events of a run as the driver has spooled them."""
     lines = spool.read_from(driver.directory / "own" / spool.FOLDER, 0)
-    events = [Event.decode(text) for _, text in lines]
-    return [event for event in events if event.kind is Kind.PROGRESS and event.run == run]
+    events = [WireEvent.decode(text) for _, text in lines]
+    return [event for event in events if event.kind is EventKind.PROGRESS and event.run == run]
 
 
-def rows(events: list[Event]) -> int:
+def rows(events: list[WireEvent]) -> int:
     return sum(event.body.get("numInputRows", 0) for event in events)
 
 
@@ -203,7 +203,7 @@ def test_a_continuous_query_is_told_of_like_any_other(
     read = RECORDS // 2
     wait_for(lambda: rows(told(driver, run)) >= read, "epochs have told of all records")
     epochs = told(driver, run)
-    driver.ask(run, Want.DRAIN)
+    driver.request_end(run, Want.DRAIN)
     status = driver.wait_run(run, RunState.ENDED)
 
     assert rows(epochs) == read
@@ -231,6 +231,6 @@ def test_a_continuous_query_on_too_few_cores_never_counts_as_running(
     assert status.started_at is not None
     assert status.first_commit_at is None
     assert told(driver, run) == []
-    driver.ask(run, Want.STOP)
+    driver.request_end(run, Want.STOP)
     driver.wait_run(run, RunState.ENDED)
     driver.drop(run)

@@ -113,6 +113,6 @@ def test_what_is_allowed_runs_in_spark(
         driver.start(run, spec(broker, topics, names, text, kind))
         status = driver.wait_run(run, RunState.RUNNING, RunState.FAILED)
         assert status.state is RunState.RUNNING, (text, status.error)
-        driver.ask(run, Want.STOP)
+        driver.request_end(run, Want.STOP)
         driver.wait_run(run, RunState.ENDED)
         driver.drop(run)

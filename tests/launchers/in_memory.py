@@ -153,7 +153,7 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
         """Return that there are none: nothing here is a process."""
         return choose(Mode.NEITHER)
 
-    def place(self, application: str, epoch: int, *, probe: bool = False) -> str:
+    def files_location(self, application: str, epoch: int, *, probe: bool = False) -> str:
         """Return a name for what a driver would keep."""
         return f"/in-memory/{application}/{'probes/' if probe else ''}{epoch}"
 
@@ -218,7 +218,7 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
         *,
         probe: bool = False,
         locations: tuple[str, ...] = (),
-        known: Mapping[str, str | int] | None = None,
+        identity: Mapping[str, str | int] | None = None,
     ) -> Sighting:
         """Return what a look at the host would show."""
         if probe:
@@ -231,7 +231,7 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
                 sealed = self._sealed.get((application, epoch))
                 return Sighting(Liveness.EXITED if sealed else Liveness.ABSENT, exit=sealed)
             if self.files_lost:
-                return _without_files(driver, known or {})
+                return _without_files(driver, identity or {})
             return Sighting(
                 liveness=_liveness(driver),
                 process=driver.process,
@@ -688,11 +688,11 @@ def _liveness(driver: _Driver) -> Liveness:
     return Liveness.GONE if driver.gone else Liveness.ALIVE
 
 
-def _without_files(driver: _Driver, known: Mapping[str, str | int]) -> Sighting:
+def _without_files(driver: _Driver, identity: Mapping[str, str | int]) -> Sighting:
     """Return what processes alone show: who lives, and that a driver known earlier is gone."""
     if driver.jvm_lives:
         return Sighting(_liveness(driver), driver.process, without_files=True)
-    return Sighting(Liveness.GONE if known else Liveness.ABSENT, known)
+    return Sighting(Liveness.GONE if identity else Liveness.ABSENT, identity)
 
 
 def _status(driver: _Driver, now: str) -> DriverStatus | None:

@@ -14,7 +14,7 @@ from queries.domain.protocol import (
 )
 from queries.domain.run_end import RunFacts
 from queries.domain.scripts.script_queries import folder, identity
-from queries.runtime.scripts.program import held
+from queries.runtime.scripts.program import identity_error
 
 
 class InMemoryScripts:
@@ -70,7 +70,7 @@ class InMemoryScripts:
             driver = self._driver(application, None)
             question = ScriptQuestion(identity(name, asked), name, asked, missing)
             driver.script = ScriptReport(ScriptState.FAILED, question=question)
-            driver.error = held(question)
+            driver.error = identity_error(question)
             driver.exit = self._exit(str(SCRIPT_FAILED), "0")
 
     def asks_while_ending(self, application: str, name: str, *missing: int) -> None:
@@ -98,10 +98,13 @@ class InMemoryScripts:
             driver.runs[entry.run] = RunStatus(entry.run, entry.query, RunState.ENDED)
             driver.facts[entry.run], driver.places[entry.run] = RunFacts(), entry.checkpoint
             return
-        held = driver.runs.pop(number)
+        identity_error = driver.runs.pop(number)
         changes = {"run": entry.run, "query": entry.query}
         driver.runs[entry.run] = RunStatus(
-            **{**{name: getattr(held, name) for name in RunStatus.__dataclass_fields__}, **changes}
+            **{
+                **{name: getattr(identity_error, name) for name in RunStatus.__dataclass_fields__},
+                **changes,
+            }
         )
         driver.facts[entry.run] = driver.facts.pop(number)
         driver.places[entry.run] = driver.places.pop(number)

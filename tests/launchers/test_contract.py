@@ -263,7 +263,7 @@ def test_of_a_driver_that_was_never_launched_nothing_is_known(ground: Ground) ->
         assert launcher.log_tail(NAME, 1, probe=probe) == ""
     assert launcher.log_size(NAME, 1) == 0
     assert launcher.log_part(NAME, 1, start=0, size=10) == b""
-    assert launcher.place(NAME, 1) != launcher.place(NAME, 1, probe=True)
+    assert launcher.files_location(NAME, 1) != launcher.files_location(NAME, 1, probe=True)
     assert launcher.highest_epoch(NAME) == 0
     assert launcher.living() == []
     assert launcher.probe_result(NAME, 1) == ""
@@ -361,14 +361,14 @@ def test_a_driver_whose_files_go_is_seen_and_is_no_second_time_started(ground: G
     _launch(launcher, 3)
     known = ground.until(3, Liveness.ALIVE).process
     ground.lose_files()
-    seen = launcher.sight(NAME, 3, known=known)
+    seen = launcher.sight(NAME, 3, identity=known)
     assert (seen.liveness, seen.process, seen.without_files) == (Liveness.ALIVE, known, True)
     assert (seen.status, seen.assignment_generation) == (None, 0)
     _launch(launcher, 3)
     launcher.assign(NAME, Assignment(2, 3))
     assert (launcher.living(), launcher.highest_epoch(NAME)) == ([(NAME, 3)], 3)
     ground.find_files()
-    seen = launcher.sight(NAME, 3, known=known)
+    seen = launcher.sight(NAME, 3, identity=known)
     assert (seen.liveness, seen.process, seen.without_files) == (Liveness.ALIVE, known, False)
     assert seen.assignment_generation == 1
 
@@ -388,7 +388,7 @@ def test_a_driver_without_files_is_ended_while_it_executes_another_program(
         lambda directory: [] if next(looks, None) is not None else listed(directory),
     )
     ground.launcher.kill(NAME, 3, Reason.GIVEN_UP)
-    assert ground.launcher.sight(NAME, 3, known=known).liveness is Liveness.GONE
+    assert ground.launcher.sight(NAME, 3, identity=known).liveness is Liveness.GONE
     ground.find_files()
     ground.until(3, Liveness.EXITED)
 
@@ -400,7 +400,7 @@ def test_a_driver_whose_files_go_can_be_ended(ground: Ground) -> None:
     ground.lose_files()
     launcher.kill(NAME, 3, Reason.GIVEN_UP)
     assert launcher.living() == []
-    assert launcher.sight(NAME, 3, known=known) == Sighting(Liveness.GONE, known)
+    assert launcher.sight(NAME, 3, identity=known) == Sighting(Liveness.GONE, known)
     assert launcher.sight(NAME, 3).liveness is Liveness.ABSENT
     ground.find_files()
     ended = ground.until(3, Liveness.EXITED).exit

@@ -91,14 +91,14 @@ def test_walls_that_are_late_are_told_from_walls_that_cannot_be_raised(
     monkeypatch.setattr(bubblewrap, "PROGRAM", str(program))
     monkeypatch.setattr(bubblewrap, "STARTS_WITHIN_S", 0.3)
     monkeypatch.setattr(bubblewrap, "SAYS_WITHIN_S", 0.1)
-    walls = bubblewrap.Walls.raise_around(
+    walls = bubblewrap.Walls.apply(
         ["/bin/true"], env=dict(os.environ), mounts=Mounts([], ()), log=subprocess.DEVNULL
     )
     with pytest.raises(bubblewrap.NotStarted) as late:
         walls.begin()
     assert late.value.killed is killed
     assert walls.process.wait(10) == (-9 if killed is Killer.WALLS_LATE else 1)
-    os.close(walls.told)
+    os.close(walls.report_pipe)
 
 
 @pytest.mark.walls
@@ -110,14 +110,14 @@ def test_a_slow_bubblewrap_is_waited_for(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(bubblewrap, "PROGRAM", str(program))
     shown = Mounts(["--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"], ())
     began = time.monotonic()
-    walls = bubblewrap.Walls.raise_around(
+    walls = bubblewrap.Walls.apply(
         ["/bin/true"], env=dict(os.environ), mounts=shown, log=subprocess.DEVNULL
     )
     python = walls.begin()
     assert time.monotonic() - began >= 1
     assert walls.status_of(python) == 0
     walls.process.wait(60)
-    os.close(walls.told)
+    os.close(walls.report_pipe)
 
 
 @pytest.mark.walls
@@ -125,10 +125,10 @@ def test_no_process_within_walls_can_write_what_the_init_reports(tmp_path: Path)
     forge = "for each in /proc/1/fd/*; do echo end 2 0 > $each && exit 7; done; exit 3"
     shown = Mounts(["--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"], ())
     with (tmp_path / "log").open("wb") as log:
-        walls = bubblewrap.Walls.raise_around(
+        walls = bubblewrap.Walls.apply(
             ["/bin/sh", "-c", forge], env=dict(os.environ), mounts=shown, log=log.fileno()
         )
     python = walls.begin()
     assert walls.status_of(python) == 3 << 8
     walls.process.wait(60)
-    os.close(walls.told)
+    os.close(walls.report_pipe)

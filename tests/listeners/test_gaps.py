@@ -10,12 +10,12 @@ import pytest
 import redis
 
 from headgate_ground import spool
-from headgate_ground.wire import FIELD, Event, Kind
+from headgate_ground.wire import FIELD, EventKind, WireEvent
 from listeners import models, streams
 from listeners.loops.backlogs import GAPS, backlogs, of_host
 from listeners.loops.troubles import current
 from listeners.missing import gaps
-from listeners.store import Batch, store
+from listeners.store import EventBatch, store
 from listeners.streams import GROUP
 from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.models.hosts import Host
@@ -35,14 +35,14 @@ def drivers_dir(tmp_path: Path) -> Path:
     return tmp_path / "drivers"
 
 
-def arrive(*events: Event) -> None:
-    batch = Batch(START)
+def arrive(*events: WireEvent) -> None:
+    batch = EventBatch(START)
     for one in events:
         batch.add(one)
     store(batch)
 
 
-def spooled(drivers_dir: Path, events: Iterable[Event], application: str = "flights") -> None:
+def spooled(drivers_dir: Path, events: Iterable[WireEvent], application: str = "flights") -> None:
     folder = drivers_dir / application / "7" / "own" / spool.FOLDER
     folder.mkdir(parents=True)
     lines = [spool.line(one.seq, one.encode()) for one in events]
@@ -61,7 +61,7 @@ def judge(client: redis.Redis, drivers_dir: Path, *, after_s: float = 0) -> bool
 
 
 def test_a_sequence_without_holes_has_no_gap(redis_client: redis.Redis, drivers_dir: Path) -> None:
-    arrive(heartbeat(1), progress(2, 0), event(Kind.IDLE, 3, body={}), progress(4, 1))
+    arrive(heartbeat(1), progress(2, 0), event(EventKind.IDLE, 3, body={}), progress(4, 1))
     assert judge(redis_client, drivers_dir)
     assert models.Gap.objects.count() == 0
 
@@ -69,7 +69,7 @@ def test_a_sequence_without_holes_has_no_gap(redis_client: redis.Redis, drivers_
 def test_a_driver_whose_entries_are_being_stored_is_judged_later_and_the_others_now(
     redis_client: redis.Redis, drivers_dir: Path
 ) -> None:
-    def of(driver: int, epoch: int) -> list[Event]:
+    def of(driver: int, epoch: int) -> list[WireEvent]:
         return [replace(heartbeat(seq), driver=driver, epoch=epoch) for seq in (1, 3)]
 
     arrive(*of(1, 7), *of(2, 8))
@@ -206,7 +206,7 @@ def test_the_tail_of_a_killed_driver_is_fetched_from_its_spool(
     events = [progress(number, number) for number in range(1, 6)]
     spooled(drivers_dir, events)
     arrive(*events[:3])
-    arrive(event(Kind.DRIVER_EXIT, 0, query=None, run=None, body={"last_seq": None}))
+    arrive(event(EventKind.DRIVER_EXIT, 0, query=None, run=None, body={"last_seq": None}))
     judge(redis_client, drivers_dir)
     assert models.Progress.objects.count() == 5
     gap = models.Gap.objects.get()
@@ -227,7 +227,7 @@ def test_the_holes_of_another_hosts_driver_are_left_to_that_host(
 ) -> None:
     """Its spool is there: here nothing of it could be found, and all would be called lost."""
     events = [progress(number, number) for number in range(1, 9)]
-    arrive(*events[:2], *events[5:], event(Kind.DRIVER_EXIT, 0, body={"last_seq": 9}))
+    arrive(*events[:2], *events[5:], event(EventKind.DRIVER_EXIT, 0, body={"last_seq": 9}))
     look: dict[str, Any] = {"client": redis_client, "stream": STREAM, "now": START}
     nothing_here = LocalProcessLauncher(drivers_dir / "a", drivers_dir).spooled
     gaps.judge(**look, spooled=nothing_here, host="host-a", drivers_here=lambda ids: set())
@@ -413,7 +413,7 @@ def test_what_is_stored_while_gaps_are_judged_is_not_taken_back(
     found = gaps._find_missing
     reads: list[int] = []
 
-    def then_another(*args: Any) -> list[gaps.Missing]:
+    def then_another(*args: Any) -> list[gaps.MissingEvents]:
         missing = found(*args)
         reads.append(1)
         if len(reads) == 2:

@@ -10,7 +10,7 @@ import redis
 from django.db import OperationalError, connection
 
 from controlplane import fail_points
-from headgate_ground.wire import FIELD, Kind
+from headgate_ground.wire import FIELD, EventKind
 from listeners import ingest, models, store
 from listeners.loops.troubles import current
 from listeners.streams import GROUP
@@ -53,8 +53,8 @@ def test_evidence_on_a_slow_batch_becomes_a_row_and_is_no_sign_of_life(
     redis_client: redis.Redis, make_ingester: MakeIngester
 ) -> None:
     body = {"batch": 17, "took_ms": 41_000, "stages": []}
-    slow = event(Kind.SLOW_BATCH, 1, body=body)
-    send(redis_client, slow, slow, event(Kind.SLOW_BATCH, 2, body={"batch": "many"}))
+    slow = event(EventKind.SLOW_BATCH, 1, body=body)
+    send(redis_client, slow, slow, event(EventKind.SLOW_BATCH, 2, body={"batch": "many"}))
     drain(make_ingester())
     row = models.SlowBatch.objects.get()
     assert (row.query, row.run, row.batch, row.took_ms) == (42, 5, 17, 41_000)
@@ -98,7 +98,7 @@ def test_a_backlog_is_stored_at_once_unless_its_entries_are_large(
 def test_an_event_that_is_no_batch_is_stored_once_too(
     redis_client: redis.Redis, make_ingester: MakeIngester
 ) -> None:
-    started = event(Kind.STARTED, 1)
+    started = event(EventKind.STARTED, 1)
     send(redis_client, started, started)
     drain(make_ingester())
     send(redis_client, started)  # long after it was stored
@@ -303,8 +303,8 @@ def test_what_cannot_be_read_is_dead_lettered_and_stops_nothing(
     send(
         redis_client,
         progress(1, 1),
-        event(Kind.IDLE, 2, at="yesterday"),
-        event(Kind.HEARTBEAT, 3, body={"mode": "odd"}),
+        event(EventKind.IDLE, 2, at="yesterday"),
+        event(EventKind.HEARTBEAT, 3, body={"mode": "odd"}),
         progress(4, 4),
     )
     drain(make_ingester())
@@ -336,7 +336,7 @@ def test_events_that_may_change_a_decision_reconcile_their_driver_and_others_do_
     redis_client: redis.Redis, make_ingester: MakeIngester, nudged: list[int]
 ) -> None:
     ingester = make_ingester()
-    send(redis_client, heartbeat(1), event(Kind.STARTED, 2))
+    send(redis_client, heartbeat(1), event(EventKind.STARTED, 2))
     drain(ingester)
     assert nudged == [1]
     send(redis_client, progress(3, 1))
@@ -345,7 +345,7 @@ def test_events_that_may_change_a_decision_reconcile_their_driver_and_others_do_
     send(redis_client, progress(4, 2), heartbeat(5))
     drain(ingester)
     assert nudged == [1, 1]
-    exit_report = event(Kind.DRIVER_EXIT, 0, query=None, run=None, body={"last_seq": 5})
+    exit_report = event(EventKind.DRIVER_EXIT, 0, query=None, run=None, body={"last_seq": 5})
     send(redis_client, exit_report)
     drain(ingester)
     assert nudged == [1, 1, 1]
@@ -363,7 +363,7 @@ def test_what_changed_is_published_for_open_pages(
         send(redis_client, progress(1, 1))
         drain(make_ingester())
         assert channel.get_message(timeout=5)["data"] == b"query:42"
-        send(redis_client, event(Kind.STATUS, 2, query=None, run=None))
+        send(redis_client, event(EventKind.STATUS, 2, query=None, run=None))
         drain(make_ingester())
         assert channel.get_message(timeout=5)["data"] == b"driver:1"  # and no batch's before it
 

@@ -4,17 +4,17 @@ from datetime import timedelta
 
 import pytest
 
-from headgate_ground.wire import Event, Kind
+from headgate_ground.wire import EventKind, WireEvent
 from listeners import models
-from listeners.store import Batch, store
+from listeners.store import EventBatch, store
 from tests.listeners.events import event, heartbeat, progress
 from tests.listeners.rows import START
 
 pytestmark = pytest.mark.django_db
 
 
-def arrive(*events: Event) -> None:
-    batch = Batch(START)
+def arrive(*events: WireEvent) -> None:
+    batch = EventBatch(START)
     for one in events:
         batch.add(one)
     store(batch)
@@ -27,7 +27,7 @@ def line() -> tuple[int, int, int, int | None]:
 
 def test_a_line_follows_the_newest_event() -> None:
     arrive(progress(2, 8), progress(3, 9))
-    arrive(event(Kind.IDLE, 4, body={}))
+    arrive(event(EventKind.IDLE, 4, body={}))
     row = models.Latest.objects.get(query=42)
     assert line() == (7, 4, 5, 9)
     assert row.idle_at == START + timedelta(seconds=4)

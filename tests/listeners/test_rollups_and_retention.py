@@ -8,10 +8,10 @@ import pytest
 from django.db import IntegrityError
 from django.db.models import QuerySet
 
-from headgate_ground.wire import Event
+from headgate_ground.wire import WireEvent
 from listeners import models, retention
 from listeners.loops.backlogs import RETENTION, backlogs
-from listeners.store import Batch, store
+from listeners.store import EventBatch, store
 from queries.services.system.backlogs import backlog_part
 from tests.listeners.events import progress
 from tests.listeners.rows import START, store_batch
@@ -27,14 +27,14 @@ def standing() -> None:
     models.Latest.objects.create(query=42, driver=1, epoch=7, seq=1, run=5, at=START)
 
 
-def arrive(*events: Event) -> None:
-    batch = Batch(START)
+def arrive(*events: WireEvent) -> None:
+    batch = EventBatch(START)
     for one in events:
         batch.add(one)
     store(batch)
 
 
-def batch_event(batch: int, **body: Any) -> Event:
+def batch_event(batch: int, **body: Any) -> WireEvent:
     """Return the event of one batch, one second after the last one."""
     one = progress(batch + 1, batch)
     at = START + timedelta(seconds=batch)

@@ -7,7 +7,7 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from headgate_ground.wire import Heartbeat, ListenerTimes, QueueCounters
+from headgate_ground.wire import HeartbeatBody, ListenerTimes, QueueCounters
 from listeners import models, selectors
 from tests.listeners.rows import START, store_batch
 
@@ -165,7 +165,7 @@ def test_rises_of_the_drop_counter_can_be_read_for_the_banner() -> None:
 
 
 def test_telemetry_is_the_newest_heartbeat_as_the_driver_wrote_it() -> None:
-    heartbeat = Heartbeat(
+    heartbeat = HeartbeatBody(
         mode="private",
         streams=QueueCounters(dropped=3, size=0, capacity=5, processing_p95_ms=1.5),
         ours=None,

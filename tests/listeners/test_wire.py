@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from headgate_ground.wire import (
     MOST_BYTES,
     DriverTrouble,
-    Event,
-    Heartbeat,
-    Kind,
+    EventKind,
+    HeartbeatBody,
     ListenerTimes,
     QueryPulse,
     QueueCounters,
+    WireEvent,
     is_sealed,
     sealed,
 )
@@ -29,12 +29,12 @@ _json = st.recursive(
     max_leaves=8,
 )
 _events = st.builds(
-    Event,
+    WireEvent,
     driver=_numbers,
     epoch=_numbers,
     seq=_numbers,
     at=_texts,
-    kind=st.sampled_from(Kind),
+    kind=st.sampled_from(EventKind),
     query=st.none() | _numbers,
     run=st.none() | _numbers,
     spark_run_id=st.none() | _texts,
@@ -44,13 +44,13 @@ _events = st.builds(
 )
 
 _SOUND: dict[str, Any] = json.loads(
-    Event(driver=1, epoch=2, seq=3, at="2026-03-01T12:00:00Z", kind=Kind.IDLE).encode()
+    WireEvent(driver=1, epoch=2, seq=3, at="2026-03-01T12:00:00Z", kind=EventKind.IDLE).encode()
 )
 
 
 @given(_events)
-def test_every_event_survives_the_way(event: Event) -> None:
-    assert Event.decode(event.encode()) == event
+def test_every_event_survives_the_way(event: WireEvent) -> None:
+    assert WireEvent.decode(event.encode()) == event
 
 
 @pytest.mark.parametrize(
@@ -75,16 +75,16 @@ def test_what_is_not_an_event_is_refused_with_the_reason(
     change: dict[str, Any], reason: str
 ) -> None:
     with pytest.raises(ValueError, match=reason):
-        Event.decode(json.dumps({**_SOUND, **change}).encode())
+        WireEvent.decode(json.dumps({**_SOUND, **change}).encode())
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff", b"[]", b"1", b"{}", b"0" * 64 + b"[]"])
 def test_what_is_not_even_a_json_object_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError):  # noqa: PT011 - each has a reason of its own
-        Event.decode(data)
+        WireEvent.decode(data)
 
 
-_BEAT = Heartbeat(
+_BEAT = HeartbeatBody(
     mode="fallback",
     streams=QueueCounters(dropped=3, size=1, capacity=5, processing_p95_ms=2.5),
     ours=None,
@@ -100,15 +100,15 @@ _BEAT = Heartbeat(
 
 
 @pytest.mark.parametrize("beat", [_BEAT, replace(_BEAT, streams=None, listeners=())])
-def test_a_heartbeat_survives_the_way(beat: Heartbeat) -> None:
-    event = Event(driver=1, epoch=2, seq=3, at="", kind=Kind.HEARTBEAT, body=beat.body())
-    assert Heartbeat.read(Event.decode(event.encode()).body) == beat
+def test_a_heartbeat_survives_the_way(beat: HeartbeatBody) -> None:
+    event = WireEvent(driver=1, epoch=2, seq=3, at="", kind=EventKind.HEARTBEAT, body=beat.body())
+    assert HeartbeatBody.read(WireEvent.decode(event.encode()).body) == beat
 
 
 def test_a_heartbeat_of_a_release_before_knows_nothing_of_jvm_and_queries() -> None:
     body = _BEAT.body()
     del body["jvm_alive"], body["queries"]
-    beat = Heartbeat.read(body)
+    beat = HeartbeatBody.read(body)
     assert (beat.jvm_alive, beat.queries) == (None, ())
 
 
@@ -117,16 +117,16 @@ def test_a_heartbeat_of_a_release_before_knows_nothing_of_jvm_and_queries() -> N
 )
 def test_what_is_not_a_heartbeat_is_refused(body: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="not a heartbeat"):
-        Heartbeat.read(body)
+        HeartbeatBody.read(body)
 
 
 def test_a_heartbeat_says_what_the_driver_passes_over() -> None:
     beat = replace(_BEAT, troubles=(DriverTrouble("status.json", "OSError: no space", 3),))
-    assert Heartbeat.read(json.loads(json.dumps(beat.body()))) == beat
+    assert HeartbeatBody.read(json.loads(json.dumps(beat.body()))) == beat
     before = {name: value for name, value in beat.body().items() if name != "troubles"}
-    assert Heartbeat.read(before).troubles == ()
+    assert HeartbeatBody.read(before).troubles == ()
     with pytest.raises(ValueError, match="not a heartbeat"):
-        Heartbeat.read({**before, "troubles": [{"about": "status.json"}]})
+        HeartbeatBody.read({**before, "troubles": [{"about": "status.json"}]})
 
 
 # --- seals --------------------------------------------------------------------------------
@@ -134,20 +134,20 @@ _keys = st.binary(min_size=32, max_size=32)
 
 
 @given(_events, _keys)
-def test_a_sealed_event_is_read_like_a_bare_one(event: Event, key: bytes) -> None:
+def test_a_sealed_event_is_read_like_a_bare_one(event: WireEvent, key: bytes) -> None:
     entry = sealed(event.encode(), key)
-    assert Event.decode(entry) == event
+    assert WireEvent.decode(entry) == event
     assert is_sealed(entry, key)
 
 
 @given(_events, _keys, _keys)
-def test_no_other_key_seals_it(event: Event, key: bytes, other: bytes) -> None:
+def test_no_other_key_seals_it(event: WireEvent, key: bytes, other: bytes) -> None:
     entry = sealed(event.encode(), key)
     assert is_sealed(entry, other) is (key == other)
 
 
 @given(_events, _keys, st.data())
-def test_nothing_in_it_can_be_changed(event: Event, key: bytes, data: st.DataObject) -> None:
+def test_nothing_in_it_can_be_changed(event: WireEvent, key: bytes, data: st.DataObject) -> None:
     entry = sealed(event.encode(), key)
     place = data.draw(st.integers(0, len(entry) - 1))
     changed = bytes([entry[place] ^ 1])
@@ -156,8 +156,8 @@ def test_nothing_in_it_can_be_changed(event: Event, key: bytes, data: st.DataObj
 
 
 # --- size ---------------------------------------------------------------------------------
-def _large(**body: Any) -> Event:
-    return Event(driver=1, epoch=2, seq=3, at="", kind=Kind.PROGRESS, body=body)
+def _large(**body: Any) -> WireEvent:
+    return WireEvent(driver=1, epoch=2, seq=3, at="", kind=EventKind.PROGRESS, body=body)
 
 
 def test_what_fits_is_not_cut() -> None:

@@ -10,7 +10,7 @@ from threading import Thread
 
 import pytest
 
-from controlplane.home import Home, Trouble
+from controlplane.home import Home, StartProblem
 from installation.machine import claims, readiness
 
 _BUSY = "while True: pass"
@@ -51,7 +51,7 @@ def test_a_program_that_works_to_start_is_waited_for(
         claims.record(home, "worker", worker.pid)
         began = time.monotonic()
         try:
-            with pytest.raises(Trouble, match=r"not ready after \d+ s\. worker: No sign\."):
+            with pytest.raises(StartProblem, match=r"not ready after \d+ s\. worker: No sign\."):
                 readiness.wait_until_ready(home, address, check=lambda: None)
         finally:
             worker.kill()

@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.db import connection, connections
 from django.db.migrations.recorder import MigrationRecorder
 
-from controlplane.home import Trouble
+from controlplane.home import StartProblem
 from installation.machine import preparation
 from queries.releases import BEFORE_THE_FIRST_RELEASE, TablesRefused
 
@@ -47,7 +47,7 @@ def test_a_database_of_another_release_is_refused_with_the_way_out(
             call_command("migrate", interactive=False, verbosity=0)
         assert way_out in refused.value.way_out
         monkeypatch.setattr(connections, "close_all", lambda: None)  # the test's own
-        with pytest.raises(Trouble, match=said) as trouble:
+        with pytest.raises(StartProblem, match=said) as trouble:
             preparation.prepare_database(NOW)
         assert way_out in trouble.value.way_out
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from controlplane import signs_of_life
-from controlplane.ticks import TICKS, Report, Run
+from controlplane.ticks import TICKS, TickReport, TickRun
 from tests import conftest_tables
 from tests.conftest_redis import ValkeyServer, valkey
 from tests.machine.test_one_worker_per_host import LIMIT_S, Workers
@@ -37,9 +37,9 @@ def workers(tmp_path: Path, pytestconfig: pytest.Config, valkey: ValkeyServer) -
 def test_ticks_run_by_themselves_and_those_of_a_killed_leader_are_taken_over(
     workers: Workers, valkey: ValkeyServer
 ) -> None:
-    def runs(host: str) -> dict[str, Run]:
+    def runs(host: str) -> dict[str, TickRun]:
         with valkey.client() as client:
-            found: list[Report] = signs_of_life.reports(client)
+            found: list[TickReport] = signs_of_life.reports(client)
         return {name: run for one in found if one.host == host for name, run in one.runs.items()}
 
     def ended(host: str, *, led: bool, after: datetime | None = None) -> bool:

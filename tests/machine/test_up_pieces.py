@@ -21,7 +21,7 @@ from pytest_django.fixtures import Settings
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
-from controlplane.home import Home, Trouble, read_line, write_private
+from controlplane.home import Home, StartProblem, read_line, write_private
 from headgate_ground import identities
 from headgate_ground.masking import MASK
 from headgate_server import places
@@ -105,7 +105,7 @@ def test_no_java_at_all_is_told_with_the_command_that_mends_it(
     monkeypatch.setenv("JAVA_HOME", str(_java(tmp_path / "a", "11.0.2")))
     monkeypatch.setattr(shutil, "which", lambda name: None)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(Trouble, match=r"is Java 11.0.2.*\n.*apt-get install openjdk"):
+    with pytest.raises(StartProblem, match=r"is Java 11.0.2.*\n.*apt-get install openjdk"):
         java.choose(tmp_path / "own")
 
 
@@ -145,7 +145,7 @@ def test_a_taken_port_is_trouble_only_while_drivers_report_to_it(
     monkeypatch.delenv("REDIS_URL", raising=False)
     first = valkey.choose(home, drivers_alive=0)
     monkeypatch.setattr(valkey, "port_is_free", lambda port: f":{port}/" not in first.url)
-    with pytest.raises(Trouble, match="running drivers report"):
+    with pytest.raises(StartProblem, match="running drivers report"):
         valkey.choose(home, drivers_alive=2)
     assert valkey.choose(home, drivers_alive=0).url != first.url
 
@@ -154,7 +154,7 @@ def test_a_redis_that_does_not_answer_is_told_without_its_password(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("REDIS_URL", "redis://:hunter2@127.0.0.1:9/0")
-    with pytest.raises(Trouble, match=f"REDIS_URL=redis://:{MASK}@") as trouble:
+    with pytest.raises(StartProblem, match=f"REDIS_URL=redis://:{MASK}@") as trouble:
         valkey.choose(home, drivers_alive=0)
     assert "hunter2" not in str(trouble.value)
 
@@ -167,7 +167,7 @@ def test_a_redis_that_evicts_any_key_is_refused(
     with redis.Redis.from_url(redis_server) as connection:
         connection.config_set("maxmemory-policy", "allkeys-lru")
         try:
-            with pytest.raises(Trouble, match=r"allkeys-lru.*\n.*noeviction"):
+            with pytest.raises(StartProblem, match=r"allkeys-lru.*\n.*noeviction"):
                 valkey.choose(home, drivers_alive=0)
         finally:
             connection.config_set("maxmemory-policy", "noeviction")
@@ -177,7 +177,7 @@ def test_a_redis_that_evicts_any_key_is_refused(
 def test_the_data_folder_belongs_to_one_run_at_a_time(home: Home) -> None:
     with claims.claim(home, address="http://here/"):
         assert home.holder() == os.getpid()
-        with pytest.raises(Trouble, match=f"pid {os.getpid()}.*\n.*make stop"):
+        with pytest.raises(StartProblem, match=f"pid {os.getpid()}.*\n.*make stop"):
             claims.claim(home, address="http://here/")
     assert home.holder() is None
 
@@ -188,7 +188,7 @@ def test_an_identity_of_an_earlier_boot_or_of_a_stranger_is_nobody(home: Home) -
     claims.record(home, "worker", os.getpid())
     text = (home.run / "worker.process").read_text()
     (home.run / "ingester.process").write_text(text.replace('"start_time": ', '"start_time": 9'))
-    assert [process.name for process in claims.started_here(home)] == ["worker"]
+    assert [process.name for process in claims.own_processes(home)] == ["worker"]
 
 
 def test_no_signal_to_a_program_reaches_a_group_and_no_secret_the_configuration(
@@ -225,7 +225,9 @@ def test_a_private_file_is_replaced_whole_and_closed_to_others(tmp_path: Path) -
 @pytest.mark.parametrize("below", ["", "deeper"])
 def test_a_data_folder_that_cannot_be_is_told_in_a_sentence(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(Trouble, match=r"data folder .*file.* cannot be used: .*\n.*HEADGATE_HOME"):
+    with pytest.raises(
+        StartProblem, match=r"data folder .*file.* cannot be used: .*\n.*HEADGATE_HOME"
+    ):
         Home(tmp_path / "file" / below).make()
 
 

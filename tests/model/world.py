@@ -111,10 +111,12 @@ class World(InMemoryLauncher):
         *,
         probe: bool = False,
         locations: tuple[str, ...] = (),
-        known: Mapping[str, str | int] | None = None,
+        identity: Mapping[str, str | int] | None = None,
     ) -> Sighting:
         """Return what a look at the host would show, at each stage of a launch."""
-        seen = super().sight(application, epoch, probe=probe, locations=locations, known=known)
+        seen = super().sight(
+            application, epoch, probe=probe, locations=locations, identity=identity
+        )
         key = (application, epoch)
         if key in self.intents and seen.liveness is Liveness.ABSENT:
             return replace(seen, assignment_generation=self.intents[key])

@@ -13,8 +13,8 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from headgate_ground.files import lock_holder
-from queries.runtime.checkpoints.locks import Held, Locks
-from queries.runtime.checkpoints.ownership import Refused
+from queries.runtime.checkpoints.locks import CheckpointLock, Locks
+from queries.runtime.checkpoints.ownership import CheckpointRefused
 
 ENDS_WITHIN_S = 30
 [PY4J] = Path(pyspark.__file__).parent.joinpath("jars").glob("py4j-*.jar")
@@ -31,7 +31,7 @@ class OneDriver:
         self.locks = Locks(
             self.gateway.jvm, self.process.pid, installation=installation, driver=1, host="one"
         )
-        self._held: list[Held] = []
+        self._locks: list[CheckpointLock] = []
 
     @staticmethod
     def _begin(java_home: str) -> "tuple[int, subprocess.Popen[bytes]]":
@@ -44,23 +44,23 @@ class OneDriver:
         )
         return port, process
 
-    def take(self, place: str, **asked: Any) -> Held:
+    def take(self, place: str, **asked: Any) -> CheckpointLock:
         """Take a checkpoint, as `Locks.take` does."""
         held = self.locks.take(place, **asked)
-        self._held.append(held)
+        self._locks.append(held)
         return held
 
     def kill(self) -> None:
         """End the driver: its JVM, and with its Python what that has open."""
         self.kill_jvm()
-        for held in self._held:
+        for held in self._locks:
             os.close(held.descriptor)
-        self._held.clear()
+        self._locks.clear()
 
-    def release(self, held: Held) -> None:
+    def release(self, held: CheckpointLock) -> None:
         """Release a checkpoint, as `Locks.release` does."""
         self.locks.release(held)
-        self._held.remove(held)
+        self._locks.remove(held)
 
     def kill_jvm(self) -> None:
         """End the JVM with SIGKILL, as the kernel does where memory runs out."""
@@ -97,7 +97,7 @@ def place(tmp_path: Path) -> str:
 
 
 def _refused(driver: OneDriver, place: str, **asked: Any) -> dict[str, Any]:
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(CheckpointRefused) as refused:
         driver.take(place, **asked)
     error = refused.value.error
     return {"why": error.refused, "holder": error.holder_pid, "text": error.message}
@@ -182,8 +182,10 @@ def test_a_lock_that_vanished_is_taken_again_and_one_that_another_took_is_told(
 def test_a_start_that_waits_for_a_former_owner_ends_its_wait_once_it_is_not_wanted(
     drivers: Drivers,
 ) -> None:
-    held = Held("s3a://flights/delays", 1, 1, free_at=time.monotonic() + 1000)
+    held = CheckpointLock("s3a://flights/delays", 1, 1, free_at=time.monotonic() + 1000)
     wanted, told = iter((True, True, False, False)), list[str | None]()
-    drivers.one().locks.outwait(held, wanted=lambda: next(wanted), tell=told.append)
+    drivers.one().locks.wait_for_former_owner(
+        held, wanted=lambda: next(wanted), report_wait=told.append
+    )
     assert told[0] is not None
     assert told[1:] == [None]

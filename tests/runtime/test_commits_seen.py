@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from queries.runtime.checkpoints.logs import Checkpoint
-from queries.runtime.liveness import Life
+from queries.runtime.checkpoints.logs import CheckpointReader
+from queries.runtime.liveness import ProgressTracker
 
 
 def test_a_commit_in_an_object_store_is_seen_by_its_progress(
@@ -18,7 +18,7 @@ def test_a_commit_in_an_object_store_is_seen_by_its_progress(
     jquery = SimpleNamespace(
         lastProgress=lambda: SimpleNamespace(json=lambda: json.dumps(progress))
     )
-    life = Life(jquery, Checkpoint("s3a://bucket/delays", None), before=None)
+    life = ProgressTracker(jquery, CheckpointReader("s3a://bucket/delays", None), before=None)
     first = life.look()
     assert first["last_batch"] == 4
     assert first["last_commit_at"] == first["first_commit_at"]

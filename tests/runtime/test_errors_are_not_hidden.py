@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from queries.runtime.checkpoints.logs import MOST_OF_ENTRY, Checkpoint
+from queries.runtime.checkpoints.logs import MOST_OF_ENTRY, CheckpointReader
 from queries.runtime.failures.error_capture import MESSAGE_LIMIT, from_python
-from queries.runtime.liveness import Life
-from queries.runtime.run import Run
-from queries.runtime.scripts.program import Program
+from queries.runtime.liveness import ProgressTracker
+from queries.runtime.run import QueryRun
+from queries.runtime.scripts.program import ScriptProgram
 from tests.checkpoints.forms import write_checkpoint
 
 TROUBLES = (MemoryError("of Headgate's own"), OSError(28, "No space left"), RecursionError("deep"))
@@ -44,13 +44,13 @@ class Throwable:
         return SimpleNamespace(getName=lambda: "java.lang.OutOfMemoryError")
 
 
-def _run(trouble: Exception) -> Run:
-    run = object.__new__(Run)
+def _run(trouble: Exception) -> QueryRun:
+    run = object.__new__(QueryRun)
     run._guard = threading.Lock()
     run._is_fenced = True
     run._producer = Hostile(trouble)  # type: ignore[assignment]
     spark = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
-    run._around = SimpleNamespace(  # type: ignore[assignment]
+    run._context = SimpleNamespace(  # type: ignore[assignment]
         telemetry=Hostile(trouble),
         references=SimpleNamespace(mask=str),
         spark=SimpleNamespace(sparkContext=SimpleNamespace(_jsc=spark)),
@@ -73,7 +73,7 @@ def test_the_querys_own_failure_is_told_where_nothing_else_can_be_read(trouble: 
 def test_an_entry_as_long_as_no_entry_is_leaves_the_batch_known(tmp_path: Path) -> None:
     write_checkpoint(tmp_path, batches=range(3), in_flight=True)
     os.truncate(tmp_path / "offsets" / "3", 4 * MOST_OF_ENTRY)
-    life = Life(Hostile(TROUBLES[0]), Checkpoint(f"file://{tmp_path}", None), None)
+    life = ProgressTracker(Hostile(TROUBLES[0]), CheckpointReader(f"file://{tmp_path}", None), None)
     assert life.at_failure() == {"failed_batch": 3, "failed_offsets": {}}
 
 
@@ -86,8 +86,8 @@ def test_a_look_at_the_checkpoint_that_fails_is_left_out(
     def fails(*_: object) -> None:
         raise TROUBLES[0]
 
-    monkeypatch.setattr(Checkpoint, name, fails)
-    life = Life(Hostile(TROUBLES[0]), Checkpoint(f"file://{tmp_path}", None), None)
+    monkeypatch.setattr(CheckpointReader, name, fails)
+    life = ProgressTracker(Hostile(TROUBLES[0]), CheckpointReader(f"file://{tmp_path}", None), None)
     found = life.at_failure()
     assert found["failed_batch"] == (None if name == "in_flight" else 3)
     assert not found.get("failed_offsets")
@@ -133,7 +133,7 @@ def test_a_script_whose_traceback_cannot_be_printed_has_failed(
     def fails(*_: object) -> None:
         raise TROUBLES[0]
 
-    program = object.__new__(Program)
+    program = object.__new__(ScriptProgram)
     program._over, program.error, program._mask = threading.Event(), None, str
     monkeypatch.setattr("traceback.print_exception", fails)
     monkeypatch.setattr(program, "_execute", _raise)

@@ -7,7 +7,7 @@ import pytest
 from queries.domain.protocol import RunError
 from queries.runtime.kafka import producers
 from queries.runtime.kafka.producers import Producers
-from queries.runtime.kafka.topics import Source
+from queries.runtime.kafka.topics import KafkaSource
 
 EXPIRED = RunError(
     "TASK_WRITE_FAILED",
@@ -58,12 +58,12 @@ def test_any_other_failure_stays_what_it_is(error: RunError, split: float) -> No
 
 
 def test_a_planned_source_tells_its_topics_its_client_and_its_strictness() -> None:
-    named = Source(
+    named = KafkaSource(
         {"kafka.sasl.mechanism": "PLAIN", "Subscribe": "a, b", "failondataloss": "FALSE"}
     )
     assert named.topics(["c"]) == ["a", "b"]
     assert named.client == {"sasl.mechanism": "PLAIN"}
     assert not named.fails_on_loss
-    assert Source({"subscribePattern": "f.*"}).topics(["flights"]) == ["flights"]
-    assert Source({"assign": '{"b":[0]}'}).topics(["a", "b"]) == ["b"]
-    assert Source({}).fails_on_loss
+    assert KafkaSource({"subscribePattern": "f.*"}).topics(["flights"]) == ["flights"]
+    assert KafkaSource({"assign": '{"b":[0]}'}).topics(["a", "b"]) == ["b"]
+    assert KafkaSource({}).fails_on_loss

@@ -10,16 +10,16 @@ from queries.domain.failures.diagnosis import classify
 from queries.runtime.failures.error_capture import StepFailed, from_python
 from queries.runtime.kafka import topic_watch, topics
 from queries.runtime.kafka.topic_watch import TopicWatch
-from queries.runtime.kafka.topics import Seen, Source, check
+from queries.runtime.kafka.topics import KafkaSource, TopicIds, check
 
-STRICT = Source({"kafka.bootstrap.servers": "one:9092", "subscribe": "flights"})
-LENIENT = Source({**STRICT.options, "failOnDataLoss": "false"})
+STRICT = KafkaSource({"kafka.bootstrap.servers": "one:9092", "subscribe": "flights"})
+LENIENT = KafkaSource({**STRICT.options, "failOnDataLoss": "false"})
 
 
 class Brokers:
     """Sources as Spark has planned them, and what their brokers tell."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *sources: Source, **ids: str) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *sources: KafkaSource, **ids: str) -> None:
         self.asked: list[list[str]] = []
         self.ids = ids
         monkeypatch.setattr(topics, "sources_of", lambda frame: list(sources))
@@ -30,13 +30,13 @@ class Brokers:
         return {name: self.ids[name] for name in asked if name in self.ids}
 
 
-def _check(remembered: dict[str, list[str]], *read: str) -> Seen:
+def _check(remembered: dict[str, list[str]], *read: str) -> TopicIds:
     return check(None, remembered=remembered, read=read, jvm=None)
 
 
 def test_the_same_topic_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     Brokers(monkeypatch, STRICT, flights="old")
-    assert _check({"flights": ["old"]}, "flights") == Seen({"flights": "old"})
+    assert _check({"flights": ["old"]}, "flights") == TopicIds({"flights": "old"})
 
 
 def test_another_topic_is_refused_as_lost_source_data(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +66,7 @@ def test_no_answer_is_no_answer(
     monkeypatch: pytest.MonkeyPatch, remembered: dict[str, list[str]]
 ) -> None:
     Brokers(monkeypatch, STRICT)
-    assert _check(remembered, "flights") == Seen({})
+    assert _check(remembered, "flights") == TopicIds({})
 
 
 def test_a_topic_of_which_nothing_was_read_may_be_any(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def test_a_topic_of_which_nothing_was_read_may_be_any(monkeypatch: pytest.Monkey
 def test_of_a_pattern_the_topics_that_were_read_are_asked_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pattern = Source({**STRICT.options, "subscribe": "", "subscribePattern": "f.*"})
+    pattern = KafkaSource({**STRICT.options, "subscribe": "", "subscribePattern": "f.*"})
     brokers = Brokers(monkeypatch, pattern, STRICT, flights="old")
     _check({"flights": ["old"]}, "flights", "freights")
     assert brokers.asked == [["flights", "freights"], ["flights"]]
@@ -87,13 +87,15 @@ def test_of_a_pattern_the_topics_that_were_read_are_asked_for(
 
 
 def test_a_plan_that_cannot_be_read_refuses_nothing() -> None:
-    assert check(object(), remembered={"flights": ["old"]}, read=["flights"], jvm=None) == Seen({})
+    assert check(object(), remembered={"flights": ["old"]}, read=["flights"], jvm=None) == TopicIds(
+        {}
+    )
 
 
 class Watched:
     """A run's sources, looked at by the driver while the run goes on."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *sources: Source, **ids: str) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *sources: KafkaSource, **ids: str) -> None:
         self.brokers = Brokers(monkeypatch, *sources, **ids)
         monkeypatch.setattr(topic_watch, "ids_of", self.brokers._told)
         self.read = ["flights"]
@@ -104,7 +106,7 @@ class Watched:
             dict(ids),
             read=lambda: self.read,
             jvm=None,
-            tell=self.told.append,
+            report_ids=self.told.append,
             warn=self.warned.append,
         )
 
@@ -137,7 +139,7 @@ def test_where_losses_are_gone_over_it_is_said_and_puts_nothing_at_risk(
 def test_topics_that_a_pattern_finds_later_are_watched_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    pattern = Source({**STRICT.options, "subscribe": "", "subscribePattern": "f.*"})
+    pattern = KafkaSource({**STRICT.options, "subscribe": "", "subscribePattern": "f.*"})
     run = Watched(monkeypatch, pattern, flights="old")
     run.read, run.brokers.ids = ["flights", "freights"], {"flights": "old", "freights": "one"}
     run.watch.look()
@@ -151,7 +153,7 @@ def test_topics_that_a_pattern_finds_later_are_watched_too(
 def test_topics_of_one_name_on_two_brokers_are_not_taken_for_each_other(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    other = Source({**STRICT.options, "kafka.bootstrap.servers": "two:9092"})
+    other = KafkaSource({**STRICT.options, "kafka.bootstrap.servers": "two:9092"})
     run = Watched(monkeypatch, STRICT, other, flights="here")
     ids = {"one:9092": "here", "two:9092": "there"}
     monkeypatch.setattr(

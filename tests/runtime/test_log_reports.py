@@ -11,8 +11,8 @@ import pytest
 
 from queries.domain.checkpoints.log_report import LogReport, parse, report_file
 from queries.runtime.checkpoints import log_reports
-from queries.runtime.checkpoints.logs import Checkpoint
-from queries.runtime.liveness import Life
+from queries.runtime.checkpoints.logs import CheckpointReader
+from queries.runtime.liveness import ProgressTracker
 from tests.checkpoints.forms import write_checkpoint
 from tests.checkpoints.reports import Store, reports_of
 
@@ -56,7 +56,7 @@ def test_the_store_is_asked_only_after_a_batch_and_reads_each_entry_once(
     reports = reports_of(store, PLACE, tmp_path)
     until(lambda: read(tmp_path))
     assert (store.lists, store.reads) == (2, 4)
-    reports.ask()
+    reports.request_report()
     until(lambda: store.lists == 4)
     reports.end()
     found = read(tmp_path)
@@ -71,7 +71,7 @@ def test_a_store_that_fails_leaves_the_last_report_and_the_next_read_succeeds(
     reports = reports_of(store, PLACE, tmp_path)
     until(lambda: read(tmp_path))
     store.broken = True
-    reports.ask()
+    reports.request_report()
     until(lambda: store.lists == 3)
     assert read(tmp_path) is not None
     store.broken = False
@@ -94,8 +94,8 @@ def test_a_batch_that_starts_and_one_that_commits_are_reasons_for_a_report(
         ),
     )
     asked: list[None] = []
-    reports: Any = SimpleNamespace(ask=lambda: asked.append(None))
-    life = Life(jquery, Checkpoint(PLACE, None), None, reports=reports)
+    reports: Any = SimpleNamespace(request_report=lambda: asked.append(None))
+    life = ProgressTracker(jquery, CheckpointReader(PLACE, None), None, reports=reports)
     life.look()
     assert len(asked) == 0
     working[0] = True

@@ -28,9 +28,9 @@ from queries.domain.protocol import (
 from queries.driver_folder import DriverFolder, current_file
 from queries.runtime import main
 from queries.runtime.assignment import Assignments
-from queries.runtime.checkpoints.locks import Held
+from queries.runtime.checkpoints.locks import CheckpointLock
 from queries.runtime.jvms.driver import Jvm
-from queries.runtime.main import FENCED, JVM, Driver
+from queries.runtime.main import FENCED, JVM, DriverProgram
 
 EPOCH = 7
 
@@ -44,8 +44,8 @@ class Life:
         self.current = current_file(self.directory.parent)
         self.current.parent.mkdir()
         spec = _spec()
-        self.driver = Driver(self.folder, spec, Jvm(spec, self.folder.own, lock=-1))
-        self.lost: list[tuple[Held, int | None]] = []
+        self.driver = DriverProgram(self.folder, spec, Jvm(spec, self.folder.own, lock=-1))
+        self.lost: list[tuple[CheckpointLock, int | None]] = []
         self.driver.locks = SimpleNamespace(lost=lambda *_: self.lost)  # type: ignore[assignment]
         self.begun: list[int] = []
         self.assignments = Assignments(
@@ -58,13 +58,13 @@ class Life:
             raise ValueError("env:PASSWORD is not a variable that drivers may read")
         self.begun.append(entry.run)
         return SimpleNamespace(
-            entry=entry, working=True, ask=lambda *_: None, check_start=lambda: None
+            entry=entry, working=True, request_end=lambda *_: None, check_start=lambda: None
         )
 
     def turn(self) -> int | None:
         """Let the main loop turn once; return the exit code that ends it."""
-        self.driver.wake.call()
-        return self.driver._turn(self.assignments, self.sessions)
+        self.driver.wake.notify()
+        return self.driver._work_once(self.assignments, self.sessions)
 
     def assign(self, *names: str, generation: int = 1) -> None:
         entries = tuple(
@@ -135,7 +135,7 @@ def test_a_status_file_that_cannot_be_written_ends_nothing_and_is_written_later(
 def test_a_run_whose_state_cannot_be_written_goes_on(life: Life) -> None:
     (life.folder.own / STATUS).mkdir()
     told: list[str] = []
-    life.driver.board.tell_state = lambda **said: told.append(said["state"])
+    life.driver.board.send_state = lambda **said: told.append(said["state"])
     life.assign("rotten")
     life.turn()
     life.driver.board.run(10, state=RunState.RUNNING)  # as the run's own thread does
@@ -221,7 +221,7 @@ def test_the_trouble_of_one_run_keeps_the_others_from_nothing(life: Life) -> Non
     life.assignments.runs[11].check_start = lambda: checked.append("arrivals")  # type: ignore[method-assign]
     life.assignments.runs[10].lock_lost = lambda error: fails()  # type: ignore[method-assign]
     life.assignments.runs[11].lock_lost = lambda error: checked.append("its lock")  # type: ignore[method-assign]
-    life.lost = [(Held("file:///c", run, run), 99) for run in (10, 11)]
+    life.lost = [(CheckpointLock("file:///c", run, run), 99) for run in (10, 11)]
     assert life.turn() is None
     assert checked == ["arrivals", "its lock"]
     assert life.troubles == ["run 10 of delays: its start", "run 10 of delays: its lock"]

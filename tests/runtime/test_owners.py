@@ -13,8 +13,8 @@ import pytest
 
 from queries.domain.checkpoints.fence import fence_s
 from queries.domain.checkpoints.lock_files import owner_file, owner_object, owners_folder
-from queries.runtime.checkpoints.owners import Owned, Owners
-from queries.runtime.checkpoints.ownership import Owner, Refused
+from queries.runtime.checkpoints.owners import Owners, Ownership
+from queries.runtime.checkpoints.ownership import CheckpointRefused, Owner
 from tests.storage.stores import HadoopJvm, Store
 
 ROUNDS = 20
@@ -68,8 +68,10 @@ def place(request: pytest.FixtureRequest, hadoop_jvm: HadoopJvm) -> Iterator[Pla
     made.files.close()
 
 
-def _refused(taker: Owners, place: Place, epoch: int, *, takeover: bool = False) -> Refused:
-    with pytest.raises(Refused) as refused:
+def _refused(
+    taker: Owners, place: Place, epoch: int, *, takeover: bool = False
+) -> CheckpointRefused:
+    with pytest.raises(CheckpointRefused) as refused:
         taker.own(place.location, epoch, takeover=takeover)
     return refused.value
 
@@ -77,8 +79,8 @@ def _refused(taker: Owners, place: Place, epoch: int, *, takeover: bool = False)
 def test_each_start_owns_by_the_next_number_and_says_nothing_of_a_missing_fence(
     place: Place,
 ) -> None:
-    assert place.taker().own(place.location, 1, takeover=False) == Owned(1)
-    assert place.taker().own(place.location, 2, takeover=False) == Owned(2)
+    assert place.taker().own(place.location, 1, takeover=False) == Ownership(1)
+    assert place.taker().own(place.location, 2, takeover=False) == Ownership(2)
     assert place.names() == [f"{number:020}.json" for number in (1, 2)]
     text = place.jvm.read(place.files, owner_object(owners_folder(place.location), 2))
     assert text == b'{"driver": 1, "epoch": 2, "host": "one", "installation": "here"}'
@@ -91,9 +93,9 @@ def test_of_starts_at_the_same_moment_exactly_one_owns_the_checkpoint(place: Pla
         place.location = place.store.place(f"delays-{turn}")
         barrier = Barrier(len(takers))
 
-        def start(taker: Owners, barrier: Barrier = barrier) -> Owned | None:
+        def start(taker: Owners, barrier: Barrier = barrier) -> Ownership | None:
             barrier.wait(60)
-            with suppress(Refused):
+            with suppress(CheckpointRefused):
                 return taker.own(place.location, 7, takeover=False)
             return None
 
@@ -144,7 +146,7 @@ def test_another_installations_checkpoint_is_refused_until_a_takeover_is_confirm
     refused = _refused(place.taker(), place, 1)
     assert refused.error.refused == "foreign"
     assert "(there, last on host far)" in refused.error.message
-    waits = Owned(2, wait_s=fence_s(0))
+    waits = Ownership(2, wait_s=fence_s(0))
     assert place.taker().own(place.location, 1, takeover=True) == waits
 
 
@@ -164,8 +166,8 @@ def test_a_takeover_waits_for_a_driver_elsewhere_even_if_it_is_started_again(
 def test_the_owner_file_of_an_earlier_release_counts_as_number_0(place: Place) -> None:
     place.put(owner_file(place.location), Owner("here", 1, "one").text(5))
     assert _refused(place.taker(), place, 4).error.refused == "fenced"
-    assert place.taker().own(place.location, 6, takeover=False) == Owned(1)
-    assert place.taker().own(place.location, 7, takeover=False) == Owned(2)
+    assert place.taker().own(place.location, 6, takeover=False) == Ownership(1)
+    assert place.taker().own(place.location, 7, takeover=False) == Ownership(2)
 
 
 def test_the_driver_of_an_earlier_release_elsewhere_is_waited_for(place: Place) -> None:
@@ -187,7 +189,7 @@ def test_an_object_that_was_never_completed_blocks_nobody(place: Place) -> None:
     place.taker().own(place.location, 7, takeover=False)
     place.put(owner_object(owners_folder(place.location), 2), "")
     assert _refused(place.taker(), place, 6).error.refused == "fenced"
-    assert place.taker().own(place.location, 8, takeover=False) == Owned(3)
+    assert place.taker().own(place.location, 8, takeover=False) == Ownership(3)
 
 
 def test_an_object_that_cannot_be_read_needs_a_takeover(place: Place) -> None:
@@ -195,7 +197,7 @@ def test_an_object_that_cannot_be_read_needs_a_takeover(place: Place) -> None:
     refused = _refused(place.taker(), place, 1)
     assert refused.error.refused == "foreign"
     assert "cannot be read" in refused.error.message
-    waits = Owned(2, wait_s=fence_s(0))
+    waits = Ownership(2, wait_s=fence_s(0))
     assert place.taker().own(place.location, 1, takeover=True) == waits
 
 
@@ -204,7 +206,7 @@ def test_a_start_that_was_overtaken_while_it_waited_is_refused(place: Place) -> 
     owned = taker.own(place.location, 1, takeover=False)
     taker.confirm(place.location, owned.number)
     place.taker("two").own(place.location, 2, takeover=False)
-    with pytest.raises(Refused, match="Another start was faster"):
+    with pytest.raises(CheckpointRefused, match="Another start was faster"):
         taker.confirm(place.location, owned.number)
 
 

@@ -15,14 +15,14 @@ from queries.domain.protocol import AssignmentEntry, Hangs, RunState, RunStatus,
 from queries.runtime import build
 from queries.runtime import run as runs
 from queries.runtime.checkpoints.fence import Fence
-from queries.runtime.checkpoints.locks import Held, Locks
-from queries.runtime.checkpoints.owners import Owned, Owners
-from queries.runtime.checkpoints.ownership import Refused
+from queries.runtime.checkpoints.locks import CheckpointLock, Locks
+from queries.runtime.checkpoints.owners import Owners, Ownership
+from queries.runtime.checkpoints.ownership import CheckpointRefused
 from queries.runtime.code.stream_writers import Callbacks
 from queries.runtime.failures.error_capture import ExitInUsersCode, StepFailed, from_python
-from queries.runtime.liveness import Life
-from queries.runtime.run import Run, Surroundings
-from queries.runtime.status_report import Board
+from queries.runtime.liveness import ProgressTracker
+from queries.runtime.run import DriverContext, QueryRun
+from queries.runtime.status_report import StatusFile
 from queries.secret_references import References
 
 LIMIT_S = 30
@@ -74,11 +74,11 @@ class Scene:
     held: list[str] = field(default_factory=list)
     callbacks: Callbacks = field(default_factory=Callbacks)
     built: Callable[[], None] = lambda: None
-    run: Run | None = None
+    run: QueryRun | None = None
     taken_by: int | None = None
 
     def __post_init__(self) -> None:
-        self.board = Board(self.folder, 1, lambda: None, lambda said: said)
+        self.board = StatusFile(self.folder, 1, lambda: None, lambda said: said)
 
     def begin(self, start_deadline_s: float | None = None) -> None:
         nothing: Any = SimpleNamespace(
@@ -91,30 +91,30 @@ class Scene:
             sparkContext=SimpleNamespace(setLocalProperty=lambda *_: None), _jvm=None
         )
         stopped = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
-        around = Surroundings(
+        around = DriverContext(
             spark=SimpleNamespace(sparkContext=SimpleNamespace(_jsc=stopped)),
             sessions=SimpleNamespace(open=lambda *_: session),  # type: ignore[arg-type]
             locks=self,  # type: ignore[arg-type]
             board=self.board,
             telemetry=nothing,
             references=References(env_allowlist=(), secrets_dir=""),
-            jvm_gone=threading.Event(),
+            jvm_ended=threading.Event(),
             spark_stopped=threading.Event(),
             start_deadline_s=start_deadline_s,
         )
         place = f"file://{self.folder}/checkpoint"
-        self.run = Run(AssignmentEntry(1, "delays", 1, 1, {}, place, "", Want.RUN), around)
+        self.run = QueryRun(AssignmentEntry(1, "delays", 1, 1, {}, place, "", Want.RUN), around)
 
     def take(self, location: str, **_: Any) -> Any:
         if self.taken_by is not None:
-            raise Refused("own", f"{location} is held", 4711, run=self.taken_by)
+            raise CheckpointRefused("own", f"{location} is held", 4711, run=self.taken_by)
         self.held.append(location)
-        return Held(location, 1, 1)
+        return CheckpointLock(location, 1, 1)
 
     def release(self, held: Any) -> None:
         self.held.remove(held.location)
 
-    def still_active(self, told: str) -> Refused:
+    def still_active(self, told: str) -> CheckpointRefused:
         return Locks.still_active(SimpleNamespace(_jvm_pid=4711), told)  # type: ignore[arg-type]
 
     def writer(self, *_: Any, callbacks: Callbacks, **__: Any) -> Any:
@@ -145,7 +145,7 @@ class Scene:
 
     def stop(self) -> None:
         assert self.run is not None
-        self.run.ask(Want.STOP)
+        self.run.request_end(Want.STOP)
 
 
 @pytest.fixture
@@ -232,7 +232,7 @@ def test_a_query_that_can_no_longer_be_watched_is_stopped_and_seen_to_its_end(
 
     scene.begin()
     scene.until(_started)
-    monkeypatch.setattr(Life, "look", unreadable)
+    monkeypatch.setattr(ProgressTracker, "look", unreadable)
     status = scene.until(lambda status: status.state is RunState.FAILED)
     assert status.error is not None
     assert "cannot be read" in status.error.root_cause
@@ -301,7 +301,7 @@ def test_a_checkpoint_on_no_local_file_system_is_held_by_one_run_of_the_driver(
     locks = Locks(java, 4711, installation="here", driver=1, host="one", fence=fence)
     held = locks.take("s3a://bucket/checkpoints/delays", run=41, epoch=1)
     assert held.key is None
-    with pytest.raises(Refused, match="held by run 41 of the same driver") as refused:
+    with pytest.raises(CheckpointRefused, match="held by run 41 of the same driver") as refused:
         locks.take("s3a://bucket/checkpoints/delays", run=42, epoch=2)
     assert (refused.value.run, refused.value.error.refused) == (41, "own")
     locks.release(held)
@@ -315,9 +315,9 @@ def test_without_our_classes_no_run_starts_on_a_checkpoint_that_is_not_local(
 ) -> None:
     owned: list[str] = []
 
-    def own(owners: Owners, place: str, *rest: Any, **more: Any) -> Owned:
+    def own(owners: Owners, place: str, *rest: Any, **more: Any) -> Ownership:
         owned.append(place)
-        return Owned(1)
+        return Ownership(1)
 
     monkeypatch.setattr(Owners, "own", own)
     java = MagicMock()
@@ -326,7 +326,7 @@ def test_without_our_classes_no_run_starts_on_a_checkpoint_that_is_not_local(
     locks = Locks(
         java, 4711, installation="here", driver=1, host="one", fence=fence if fenced else None
     )
-    with pytest.raises(Refused) as refused:
+    with pytest.raises(CheckpointRefused) as refused:
         locks.take("s3a://bucket/checkpoints/delays", run=41, epoch=1)
     assert (because if fenced else "nothing watches it") in str(refused.value)
     # Its own process is named as the holder, so that supervision replaces it if it is idle.

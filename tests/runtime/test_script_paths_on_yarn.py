@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from queries.domain.protocol import KnownQuery, ScriptJob
-from queries.runtime.code.stream_writers import said_to
+from queries.runtime.code.stream_writers import settings_of
 from queries.runtime.scripts.intercepted_starts import Meeting, StartRefused
 
 ETL = "/user/etl/checkpoints/orders"  # as scripts for Hadoop clusters have it
@@ -31,7 +31,7 @@ def _start(
     known: tuple[KnownQuery, ...] = (),
 ) -> str:
     """Return the location that a start locks; raises `StartRefused`."""
-    board = SimpleNamespace(read=lambda _: None, forget_found=lambda _: None)
+    board = SimpleNamespace(read=lambda _: None, forget_query=lambda _: None)
     around: Any = SimpleNamespace(locks=_Locks(), board=board, roots=None)
     job = ScriptJob("job.py", "", (), "/tmp/work", "file:///tmp/checkpoints", known=known)
     files = SimpleNamespace(getDefaultUri=lambda _: SimpleNamespace(toString=lambda: default))
@@ -43,7 +43,7 @@ def _start(
     state = SimpleNamespace(newHadoopConf=lambda: None)
     session = SimpleNamespace(_jvm=jvm, _jsparkSession=SimpleNamespace(sessionState=lambda: state))
     writer: Any = SimpleNamespace(_df=SimpleNamespace(sparkSession=session))
-    said = said_to(writer)
+    said = settings_of(writer)
     said.name, said.checkpoint = name, text
     with pytest.raises(_Locked) as locked:
         Meeting(job, around, epoch=1).begin(writer, lambda: None)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from queries.domain.protocol import FoundQuery, ScriptJob
-from queries.runtime.code.stream_writers import said_to
+from queries.runtime.code.stream_writers import settings_of
 from queries.runtime.scripts.intercepted_starts import Meeting
 
 
@@ -49,14 +49,14 @@ class _Former:
 
 def test_the_start_waits_for_the_lock_of_the_run_before() -> None:
     locks, place = _Locks(), "file:///tmp/checkpoints/counts"
-    board = SimpleNamespace(read=lambda _: None, forget_found=lambda _: None)
+    board = SimpleNamespace(read=lambda _: None, forget_query=lambda _: None)
     around: Any = SimpleNamespace(locks=locks, board=board, roots=None)
     job = ScriptJob("job.py", "", (), "/tmp/work", "file:///tmp/checkpoints")
     meeting = Meeting(job, around, epoch=1)
     former: Any = _Former(FoundQuery(7, "name:counts", "counts", place, place), locks)
     meeting.runs[7] = former
     writer: Any = SimpleNamespace(_df=None)
-    said = said_to(writer)
+    said = settings_of(writer)
     said.name, said.checkpoint = "counts", place
     with pytest.raises(_Taken):
         meeting.begin(writer, lambda: None)

@@ -10,9 +10,9 @@ import pytest
 from django.test import override_settings
 
 from queries.domain.protocol import AssignmentEntry, DriverSpec, Hangs, RunState, Want
-from queries.runtime.checkpoints.locks import Held
-from queries.runtime.run import Run, Surroundings
-from queries.runtime.status_report import Board
+from queries.runtime.checkpoints.locks import CheckpointLock
+from queries.runtime.run import DriverContext, QueryRun
+from queries.runtime.status_report import StatusFile
 from queries.secret_references import References
 from tests.scenarios.stage import Stage
 
@@ -43,23 +43,23 @@ def test_the_driver_calls_a_start_that_takes_longer_a_failure(
         raise RuntimeError("the test is over")
 
     nobody: Any = SimpleNamespace()
-    around = Surroundings(
+    around = DriverContext(
         spark=nobody,
         sessions=SimpleNamespace(open=opens_too_late),  # type: ignore[arg-type]
         locks=SimpleNamespace(  # type: ignore[arg-type]
-            take=lambda *_, **__: Held("file:///c", 1, 1),
+            take=lambda *_, **__: CheckpointLock("file:///c", 1, 1),
             release=lambda _: None,
         ),
-        board=Board(tmp_path, 1, lambda: None, lambda said: said),
+        board=StatusFile(tmp_path, 1, lambda: None, lambda said: said),
         telemetry=SimpleNamespace(start_failed=lambda **_: None),  # type: ignore[arg-type]
         references=References(env_allowlist=(), secrets_dir=""),
-        jvm_gone=threading.Event(),
+        jvm_ended=threading.Event(),
         spark_stopped=threading.Event(),
         start_deadline_s=deadline_s,
     )
     place = f"file://{tmp_path}"
     entry = AssignmentEntry(1, "delays", 1, 1, {}, place, "", Want.RUN)
-    run = Run(entry, around)
+    run = QueryRun(entry, around)
     time.sleep(0.1)  # longer than the deadline
     run.check_start()
     line = around.board.read(1)

@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from headgate_ground.wire import Heartbeat as Beat
+from headgate_ground.wire import HeartbeatBody as Beat
 from headgate_ground.wire import QueryPulse
 from listeners.models import Heartbeat, Latest
 from queries.domain.states import Phase, Reason

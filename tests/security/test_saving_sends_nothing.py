@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from queries.brokers import options
-from queries.brokers.options import Unusable, Wanted, require_quick
+from queries.brokers.options import TopicSelection, Unusable, require_quick
 from queries.domain.errors import Invalid
 from queries.domain.manifests.sets import parse_set
 from queries.models.definitions import Query
@@ -149,7 +149,7 @@ def test_a_query_that_was_started_has_its_lag_read_and_a_changed_one_not_before_
 
 
 def test_a_pattern_that_backtracks_without_end_is_bounded() -> None:
-    slow = Wanted(pattern="(a|aa)+b")
+    slow = TopicSelection(pattern="(a|aa)+b")
     # One name alone would take hours.
     assert not any(slow.matches("a" * 60) for _ in range(1_000))
     with pytest.raises(Unusable, match="takes too long to match"):
@@ -158,7 +158,7 @@ def test_a_pattern_that_backtracks_without_end_is_bounded() -> None:
 
 
 def test_a_usual_pattern_matches_whole_names() -> None:
-    wanted = Wanted(pattern="flights-.*")
+    wanted = TopicSelection(pattern="flights-.*")
     assert wanted.matches("flights-2013")
     assert not wanted.matches("my-flights-2013")
     require_quick(wanted.pattern)

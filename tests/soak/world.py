@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 from confluent_kafka.cimpl import NewTopic
 
-from controlplane.home import Trouble
+from controlplane.home import StartProblem
 from controlplane.write_lock import write_lock_holder
 from examples.flights import s3_definitions
 from headgate_ground import identities
@@ -237,7 +237,7 @@ class World:
         while True:
             try:
                 self.broker.start()
-            except Trouble:  # it does not answer yet: the next call waits for the same process
+            except StartProblem:  # it does not answer yet: the next call waits for the same process
                 if time.monotonic() > until:
                     raise
             else:

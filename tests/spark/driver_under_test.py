@@ -135,7 +135,7 @@ class DriverUnderTest:
         self.entries[run] = replace(entry, **changes)
         self.assign()
 
-    def ask(self, run: int, want: Want, deadline: str | None = None) -> None:
+    def request_end(self, run: int, want: Want, deadline: str | None = None) -> None:
         self.entries[run] = replace(self.entries[run], want=want, deadline=deadline)
         self.assign()
 

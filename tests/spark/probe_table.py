@@ -33,14 +33,14 @@ ROWS = 40  # a file
 class Teller:
     """What a probe would write to disk."""
 
-    found: ProbeResult
+    report: ProbeResult
 
-    def say(self, **changes: Any) -> None:
-        self.found = replace(self.found, **changes)
+    def publish(self, **changes: Any) -> None:
+        self.report = replace(self.report, **changes)
 
     @contextmanager
     def step(self, phrase: str) -> Iterator[None]:
-        self.say(at=phrase)
+        self.publish(at=phrase)
         yield
 
 
@@ -173,7 +173,7 @@ def _preflight(
     )
     teller = Teller(ProbeResult("Starting Spark"))
     preflight.run(spark, task, references, teller, code_roots=roots)
-    found: dict[str, Any] = json.loads(teller.found.dumps())
+    found: dict[str, Any] = json.loads(teller.report.dumps())
     return found
 
 

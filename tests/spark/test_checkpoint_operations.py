@@ -171,7 +171,7 @@ def test_each_of_many_live_snapshots_gives_what_the_original_gives_from_there_on
         if taken.count(copied.batch) >= PER_BATCH and copied.batch < FILES - 1:
             wait_for(partial(_is_beyond, root, copied.batch), "the original's next batch")
     wait_for(lambda: (tmp_path / f"out/{FILES - 1}.json").exists(), "the original has read all")
-    driver.ask(run, Want.DRAIN)
+    driver.request_end(run, Want.DRAIN)
     driver.wait_run(run, RunState.ENDED)
     driver.drop(run)
     assert len(set(taken)) >= 5, "the snapshots were not taken of a moving query"

@@ -213,7 +213,7 @@ def test_executors_are_sent_the_packages_native_code_included(
     assert seen.state is RunState.RUNNING, seen.error
     wait_for(lambda: committed(driver, 21, 1), "batches commit")
     # A batch under way has opened its file already, and nothing is in it yet.
-    driver.ask(21, Want.DRAIN)
+    driver.request_end(21, Want.DRAIN)
     ended = driver.wait_run(21, RunState.ENDED, RunState.FAILED)
     assert ended.state is RunState.ENDED, ended.error
     places = {row["place"] for row in pyarrow.parquet.read_table(out).to_pylist()}

@@ -53,7 +53,7 @@ def test_delays_are_committed_window_by_window(driver: DriverUnderTest, demo: Pa
     sink = {"format": "json", "options": {"path": str(demo / "out" / "windows")}}
     driver.start(3010, {**spec(demo, "flight-delays"), "sink": sink})
     rows = wait_for(lambda: written(demo / "out" / "windows"), "a final window")
-    driver.ask(3010, Want.STOP)
+    driver.request_end(3010, Want.STOP)
     driver.wait_run(3010, RunState.ENDED)
     first = [row for row in rows if row["minute"].startswith("2013-01-01T10:")]
     counted: Counter[tuple[str, str]] = Counter()
@@ -67,14 +67,14 @@ def test_delays_go_to_parquet_too(driver: DriverUnderTest, demo: Path) -> None:
     wait_for(
         lambda: list((demo / "out" / "flight-delays").glob("part-*.parquet")), "a parquet file"
     )
-    driver.ask(3020, Want.STOP)
+    driver.request_end(3020, Want.STOP)
     assert driver.wait_run(3020, RunState.ENDED).error is None
 
 
 def test_long_delays_carry_the_airlines_name(driver: DriverUnderTest, demo: Path) -> None:
     driver.start(3030, spec(demo, "long-delays"))
     rows = wait_for(lambda: written(demo / "out" / "long-delays"), "a long delay")
-    driver.ask(3030, Want.STOP)
+    driver.request_end(3030, Want.STOP)
     driver.wait_run(3030, RunState.ENDED)
     assert min(row["arr_delay"] for row in rows) >= 60
     assert {"ExpressJet Airlines Inc.", "Envoy Air"} <= {row["airline"] for row in rows}
@@ -85,7 +85,7 @@ def test_hours_are_upserted_into_a_table(driver: DriverUnderTest, demo: Path) ->
     driver.start(3040, query)
     run = driver.wait_run(3040, RunState.RUNNING)
     assert run.first_commit_at
-    driver.ask(3040, Want.DRAIN)
+    driver.request_end(3040, Want.DRAIN)
     driver.wait_run(3040, RunState.ENDED)
     with closing(sqlite3.connect(query["params"]["database"])) as connection:
         table = dict(

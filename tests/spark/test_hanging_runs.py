@@ -152,7 +152,7 @@ def test_a_checkpoint_stays_locked_while_a_batch_outlives_its_stop(
     driver.start(20, rate_query())
     driver.start(10, _waiting("waits_in_batch", folder))
     wait_for((folder / "waiting").exists, "its batch is being written")
-    driver.ask(10, Want.STOP)
+    driver.request_end(10, Want.STOP)
     stuck = _hangs_or_ends(driver, 10)
     assert (stuck.state, stuck.hangs, stuck.ended_at) == (RunState.STOPPING, Hangs.STOP, None)
     assert holder(place) == driver.ident().jvm_pid
@@ -168,7 +168,7 @@ def test_a_checkpoint_stays_locked_while_a_batch_outlives_its_stop(
     assert (ended.state, ended.hangs) == (RunState.ENDED, Hangs.NOTHING)
     assert (folder / "written").exists()
     assert _takes_the_lock(place)
-    driver.ask(20, Want.STOP)
+    driver.request_end(20, Want.STOP)
     driver.wait_run(20, RunState.ENDED)
 
 
@@ -194,7 +194,7 @@ def test_a_start_that_does_not_return_keeps_its_lock_and_is_named_by_the_next_on
     wait_for(lambda: not (driver.run(30) or failed).hangs, "nothing of it hangs")
     driver.start(32, rate_query())
     driver.wait_run(32, RunState.RUNNING)
-    driver.ask(32, Want.STOP)
+    driver.request_end(32, Want.STOP)
     driver.wait_run(32, RunState.ENDED)
 
 

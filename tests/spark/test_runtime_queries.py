@@ -14,7 +14,7 @@ import pytest
 
 from headgate_ground import spool
 from headgate_ground.files import lock_holder
-from headgate_ground.wire import Event, Heartbeat, Kind
+from headgate_ground.wire import EventKind, HeartbeatBody, WireEvent
 from queries.domain.protocol import RunState, Want
 from queries.domain.sparks import has_trigger
 from queries.domain.supervision.health.watermarks import Delay, waiting
@@ -67,7 +67,7 @@ def test_a_query_runs_from_its_first_commit_and_drains_after_a_batch(
     status = driver.sight().status
     assert status is not None
     assert holder(f"file://{checkpoint}") == status.jvm_pid
-    driver.ask(10, Want.DRAIN)
+    driver.request_end(10, Want.DRAIN)
     ended = driver.wait_run(10, RunState.ENDED, RunState.FAILED)
     assert ended.state is RunState.ENDED
     assert ended.asked_for is Want.DRAIN
@@ -85,7 +85,7 @@ def test_one_query_stops_and_starts_again_and_its_neighbour_does_not_notice(
     driver.start(30, rate_query())
     neighbour = driver.wait_run(20, RunState.RUNNING)
     driver.wait_run(30, RunState.RUNNING)
-    driver.ask(30, Want.STOP)
+    driver.request_end(30, Want.STOP)
     driver.wait_run(30, RunState.ENDED)
     driver.drop(30)
     driver.start(31, rate_query())
@@ -103,8 +103,8 @@ def test_one_query_stops_and_starts_again_and_its_neighbour_does_not_notice(
         lambda: (line := driver.run(20)) and line.last_batch != now.last_batch,
         "the neighbour commits on",
     )
-    driver.ask(20, Want.STOP)
-    driver.ask(31, Want.STOP)
+    driver.request_end(20, Want.STOP)
+    driver.request_end(31, Want.STOP)
     driver.wait_run(20, RunState.ENDED)
     driver.wait_run(31, RunState.ENDED)
     _forget(driver, 20, 31)
@@ -196,7 +196,7 @@ def test_with_and_watermark_and_static_tables_are_let_through(driver: DriverUnde
     assert ended.asked_for is Want.RUN  # it finished by itself
     assert ended.last_batch is not None
     # Its only row is in a window that no later event has closed.
-    told = [one for one in _events(driver) if one.run == 60 and one.kind is Kind.PROGRESS]
+    told = [one for one in _events(driver) if one.run == 60 and one.kind is EventKind.PROGRESS]
     held = waiting(told[-1].body, appends=True, delay=Delay("at", timedelta(minutes=1)))
     assert str(held) == (
         "Its watermark is at 2023-12-31 23:59:00 UTC; 1 state row waits for it to pass the end "
@@ -252,7 +252,7 @@ def test_an_idle_source_proves_a_query_without_a_commit(driver: DriverUnderTest)
     assert running.first_idle_at
     assert running.first_commit_at is None
     # Nothing is in flight: a drain need not wait for any batch.
-    driver.ask(70, Want.DRAIN)
+    driver.request_end(70, Want.DRAIN)
     driver.wait_run(70, RunState.ENDED)
     _forget(driver, 70)
 
@@ -274,7 +274,7 @@ def test_python_functions_return_a_writer_or_a_frame_and_start_nothing(
     assert static.error is not None
     assert "is not streaming" in static.error.root_cause
     for run in (80, 90):
-        driver.ask(run, Want.STOP)
+        driver.request_end(run, Want.STOP)
         driver.wait_run(run, RunState.ENDED)
     _forget(driver, 80, 90, 1000, 1010)
 
@@ -299,7 +299,7 @@ def test_what_code_sets_and_the_definition_overrides_is_named(driver: DriverUnde
     for run in (1210, 1220):
         assert driver.wait_run(run, RunState.RUNNING).warnings == ()
     for run in (1200, 1210, 1220):
-        driver.ask(run, Want.STOP)
+        driver.request_end(run, Want.STOP)
         driver.wait_run(run, RunState.ENDED)
     _forget(driver, 1200, 1210, 1220)
 
@@ -359,15 +359,19 @@ def test_what_cannot_be_built_says_which_part(driver: DriverUnderTest) -> None:
     _forget(driver, 1200, 1210, 1220)
 
 
-def _heartbeats(driver: DriverUnderTest) -> list[Heartbeat]:
+def _heartbeats(driver: DriverUnderTest) -> list[HeartbeatBody]:
     """Return the heartbeats that the driver has sent so far, oldest first."""
-    return [Heartbeat.read(event.body) for event in _events(driver) if event.kind is Kind.HEARTBEAT]
+    return [
+        HeartbeatBody.read(event.body)
+        for event in _events(driver)
+        if event.kind is EventKind.HEARTBEAT
+    ]
 
 
-def _events(driver: DriverUnderTest) -> list[Event]:
+def _events(driver: DriverUnderTest) -> list[WireEvent]:
     """Return what the driver has sent so far, oldest first."""
     folder = driver.directory / "own" / spool.FOLDER
-    return [Event.decode(data) for _, data in spool.read_from(folder, 1)]
+    return [WireEvent.decode(data) for _, data in spool.read_from(folder, 1)]
 
 
 def test_a_heartbeat_tells_living_queries_and_the_tasks_that_finish_within_a_batch(
@@ -398,8 +402,8 @@ def test_a_heartbeat_tells_living_queries_and_the_tasks_that_finish_within_a_bat
     beat = _heartbeats(driver)[-1]
     assert beat.jvm_alive is True
     assert all(pulse.alive for pulse in beat.queries)
-    driver.ask(180, Want.STOP)
-    driver.ask(190, Want.STOP)
+    driver.request_end(180, Want.STOP)
+    driver.request_end(190, Want.STOP)
     driver.wait_run(180, RunState.ENDED, RunState.FAILED)
     driver.wait_run(190, RunState.ENDED)
     wait_for(lambda: not _heartbeats(driver)[-1].queries, "ended queries are told no more")
@@ -419,7 +423,7 @@ def test_a_drain_whose_deadline_has_passed_stops_at_once(driver: DriverUnderTest
     wait_for(
         lambda: (driver.home / "checkpoints/q140/offsets/1").exists(), "a batch with rows has begun"
     )
-    driver.ask(1400, Want.DRAIN, (datetime.now(UTC) - timedelta(seconds=1)).isoformat())
+    driver.request_end(1400, Want.DRAIN, (datetime.now(UTC) - timedelta(seconds=1)).isoformat())
     ended = driver.wait_run(1400, RunState.ENDED)
     assert ended.asked_for is Want.DRAIN
     assert _last(driver.home / "checkpoints/q140/commits") == 0
@@ -441,7 +445,7 @@ def test_two_runs_on_one_checkpoint_are_refused_and_the_lock_survives_it(
     assert "is held by run 1500 of the same driver" in refused.error.message
     lock = driver.home / "checkpoints/.headgate/q150.held/lock"
     assert lock_holder(lock) == status.jvm_pid
-    driver.ask(1500, Want.STOP)
+    driver.request_end(1500, Want.STOP)
     driver.wait_run(1500, RunState.ENDED)
     _forget(driver, 1500, 1600)
 
@@ -469,7 +473,7 @@ def test_a_checkpoint_with_another_owner_is_refused(
     if refused == "foreign":  # an author confirms the takeover
         driver.start(run + 1, rate_query(), takeover=True)
         driver.wait_run(run + 1, RunState.RUNNING)
-        driver.ask(run + 1, Want.STOP)
+        driver.request_end(run + 1, Want.STOP)
         driver.wait_run(run + 1, RunState.ENDED)
         _forget(driver, run + 1)
 
@@ -478,14 +482,14 @@ def test_a_start_that_follows_a_stop_waits_for_nobody(driver: DriverUnderTest) -
     """A warm driver, an existing checkpoint: the time is printed for who wants to know."""
     driver.start(1900, rate_query())
     driver.wait_run(1900, RunState.RUNNING)
-    driver.ask(1900, Want.STOP)
+    driver.request_end(1900, Want.STOP)
     driver.wait_run(1900, RunState.ENDED)
     driver.drop(1900)
     began = time.monotonic()
     driver.start(1901, rate_query())
     wait_for(lambda: (line := driver.run(1901)) and line.first_commit_at, "the first commit")
     os.write(2, f"restart to first commit: {time.monotonic() - began:.2f} s\n".encode())
-    driver.ask(1901, Want.STOP)
+    driver.request_end(1901, Want.STOP)
     driver.wait_run(1901, RunState.ENDED)
     _forget(driver, 1901)
 

@@ -263,7 +263,7 @@ def test_a_takeover_from_another_installation_waits_until_the_driver_there_has_h
         waiting = second.run(21)
         assert waiting is not None
         assert waiting.waits_until is not None
-        second.ask(21, Want.STOP)
+        second.request_end(21, Want.STOP)
         assert second.wait_run(21, RunState.ENDED).started_at is None
         second.drop(21)
         second.start(22, rate_query(), checkpoint=location)  # what is left of the wait

@@ -15,7 +15,7 @@ from queries.domain.probes.questions import ProbeResult
 from queries.domain.states import Desired, OperationOutcome
 from queries.models.checkpoints import Loss
 from queries.models.definitions import Checkpoint
-from queries.runtime.checkpoints.logs import Checkpoint as DriversCheckpoint
+from queries.runtime.checkpoints.logs import CheckpointReader as DriversCheckpoint
 from queries.services.checkpoints import remote
 from queries.services.kafka import go_on_after_loss, lag
 from queries.services.kafka.go_on_after_loss import go_on

@@ -10,7 +10,7 @@ import pytest
 
 from queries.domain.tables.delta_log import checksum_name, commit_name
 from queries.storage import table_logs
-from queries.storage.hadoop import Content, Listing, StorageFailed
+from queries.storage.hadoop import FileContent, Listing, StorageFailed
 from queries.storage.local_files import LocalFiles
 from queries.storage.table_logs import NoTable, read_delta, read_iceberg
 from tests.domain.tables.logs import QUERY, TABLE, add, checksum, commit, iceberg, snapshot
@@ -25,7 +25,7 @@ class Counted(LocalFiles):
         self.asked: list[str] = []
         self.listed = 0
 
-    def read(self, place: str, names: Iterable[str], *, most: int) -> dict[str, Content]:
+    def read(self, place: str, names: Iterable[str], *, most: int) -> dict[str, FileContent]:
         self.asked += (names := list(names))
         return super().read(place, names, most=most)
 
@@ -62,7 +62,7 @@ def test_the_next_time_only_new_commits_are_read(tmp_path: Path) -> None:
     log = read_delta(files, tmp_path.as_uri(), needed=[2])
     write_version(tmp_path, 5)
     files.asked.clear()
-    log = read_delta(files, tmp_path.as_uri(), needed=[3], known=log)
+    log = read_delta(files, tmp_path.as_uri(), needed=[3], earlier=log)
     assert sorted(log.commits) == [3, 4, 5]
     assert commit_name(3) not in files.asked
     assert (log.newest, log.state.version) == (5, 5)
@@ -75,7 +75,7 @@ def test_a_table_that_was_created_again_is_read_from_the_beginning(tmp_path: Pat
     for path in (tmp_path / "_delta_log").iterdir():
         path.unlink()
     write_version(tmp_path, 0, "new")
-    log = read_delta(LocalFiles(), tmp_path.as_uri(), needed=[0], known=log)
+    log = read_delta(LocalFiles(), tmp_path.as_uri(), needed=[0], earlier=log)
     assert (log.newest, log.commits[0].added[0][0]) == (0, "part-new.snappy.parquet")
 
 
@@ -99,7 +99,7 @@ def test_a_long_backlog_is_read_in_several_passes(
     assert log.newest == 59
     assert len(log.commits) < 30
     for _ in range(3):
-        log = read_delta(LocalFiles(), tmp_path.as_uri(), needed=[0], known=log)
+        log = read_delta(LocalFiles(), tmp_path.as_uri(), needed=[0], earlier=log)
     assert sorted(log.commits) == list(range(60))
 
 

@@ -7,9 +7,9 @@ import typer
 
 from headgate_cli.asked import Output, Timeout, Wait, server
 from headgate_cli.commands.deploys import followed, show_deploy
-from headgate_cli.ends import Code, Ended
-from headgate_cli.following import Limit, about
-from headgate_cli.output import Form, say, show_document
+from headgate_cli.ends import CommandEnded, ExitCode
+from headgate_cli.following import TimeLimit, about
+from headgate_cli.output import OutputForm, print_result, show_document
 from headgate_cli.server import Json
 
 
@@ -20,7 +20,7 @@ def cancel(
     ],
     wait: Wait = False,
     timeout: Timeout = "1h",
-    output: Output = Form.TABLE,
+    output: Output = OutputForm.TABLE,
 ) -> int:
     """Cancel a deploy, or an operation before its point of no return.
 
@@ -28,20 +28,20 @@ def cancel(
     exit code 0: CANCELLED; 2: it ended differently, as the receipt shows.
     """
     kind, bare = _meant(name)
-    limit, there = Limit(timeout), server(context)
-    if kind == "operation" or (not kind and there.find("deploys", bare) is None):
-        _show_operation(there.post("operations", bare, "cancel"), output)
-        return Code.DONE
-    asked: Json = there.post("deploys", bare, "cancel")
+    limit, api = TimeLimit(timeout), server(context)
+    if kind == "operation" or (not kind and api.find("deploys", bare) is None):
+        _show_operation(api.post("operations", bare, "cancel"), output)
+        return ExitCode.DONE
+    cancelled: Json = api.post("deploys", bare, "cancel")
     if not wait:
-        if output is Form.TABLE:
-            say(f"Deploy {bare} is being cancelled: headgate describe deploy {bare}")
+        if output is OutputForm.TABLE:
+            print_result(f"Deploy {bare} is being cancelled: headgate describe deploy {bare}")
         else:
-            show_deploy(asked, output)
-        return Code.DONE
-    ended = followed(there, asked, limit)
+            show_deploy(cancelled, output)
+        return ExitCode.DONE
+    ended = followed(api, cancelled, limit)
     show_deploy(ended, output)
-    return Code.DONE if ended["state"] == "CANCELLED" else Code.FAILED
+    return ExitCode.DONE if ended["state"] == "CANCELLED" else ExitCode.FAILED
 
 
 def _meant(name: str) -> tuple[str, str]:
@@ -53,14 +53,16 @@ def _meant(name: str) -> tuple[str, str]:
         kind = "none"
     if kind not in ("", "operation", "deploy"):
         way_out = "List IDs: headgate get operations --open; headgate get deploys"
-        raise Ended(Code.USAGE, f"{name} is not a valid ID of an operation or a deploy.", way_out)
+        raise CommandEnded(
+            ExitCode.USAGE, f"{name} is not a valid ID of an operation or a deploy.", way_out
+        )
     return kind, bare
 
 
-def _show_operation(operation: Json, output: Form) -> None:
-    if output is Form.NAME:
-        say(f"operation/{operation['id']}")
-    elif output is not Form.TABLE:
+def _show_operation(operation: Json, output: OutputForm) -> None:
+    if output is OutputForm.NAME:
+        print_result(f"operation/{operation['id']}")
+    elif output is not OutputForm.TABLE:
         show_document(operation, output)
     else:
-        say(f"{about(operation)}: {operation['outcome']}, operation {operation['id']}")
+        print_result(f"{about(operation)}: {operation['outcome']}, operation {operation['id']}")

@@ -7,9 +7,9 @@ import typer
 
 from headgate_cli.asked import Output, QueryName, Timeout, bare_name, server
 from headgate_cli.commands.manifests import REFUSED_SET
-from headgate_cli.ends import Code, Ended
-from headgate_cli.following import Limit, Progress, code_of, follow, told_if_interrupted
-from headgate_cli.output import Form, note, plain, say, show_document
+from headgate_cli.ends import CommandEnded, ExitCode
+from headgate_cli.following import ProgressLine, TimeLimit, code_of, follow, hint_if_interrupted
+from headgate_cli.output import OutputForm, note, plain, print_result, show_document
 from headgate_cli.server import Json, Server
 from headgate_cli.sets import AcceptStateChange, Request, show, takes_set
 
@@ -70,15 +70,15 @@ def deploy(
     ] = False,
     wait: Annotated[bool, typer.Option(help="Follow the deploy until it ends.")] = True,
     timeout: Timeout = "1h",
-    output: Output = Form.TABLE,
+    output: Output = OutputForm.TABLE,
 ) -> int:
     """Apply a set and restart the queries it changes, wave by wave; undo it if a wave fails.
 
     Exit code 0: SUCCEEDED. 2: it failed, was rolled back or cancelled; the receipt shows why.
     """
-    limit, there = Limit(timeout), server(context)
+    limit, api = TimeLimit(timeout), server(context)
     body = {
-        "apply": request.body(there),
+        "apply": request.body(api),
         "waves": {"canary": canary, "size": size} | _first(first),
         "good": {
             "first_commit": True,
@@ -91,13 +91,13 @@ def deploy(
         "on_failure": on_failure,
         "preflight": preflight,
     }
-    begun: Json = there.post("deploys", body=body, accept=(REFUSED_SET,))
+    begun: Json = api.post("deploys", body=body, accept=(REFUSED_SET,))
     if "id" not in begun:
         return _refused(begun)
     note(f"Deploy {begun['id']}: headgate describe deploy {begun['id']}")
-    ended = followed(there, begun, limit) if wait else begun
+    ended = followed(api, begun, limit) if wait else begun
     show_deploy(ended, output)
-    return code_of(ended["state"]) if wait else Code.DONE
+    return code_of(ended["state"]) if wait else ExitCode.DONE
 
 
 def rollback(
@@ -107,21 +107,21 @@ def rollback(
     accept_state_change: AcceptStateChange = False,
     wait: Annotated[bool, typer.Option(help="Follow the rollback until it ends.")] = True,
     timeout: Timeout = "10m",
-    output: Output = Form.TABLE,
+    output: Output = OutputForm.TABLE,
 ) -> int:
     """Run an earlier revision of a query again, saved as its newest revision."""
-    limit, there = Limit(timeout), server(context)
+    limit, api = TimeLimit(timeout), server(context)
     body: Json = {"revision": to}
     if accept_state_change:  # an earlier server does not know this field
         body["accept_state_change"] = True
-    operation: Json = there.post("queries", query, "rollback", body=body)
-    code = follow(there, [operation], limit) if wait else int(Code.DONE)
-    if output is Form.TABLE:
-        say(f"{query}: rollback to revision {to}, operation {operation['id']}")
-    elif output is Form.NAME:
-        say(f"operation/{operation['id']}")
+    operation: Json = api.post("queries", query, "rollback", body=body)
+    code = follow(api, [operation], limit) if wait else int(ExitCode.DONE)
+    if output is OutputForm.TABLE:
+        print_result(f"{query}: rollback to revision {to}, operation {operation['id']}")
+    elif output is OutputForm.NAME:
+        print_result(f"operation/{operation['id']}")
     else:
-        show_document(there.get("operations", operation["id"]), output)
+        show_document(api.get("operations", operation["id"]), output)
     return code
 
 
@@ -134,22 +134,22 @@ def _refused(answer: Json) -> int:
     """Report why a deploy was not started: problems by object, or with the request itself."""
     if "objects" in answer:
         show(answer, values=True)
-        return Code.REFUSED
+        return ExitCode.REFUSED
     title, way_out = str(answer.get("title", "")), str(answer.get("way_out") or "")
-    raise Ended(Code.REFUSED, title, way_out, answer.get("problems") or [])
+    raise CommandEnded(ExitCode.REFUSED, title, way_out, answer.get("problems") or [])
 
 
-def followed(there: Server, deploy: Json, limit: Limit) -> Json:
+def followed(api: Server, deploy: Json, limit: TimeLimit) -> Json:
     """Return a deploy once it has ended; raise `Ended` if the limit expires first."""
-    progress, shown = Progress(), ""
-    with told_if_interrupted(f"deploy/{deploy['id']}", progress):
+    progress, shown = ProgressLine(), ""
+    with hint_if_interrupted(f"deploy/{deploy['id']}", progress):
         while deploy["state"] in _OPEN:
             if (stage := _stage(deploy)) != shown:
                 limit.moved()
             shown = stage
-            progress.tell(stage)
+            progress.report(stage)
             limit.pause(f"deploy {deploy['id']}: {stage}")
-            deploy = there.get("deploys", deploy["id"])
+            deploy = api.get("deploys", deploy["id"])
     progress.end()
     return deploy
 
@@ -157,22 +157,22 @@ def followed(there: Server, deploy: Json, limit: Limit) -> Json:
 def _stage(deploy: Json) -> str:
     """Return a deploy's progress: its stage, and what the current wave is waiting for."""
     waves = deploy.get("waves") or []
-    changes = [(wave["number"], one) for wave in waves for one in _changes(wave)]
-    said = f"{deploy['state']}: {deploy.get('stage') or 'begins'}"
-    for number, one in [held for held in changes if held[1].get("reason")][:1]:
-        said += f"; wave {number} of {len(waves)}: {one['name']}: {plain(one['reason'])}"
-    return said
+    changes = [(wave["number"], change) for wave in waves for change in _changes(wave)]
+    progress = f"{deploy['state']}: {deploy.get('stage') or 'begins'}"
+    for number, change in [pending for pending in changes if pending[1].get("reason")][:1]:
+        progress += f"; wave {number} of {len(waves)}: {change['name']}: {plain(change['reason'])}"
+    return progress
 
 
 def _changes(wave: Json) -> list[Json]:
     return [*wave.get("applications", []), *wave["queries"]]
 
 
-def show_deploy(deploy: Json, output: Form) -> None:
+def show_deploy(deploy: Json, output: OutputForm) -> None:
     """Print a deploy; as a table, its receipt in short form."""
-    if output is Form.NAME:
-        say(f"deploy/{deploy['id']}")
-    elif output is not Form.TABLE:
+    if output is OutputForm.NAME:
+        print_result(f"deploy/{deploy['id']}")
+    elif output is not OutputForm.TABLE:
         show_document(deploy, output)
     else:
         _show(deploy)
@@ -182,21 +182,21 @@ def _revisions(change: Json) -> str:
     """Return a change's revisions: before, deployed and, after a rollback, current."""
     before = "new" if change.get("from_revision") is None else str(change["from_revision"])
     later = [change.get("to_revision") or "-", change.get("back_revision")]
-    moved = " → ".join([before, *(str(one) for one in later if one)])
+    moved = " → ".join([before, *(str(revision) for revision in later if revision)])
     return f"revision {moved}" + (" (as before)" if change.get("back_revision") else "")
 
 
 def _show(deploy: Json) -> None:
     reason = f": {plain(deploy['reason'])}" if deploy.get("reason") else ""
-    say(f"Deploy {deploy['id']}: {deploy['state']}{reason}")
+    print_result(f"Deploy {deploy['id']}: {deploy['state']}{reason}")
     if unsure := deploy.get("unsure"):  # an older server does not send it
         names = ", ".join(map(plain, unsure))
-        say(f"  order may be incomplete: not all reads and writes are known of {names}")
+        print_result(f"  order may be incomplete: not all reads and writes are known of {names}")
     for wave in deploy.get("waves") or []:
-        say(f"  wave {wave['number']}: {wave['state']}")
-        for one in _changes(wave):
-            why = f": {plain(one['reason'])}" if one.get("reason") else ""
-            say(f"    {one['name']}: {one['state']}, {_revisions(one)}{why}")
+        print_result(f"  wave {wave['number']}: {wave['state']}")
+        for change in _changes(wave):
+            why = f": {plain(change['reason'])}" if change.get("reason") else ""
+            print_result(f"    {change['name']}: {change['state']}, {_revisions(change)}{why}")
     for offer in deploy.get("offers") or []:
         to = f"snapshot {offer['snapshot']}" if offer.get("snapshot") else "an earlier revision"
-        say(f"  offered: {offer['act']} of {offer['query']} to {to}")
+        print_result(f"  offered: {offer['act']} of {offer['query']} to {to}")

@@ -8,10 +8,10 @@ import typer
 
 from headgate_cli.asked import Output, QueryNames, Timeout, Wait, application_name, server
 from headgate_cli.commands.reading import KindName
-from headgate_cli.ends import Code, Ended, tell, worst
-from headgate_cli.following import Limit, about, follow
+from headgate_cli.ends import CommandEnded, ExitCode, print_end, worst
+from headgate_cli.following import TimeLimit, about, follow
 from headgate_cli.kinds import kind_and_names, kind_named
-from headgate_cli.output import Form, note, nothing, plain, say, show_document
+from headgate_cli.output import OutputForm, note, nothing, plain, print_result, show_document
 from headgate_cli.server import Json, Server
 from headgate_cli.sets import AcceptStateChange
 
@@ -44,9 +44,11 @@ class Meant:
     def __post_init__(self) -> None:
         if sum(map(bool, (self.names, self.selector, self.application))) != 1:
             way_out = "Name queries, or use --selector or --application."
-            raise Ended(Code.USAGE, "Select queries in exactly one way.", way_out)
+            raise CommandEnded(ExitCode.USAGE, "Select queries in exactly one way.", way_out)
         if self.dry_run and not self.selector:
-            raise Ended(Code.USAGE, "--dry-run only works with a selector.", "Use --selector.")
+            raise CommandEnded(
+                ExitCode.USAGE, "--dry-run only works with a selector.", "Use --selector."
+            )
 
     def of_selector(self) -> Json:
         """Return the body of a verb for many queries."""
@@ -67,7 +69,7 @@ def start(
     dry_run: DryRun = False,
     wait: Wait = False,
     timeout: Timeout = "10m",
-    output: Output = Form.TABLE,
+    output: Output = OutputForm.TABLE,
 ) -> int:
     """Start queries on their newest revision."""
     body = _accepting(accept_state_change, application)
@@ -81,7 +83,7 @@ def _taking_over(meant: Meant, *, yes: bool) -> Meant:
     """Return the takeover of the named queries' checkpoints, once it is confirmed."""
     if not meant.names or meant.body:
         way_out = "Name the queries, without --accept-state-change."
-        raise Ended(Code.USAGE, "--take-over applies to named queries only.", way_out)
+        raise CommandEnded(ExitCode.USAGE, "--take-over applies to named queries only.", way_out)
     if not yes:
         note(
             "If another installation still runs these queries, batches are executed twice and the "
@@ -95,7 +97,9 @@ def _accepting(accepted: bool, application: str) -> Json:
     """Return the body of a start; empty without acceptance, so that older servers accept it."""
     if accepted and application:
         way_out = "Name queries, or use --selector."
-        raise Ended(Code.USAGE, "--accept-state-change applies only to queries.", way_out)
+        raise CommandEnded(
+            ExitCode.USAGE, "--accept-state-change applies only to queries.", way_out
+        )
     return {"accept_state_change": True} if accepted else {}
 
 
@@ -108,7 +112,7 @@ def stop(
     dry_run: DryRun = False,
     wait: Wait = False,
     timeout: Timeout = "10m",
-    output: Output = Form.TABLE,
+    output: Output = OutputForm.TABLE,
 ) -> int:
     """Stop queries."""
     meant = Meant("stop", names, selector, application, dry_run, {"mode": mode})
@@ -124,7 +128,7 @@ def restart(
     dry_run: DryRun = False,
     wait: Wait = False,
     timeout: Timeout = "10m",
-    output: Output = Form.TABLE,
+    output: Output = OutputForm.TABLE,
 ) -> int:
     """Stop queries gracefully and start them on their newest revision.
 
@@ -149,16 +153,16 @@ def delete(
     """Delete definitions; the history and the checkpoint files of queries are kept."""
     chosen, names = kind_and_names(kind, names or [])
     if not names:
-        raise Ended(Code.USAGE, f"No {chosen.plural} given.", "Add the names.")
+        raise CommandEnded(ExitCode.USAGE, f"No {chosen.plural} given.", "Add the names.")
     if not chosen.deletable:
-        raise Ended(Code.USAGE, f"{chosen.plural} cannot be deleted with this command.")
-    there = server(context)
+        raise CommandEnded(ExitCode.USAGE, f"{chosen.plural} cannot be deleted with this command.")
+    api = server(context)
 
     def one(name: str) -> None:
-        there.delete(*chosen.path(name), **({"dry_run": "true"} if dry_run else {}))
-        say(f"{chosen.name}/{name} {'would be deleted' if dry_run else 'deleted'}")
+        api.delete(*chosen.path(name), **({"dry_run": "true"} if dry_run else {}))
+        print_result(f"{chosen.name}/{name} {'would be deleted' if dry_run else 'deleted'}")
 
-    return _each(names, one)
+    return _do_for_all(names, one)
 
 
 def declare_host_gone(
@@ -169,30 +173,32 @@ def declare_host_gone(
         typer.Argument(help="Applications whose drivers on the host are considered dead."),
     ],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")] = False,
-    output: Output = Form.TABLE,
+    output: Output = OutputForm.TABLE,
 ) -> int:
     """Treat drivers on a silent host as dead. Anything still running there may continue writing.
 
     Local checkpoints stay on that host; reset their queries to start them on another one.
     """
-    there, begun, kind = server(context), list[Json](), kind_named("application")
+    api, begun, kind = server(context), list[Json](), kind_named("application")
     if not yes:
         note(f"Drivers still running on {host} may write to their sinks until that host is back.")
         typer.confirm(f"Declare {host} gone for {', '.join(applications)}?", abort=True, err=True)
 
     def one(name: str) -> None:
         path = ("applications", kind.bare(name), "declare-host-gone")
-        begun.append(there.post(*path, body={"host": host}))
+        begun.append(api.post(*path, body={"host": host}))
 
-    code = _each(applications, one)
-    if output is not Form.TABLE:
+    code = _do_for_all(applications, one)
+    if output is not OutputForm.TABLE:
         _show_operations(begun, output)
         return code
     for made in begun:
-        found = made["result"]
-        what = [f"waits for {host} or a reset: {', '.join(found['stay'])}"] if found["stay"] else []
-        what += [f"starts on another host: {', '.join(found['move'])}"] if found["move"] else []
-        say(
+        result = made["result"]
+        what = (
+            [f"waits for {host} or a reset: {', '.join(result['stay'])}"] if result["stay"] else []
+        )
+        what += [f"starts on another host: {', '.join(result['move'])}"] if result["move"] else []
+        print_result(
             f"{made['application']}: its driver is considered dead; "
             f"{'; '.join(what) or 'no queries'}"
         )
@@ -209,75 +215,79 @@ def release(
     """Release objects from their owner: their files no longer apply, and no prune deletes them."""
     chosen, names = kind_and_names(kind, names or [])
     if not names:
-        raise Ended(Code.USAGE, f"No {chosen.plural} given.", "Add the names.")
+        raise CommandEnded(ExitCode.USAGE, f"No {chosen.plural} given.", "Add the names.")
     if not chosen.deletable:
-        raise Ended(Code.USAGE, f"{chosen.plural} have no owner.")
-    there = server(context)
+        raise CommandEnded(ExitCode.USAGE, f"{chosen.plural} have no owner.")
+    api = server(context)
 
     def one(name: str) -> None:
-        there.delete(*chosen.path(name), "owner")
-        say(f"{chosen.name}/{name} released")
+        api.delete(*chosen.path(name), "owner")
+        print_result(f"{chosen.name}/{name} released")
 
-    return _each(names, one)
+    return _do_for_all(names, one)
 
 
-def _act(there: Server, meant: Meant, wait: bool, timeout: str, output: Form) -> int:
+def _act(api: Server, meant: Meant, wait: bool, timeout: str, output: OutputForm) -> int:
     """Send a verb to the named queries; if requested, wait for the operations that it starts."""
-    limit, begun, code = Limit(timeout), list[Json](), int(Code.DONE)
+    limit, begun, code = TimeLimit(timeout), list[Json](), int(ExitCode.DONE)
     if meant.selector:
-        found = there.post(f"queries:{meant.verb}", body=meant.of_selector())
+        response = api.post(f"queries:{meant.verb}", body=meant.of_selector())
         if meant.dry_run:
-            _show_names(found["queries"], output)
+            _show_names(response["queries"], output)
             return code
-        note(f"{len(found['queries'])} queries: {', '.join(found['queries']) or 'none'}")
-        begun = [there.get("operations", found["operation"])] if found["operation"] else []
+        note(f"{len(response['queries'])} queries: {', '.join(response['queries']) or 'none'}")
+        begun = [api.get("operations", response["operation"])] if response["operation"] else []
     elif meant.application:
-        found = there.post("applications", meant.application, meant.verb, body=meant.body)
-        begun = found.get("results", [found])
+        response = api.post("applications", meant.application, meant.verb, body=meant.body)
+        begun = response.get("results", [response])
     else:
-        code = _each(
+        code = _do_for_all(
             meant.names or [],
-            lambda name: begun.append(there.post("queries", name, meant.verb, body=meant.body)),
+            lambda name: begun.append(api.post("queries", name, meant.verb, body=meant.body)),
         )
     if wait:
-        code = worst([code, follow(there, begun, limit)])
-        if output is Form.TABLE:
+        code = worst([code, follow(api, begun, limit)])
+        if output is OutputForm.TABLE:
             return code
-        begun = [there.get("operations", one["id"]) for one in begun]
+        begun = [api.get("operations", operation["id"]) for operation in begun]
     _show_operations(begun, output)
     return code
 
 
-def _each(names: list[str], act: Callable[[str], None]) -> int:
+def _do_for_all(names: list[str], act: Callable[[str], None]) -> int:
     """Do something for each name, even after one was rejected; return the combined exit code."""
     codes = []
     for name in names:
         try:
             act(name)
-        except Ended as ended:
+        except CommandEnded as ended:
             note(f"{name}:")
-            tell(ended)
+            print_end(ended)
             codes.append(ended.code)
     return worst(codes)
 
 
-def _show_names(names: list[str], output: Form) -> None:
+def _show_names(names: list[str], output: OutputForm) -> None:
     if not names:
         note(nothing("queries", narrowed=True))
-    if output in (Form.TABLE, Form.NAME):
+    if output in (OutputForm.TABLE, OutputForm.NAME):
         for name in names:
-            say(f"query/{name}")
+            print_result(f"query/{name}")
     else:
         show_document(names, output)
 
 
-def _show_operations(begun: list[Json], output: Form) -> None:
-    if output is Form.NAME:
-        for one in begun:
-            say(f"operation/{one['id']}")
-    elif output is not Form.TABLE:
+def _show_operations(begun: list[Json], output: OutputForm) -> None:
+    if output is OutputForm.NAME:
+        for operation in begun:
+            print_result(f"operation/{operation['id']}")
+    elif output is not OutputForm.TABLE:
         show_document(begun, output)
     else:
-        for one in begun:
-            waits = f"; {plain(one['detail'])}" if one["detail"] and not one["outcome"] else ""
-            say(f"{about(one)}: requested, operation {one['id']}{waits}")
+        for operation in begun:
+            waits = (
+                f"; {plain(operation['detail'])}"
+                if operation["detail"] and not operation["outcome"]
+                else ""
+            )
+            print_result(f"{about(operation)}: requested, operation {operation['id']}{waits}")

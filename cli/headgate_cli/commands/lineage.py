@@ -3,8 +3,16 @@
 import typer
 
 from headgate_cli.asked import Output, QueryName, server
-from headgate_cli.ends import Code
-from headgate_cli.output import Columns, Form, Row, plain, say, show_document, show_table
+from headgate_cli.ends import ExitCode
+from headgate_cli.output import (
+    Columns,
+    OutputForm,
+    Row,
+    plain,
+    print_result,
+    show_document,
+    show_table,
+)
 from headgate_cli.server import Json
 
 _COLUMNS: Columns = {
@@ -12,41 +20,41 @@ _COLUMNS: Columns = {
     "USE": lambda edge: "writes" if edge["writes"] else "reads",
     "KIND": lambda edge: edge["kind"],
     "DATASET": lambda edge: edge["dataset"],
-    "KNOWN FROM": lambda edge: _known(edge),
+    "KNOWN FROM": lambda edge: _origin(edge),
 }
 
 
-def lineage(context: typer.Context, query: QueryName, output: Output = Form.TABLE) -> int:
+def lineage(context: typer.Context, query: QueryName, output: Output = OutputForm.TABLE) -> int:
     """Show the queries upstream and downstream of a query, and the data between them."""
-    found: Json = server(context).get("queries", query, "lineage")
+    graph: Json = server(context).get("queries", query, "lineage")
     if output.is_document:
-        show_document(found, output)
-    elif output is Form.NAME:
-        for name in found["downstream"]:
-            say(f"query/{name}")
+        show_document(graph, output)
+    elif output is OutputForm.NAME:
+        for name in graph["downstream"]:
+            print_result(f"query/{name}")
     else:
-        say(f"Upstream:    {_names(found, 'upstream')}")
-        say(f"Downstream:  {_names(found, 'downstream')}")
-        if found["edges"]:
-            say("")
-            show_table(found["edges"], _COLUMNS)
-        if found["left_out"]:
-            say(f"{found['left_out']:,} more.")
-        for one in found["unknown"]:
-            say(f"{plain(one['query'])}: {plain(' '.join(one['says']))}")
-    return Code.DONE
+        print_result(f"Upstream:    {_names(graph, 'upstream')}")
+        print_result(f"Downstream:  {_names(graph, 'downstream')}")
+        if graph["edges"]:
+            print_result("")
+            show_table(graph["edges"], _COLUMNS)
+        if graph["left_out"]:
+            print_result(f"{graph['left_out']:,} more.")
+        for gap in graph["unknown"]:
+            print_result(f"{plain(gap['query'])}: {plain(' '.join(gap['says']))}")
+    return ExitCode.DONE
 
 
-def _names(found: Json, direction: str) -> str:
-    names = ", ".join(map(plain, found[direction])) or "no known query"
-    unsure = found.get(f"unsure_{direction}")  # an older server does not send it
+def _names(graph: Json, direction: str) -> str:
+    names = ", ".join(map(plain, graph[direction])) or "no known query"
+    unsure = graph.get(f"unsure_{direction}")  # an older server does not send it
     if not unsure:
         return names
     reason = f"not all reads and writes are known of {', '.join(map(plain, unsure))}"
     return f"{names} (may be incomplete: {reason})"
 
 
-def _known(edge: Row) -> str:
+def _origin(edge: Row) -> str:
     if edge["known_from"] == "spark":
         return f"Spark, {edge['as_of']}" if edge["as_of"] else "Spark"
     return str(edge["known_from"])

@@ -6,11 +6,11 @@ from typing import Annotated
 
 import typer
 
-from headgate_cli.asked import Asked, Output
-from headgate_cli.contexts import Contexts, Place, checked, checked_name
+from headgate_cli.asked import GlobalOptions, Output
+from headgate_cli.contexts import Contexts, Installation, checked, checked_name
 from headgate_cli.ends import refused
 from headgate_cli.kinds import columns
-from headgate_cli.output import Form, note, nothing, say, show_rows
+from headgate_cli.output import OutputForm, note, nothing, print_result, show_rows
 from headgate_cli.server import Server
 
 
@@ -24,16 +24,16 @@ def login(
     The token is prompted for, or read from stdin if that is not a terminal. It is tested first, and
     stored in a file that only you can read. An admin creates it, for example on the Tokens page.
     """
-    asked: Asked = context.obj
-    name = checked_name(name or asked.context or "default")
+    options: GlobalOptions = context.obj
+    name = checked_name(name or options.context or "default")
     text = getpass.getpass("Token: ") if sys.stdin.isatty() else sys.stdin.readline()
-    place = checked(Place(url, text.strip(), asked.ca))
-    me = Server(place).get("me")
+    installation = checked(Installation(url, text.strip(), options.ca))
+    me = Server(installation).get("me")
     contexts = Contexts()
-    contexts.places[name] = place
+    contexts.places[name] = installation
     contexts.current = name
     contexts.write()
-    say(f"Logged in to {place.url} as {me['user']} ({me['role']}); context {name}.")
+    print_result(f"Logged in to {installation.url} as {me['user']} ({me['role']}); context {name}.")
 
 
 def logout(
@@ -47,23 +47,28 @@ def logout(
     if contexts.current == name:
         contexts.current = next(iter(sorted(contexts.places)), "")
     contexts.write()
-    say(f"Context {name} was removed.")
+    print_result(f"Context {name} was removed.")
 
 
 def contexts(
     use: Annotated[str, typer.Option(help="Make this context the current one.")] = "",
-    output: Output = Form.TABLE,
+    output: Output = OutputForm.TABLE,
 ) -> None:
     """List the known installations, without their tokens."""
-    known = Contexts()
+    stored = Contexts()
     if use:
-        if use not in known.places:
+        if use not in stored.places:
             raise refused(f"Context {use} does not exist.", "headgate contexts")
-        known.current = use
-        known.write()
+        stored.current = use
+        stored.write()
     rows = [
-        {"name": name, "current": name == known.current, "url": place.url, "ca": place.ca}
-        for name, place in sorted(known.places.items())
+        {
+            "name": name,
+            "current": name == stored.current,
+            "url": installation.url,
+            "ca": installation.ca,
+        }
+        for name, installation in sorted(stored.places.items())
     ]
     if not rows:
         note(nothing("contexts", narrowed=False))

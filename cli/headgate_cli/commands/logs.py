@@ -5,9 +5,9 @@ from typing import Annotated
 import typer
 
 from headgate_cli.asked import OfScript, Timeout, query_name, server
-from headgate_cli.ends import Code, Ended, refused
-from headgate_cli.following import Limit
-from headgate_cli.output import is_closed, note, say
+from headgate_cli.ends import CommandEnded, ExitCode, refused
+from headgate_cli.following import TimeLimit
+from headgate_cli.output import is_closed, note, print_result
 from headgate_cli.server import Server
 
 #: Maximum lines that the API returns.
@@ -37,28 +37,28 @@ def logs(
     running any more.
     """
     if bool(query) == bool(application) or (application and run):
-        raise Ended(
-            Code.USAGE, "Exactly one log is required.", "Name a query, or use --application."
+        raise CommandEnded(
+            ExitCode.USAGE, "Exactly one log is required.", "Name a query, or use --application."
         )
-    there, limit = server(context), Limit(timeout)
-    log = _Driver(there, application) if application else _Run(there, query or "")
+    api, limit = server(context), TimeLimit(timeout)
+    log = _Driver(api, application) if application else _Run(api, query or "")
     number = run or log.newest()
     if number is None:
         raise refused(f"{log.name} has not run yet.", log.start)
-    seen = log.lines(number, max(tail, WINDOW) if follow else tail)
-    for line in seen[-tail:]:
-        say(line)
+    shown = log.lines(number, max(tail, WINDOW) if follow else tail)
+    for line in shown[-tail:]:
+        print_result(line)
     while follow and not is_closed():
         ended = log.has_ended(number)
         lines = log.lines(number, WINDOW)
-        fresh, gap = new_lines(seen[-WINDOW:], lines)
+        fresh, gap = new_lines(shown[-WINDOW:], lines)
         if gap:
             note("(some lines were skipped because the log grew too fast)")
         for line in fresh:
-            say(line)
+            print_result(line)
         if fresh:
             limit.moved()
-            seen = lines
+            shown = lines
         if ended:
             newer = None if run else log.newest()
             if newer == number or newer is None:
@@ -66,7 +66,7 @@ def logs(
                     return
             else:
                 note(f"({log.what} {newer})")
-                number, seen = newer, []
+                number, shown = newer, []
         limit.pause(f"following {log.name}", reads=True)
 
 
@@ -75,26 +75,26 @@ class _Run:
 
     what = "run"
 
-    def __init__(self, there: Server, name: str) -> None:
-        self.there, self.name = there, name
+    def __init__(self, api: Server, name: str) -> None:
+        self.api, self.name = api, name
         self.start = f"headgate start {name} --wait"
 
     def newest(self) -> int | None:
         """Return the newest number; None if there is none."""
-        rows = list(self.there.rows("queries", self.name, "runs", most=1))
+        rows = list(self.api.rows("queries", self.name, "runs", most=1))
         return int(rows[0]["id"]) if rows else None
 
     def lines(self, number: int, tail: int) -> list[str]:
         """Return the end of a log."""
-        return self.there.text("runs", number, "log", tail=tail).splitlines()
+        return self.api.text("runs", number, "log", tail=tail).splitlines()
 
     def has_ended(self, number: int) -> bool:
         """Return whether a log is complete."""
-        return self.there.get("runs", number)["outcome"] is not None
+        return self.api.get("runs", number)["outcome"] is not None
 
     def is_wanted(self) -> bool:
         """Return whether another run will follow automatically."""
-        return self.there.get("queries", self.name)["phase"] not in _AT_REST
+        return self.api.get("queries", self.name)["phase"] not in _AT_REST
 
 
 class _Driver(_Run):
@@ -102,40 +102,40 @@ class _Driver(_Run):
 
     what = "driver"
 
-    def __init__(self, there: Server, name: str) -> None:
-        super().__init__(there, name)
+    def __init__(self, api: Server, name: str) -> None:
+        super().__init__(api, name)
         self.start = f"headgate start --application {name} --wait"
 
     def newest(self) -> int | None:
         """Return the newest epoch; None if there is none."""
-        rows = list(self.there.rows("applications", self.name, "drivers", most=1))
+        rows = list(self.api.rows("applications", self.name, "drivers", most=1))
         return int(rows[0]["epoch"]) if rows else None
 
     def lines(self, number: int, tail: int) -> list[str]:
         """Return the end of a log."""
         path = ("applications", self.name, "drivers", number, "log")
-        return self.there.text(*path, tail=tail).splitlines()
+        return self.api.text(*path, tail=tail).splitlines()
 
     def has_ended(self, number: int) -> bool:
         """Return whether that driver is no longer the running one."""
-        living = self.there.get("applications", self.name)["driver"]
+        living = self.api.get("applications", self.name)["driver"]
         return living is None or living["epoch"] != number
 
     def is_wanted(self) -> bool:
         """Return whether another driver will follow automatically."""
-        body = self.there.get("applications", self.name)
+        body = self.api.get("applications", self.name)
         if body["script"] is not None:
             return body["script"]["phase"] not in _AT_REST
-        rows = self.there.rows("queries", most=WINDOW, application=self.name)
+        rows = self.api.rows("queries", most=WINDOW, application=self.name)
         return any(row["phase"] not in _AT_REST for row in rows)
 
 
-def new_lines(seen: list[str], lines: list[str]) -> tuple[list[str], bool]:
+def new_lines(shown: list[str], lines: list[str]) -> tuple[list[str], bool]:
     """Return the lines added since a log's end was last read, and whether any are missing."""
-    if not seen:
+    if not shown:
         return lines, False
-    for start in range(len(seen)):
-        common = len(seen) - start
-        if common <= len(lines) and seen[start:] == lines[:common]:
+    for start in range(len(shown)):
+        common = len(shown) - start
+        if common <= len(lines) and shown[start:] == lines[:common]:
             return lines[common:], False
     return lines, bool(lines)

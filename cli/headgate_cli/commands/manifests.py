@@ -7,9 +7,9 @@ from typing import Annotated
 import typer
 
 from headgate_cli.asked import Output, Timeout, Wait, application_name, query_name, server
-from headgate_cli.ends import Code, Ended, refused
-from headgate_cli.following import Limit, follow
-from headgate_cli.output import Form, note, nothing, say, show_document, yaml_text
+from headgate_cli.ends import CommandEnded, ExitCode, refused
+from headgate_cli.following import TimeLimit, follow
+from headgate_cli.output import OutputForm, note, nothing, print_result, show_document, yaml_text
 from headgate_cli.server import Json, Server
 from headgate_cli.sets import Request, differing, show, takes_set
 
@@ -26,18 +26,18 @@ def apply(
     ] = False,
     wait: Wait = False,
     timeout: Timeout = "10m",
-    output: Output = Form.TABLE,
+    output: Output = OutputForm.TABLE,
 ) -> int:
     """Write definitions from files, either all or none.
 
     Running queries keep their revision until they are restarted or deployed. A folder named by an
     application's `code.upload` is packed and uploaded.
     """
-    limit, there = Limit(timeout), server(context)
-    answer = _sent(there, request, dry_run=dry_run)
+    limit, api = TimeLimit(timeout), server(context)
+    answer = _sent(api, request, dry_run=dry_run)
     _show(answer, output, values=dry_run)
     if _is_refused(answer):
-        return Code.REFUSED
+        return ExitCode.REFUSED
     begun = answer.get("operations", [])
     if begun and not wait:
         several = (
@@ -45,15 +45,15 @@ def apply(
         )
         note(f"Requested: {several} with --wait.")
     if begun and wait:
-        return follow(there, (there.get("operations", one) for one in begun), limit)
-    return Code.DONE
+        return follow(api, (api.get("operations", operation) for operation in begun), limit)
+    return ExitCode.DONE
 
 
 @takes_set
 def diff(
     context: typer.Context,
     request: Request,
-    output: Output = Form.TABLE,
+    output: Output = OutputForm.TABLE,
 ) -> int:
     """Show what `apply` would change, field by field. Exit code 4 if it would change anything.
 
@@ -62,8 +62,8 @@ def diff(
     answer = _sent(server(context), request, dry_run=True)
     _show(answer, output, values=True)
     if _is_refused(answer):
-        return Code.REFUSED
-    return Code.DIFFERENT if differing(answer) else Code.DONE
+        return ExitCode.REFUSED
+    return ExitCode.DIFFERENT if differing(answer) else ExitCode.DONE
 
 
 def export(
@@ -76,67 +76,71 @@ def export(
     ] = "",
     owner: Annotated[str, typer.Option(help="Only objects applied by this owner.")] = "",
     to: Annotated[str, typer.Option(help="Folder for the files; default: stdout.")] = "",
-    output: Output = Form.YAML,
+    output: Output = OutputForm.YAML,
 ) -> None:
     """Print existing objects as manifests, or write them to files. Secrets are masked."""
     narrowed = {"application": application, "query": query, "owner": owner}
-    given: Json = {name: value for name, value in narrowed.items() if value}
-    found = server(context).get("export", **given)
-    held: list[Json] = found["manifests"]
-    if not held:
-        note(nothing("manifests", narrowed=bool(given)))
+    filters: Json = {name: value for name, value in narrowed.items() if value}
+    response = server(context).get("export", **filters)
+    manifests: list[Json] = response["manifests"]
+    if not manifests:
+        note(nothing("manifests", narrowed=bool(filters)))
         return
     if not to:
-        if output is Form.NAME:
-            for manifest in (one["manifest"] for one in held):
-                say(f"{_word(manifest['kind'])}/{manifest['metadata']['name']}")
-        elif output.is_document and output is not Form.YAML:
-            show_document([one["manifest"] for one in held], output)
+        if output is OutputForm.NAME:
+            for manifest in (exported["manifest"] for exported in manifests):
+                print_result(f"{_word(manifest['kind'])}/{manifest['metadata']['name']}")
+        elif output.is_document and output is not OutputForm.YAML:
+            show_document([exported["manifest"] for exported in manifests], output)
         else:
-            say("---\n".join(yaml_text(one["manifest"]) for one in held).rstrip("\n"))
+            print_result(
+                "---\n".join(yaml_text(exported["manifest"]) for exported in manifests).rstrip("\n")
+            )
         return
     folder = Path(to)
-    for one in held:
-        path = folder / _inside(str(one["path"]))
+    for exported in manifests:
+        path = folder / _inside(str(exported["path"]))
         path.parent.mkdir(parents=True, exist_ok=True)
     texts: dict[Path, list[str]] = {}
-    for one in held:
-        texts.setdefault(folder / _inside(str(one["path"])), []).append(yaml_text(one["manifest"]))
+    for exported in manifests:
+        texts.setdefault(folder / _inside(str(exported["path"])), []).append(
+            yaml_text(exported["manifest"])
+        )
     for path, documents in texts.items():
         path.write_text("---\n".join(documents), encoding="utf-8")
-        say(str(path))
+        print_result(str(path))
 
 
-def _sent(there: Server, request: Request, *, dry_run: bool) -> Json:
+def _sent(api: Server, request: Request, *, dry_run: bool) -> Json:
     """Return the response to a set, even to a rejected set; raise `Ended` for other errors."""
-    body = {**request.body(there), "dry_run": dry_run}
-    answer: Json = there.post("apply", body=body, accept=(REFUSED_SET,))
+    body = {**request.body(api), "dry_run": dry_run}
+    answer: Json = api.post("apply", body=body, accept=(REFUSED_SET,))
     if "objects" not in answer:  # the set itself cannot be parsed
         detail, way_out = str(answer.get("title", "")), str(answer.get("way_out") or "")
-        raise Ended(Code.REFUSED, detail, way_out, answer.get("problems") or [])
+        raise CommandEnded(ExitCode.REFUSED, detail, way_out, answer.get("problems") or [])
     return answer
 
 
-def _show(answer: Json, output: Form, *, values: bool) -> None:
-    if output is Form.TABLE:
+def _show(answer: Json, output: OutputForm, *, values: bool) -> None:
+    if output is OutputForm.TABLE:
         show(answer, values=values)
-    elif output is Form.NAME:
-        for one in differing(answer):
-            say(f"{one['kind']}/{one['name']}")
+    elif output is OutputForm.NAME:
+        for entry in differing(answer):
+            print_result(f"{entry['kind']}/{entry['name']}")
     else:
         show_document(answer, output)
 
 
 def _is_refused(answer: Json) -> bool:
-    return any(one["outcome"] == "refused" for one in answer["objects"])
+    return any(entry["outcome"] == "refused" for entry in answer["objects"])
 
 
 def _inside(path: str) -> PurePosixPath:
     """Return a path from the server; reject a path that leads out of the folder."""
-    found = PurePosixPath(path)
-    if found.is_absolute() or ".." in found.parts or not found.parts:
+    relative = PurePosixPath(path)
+    if relative.is_absolute() or ".." in relative.parts or not relative.parts:
         raise refused(f"The server returned the file name {path}, which is outside the folder.")
-    return found
+    return relative
 
 
 def _word(kind: str) -> str:

@@ -15,16 +15,16 @@ from headgate_cli.asked import (
     team_name,
 )
 from headgate_cli.commands.watching import watched
-from headgate_cli.ends import Code, Ended
-from headgate_cli.following import Limit
+from headgate_cli.ends import CommandEnded, ExitCode
+from headgate_cli.following import TimeLimit
 from headgate_cli.json_path import Path, PathError, order, read_path
-from headgate_cli.kinds import Kind, kind_and_names, kind_named, names_of_kinds
+from headgate_cli.kinds import ResourceKind, kind_and_names, kind_named, names_of_kinds
 from headgate_cli.output import (
-    Form,
+    OutputForm,
     note,
     nothing,
     plain,
-    say,
+    print_result,
     show_document,
     show_rows,
     show_table,
@@ -83,7 +83,7 @@ def get(
         str,
         typer.Option(help="Field that sorts the rows, as in `-o json`: .phase or .health.verdict."),
     ] = "",
-    output: ListOutput = Form.TABLE,
+    output: ListOutput = OutputForm.TABLE,
 ) -> None:
     """List objects, or print the named ones.
 
@@ -94,27 +94,29 @@ def get(
     alert-rules, alert-channels, teams, schedules, deploys.
     """
     by = _sorting(sort_by)
-    asked = {
+    options = {
         **{"query": query, "application": application, "team": team, "search": search},
         **{"phase": phase, "health": health, "desired": desired, "pool": pool},
         **{"status": status, "state": state, "owner": owner, "label": label, "hours": hours},
         "open": "" if under_way is None else str(under_way).lower(),
     }
-    filters = {name: value for name, value in asked.items() if value}
+    filters = {name: value for name, value in options.items() if value}
     kinds = kind.split(",")
     if len(kinds) > 1 and (names or watch):
         message = "Several kinds can be listed, but not by name and not with --watch."
-        raise Ended(Code.USAGE, message, "Give one kind, or kinds without names.")
+        raise CommandEnded(ExitCode.USAGE, message, "Give one kind, or kinds without names.")
     if watch and by:
-        raise Ended(Code.USAGE, "--watch prints rows as they change.", "Remove --sort-by.")
-    there, documents = server(context), {}
-    for each in kinds:
-        chosen, wanted = kind_and_names(each, names or [])
+        raise CommandEnded(
+            ExitCode.USAGE, "--watch prints rows as they change.", "Remove --sort-by."
+        )
+    api, documents = server(context), {}
+    for word in kinds:
+        chosen, wanted = kind_and_names(word, names or [])
         own = dict(filters)
-        look = _look(there, chosen, wanted, own, limit)  # takes the query that is in the path out
-        shown = chosen.wide if output is Form.WIDE else chosen.shown
+        look = _look(api, chosen, wanted, own, limit)  # takes the query that is in the path out
+        shown = chosen.wide if output is OutputForm.WIDE else chosen.shown
         if watch:
-            watched(look, chosen, shown, output, Limit(timeout), narrowed=bool(own))
+            watched(look, chosen, shown, output, TimeLimit(timeout), narrowed=bool(own))
             return
         rows = sorted(look(), key=order(by)) if by else look()
         if not rows:
@@ -122,10 +124,10 @@ def get(
         if len(kinds) > 1 and output.is_document:
             documents[chosen.plural] = rows
             continue
-        if len(kinds) > 1 and rows and output is not Form.NAME:
-            say(f"{chosen.plural}:")
+        if len(kinds) > 1 and rows and output is not OutputForm.NAME:
+            print_result(f"{chosen.plural}:")
         if rows or output.is_document:
-            show_rows(rows, shown, output, chosen.called, one=len(wanted) == 1)
+            show_rows(rows, shown, output, chosen.called, single=len(wanted) == 1)
     if documents:
         show_document(documents, output)
 
@@ -134,46 +136,48 @@ def _sorting(text: str) -> Path | None:
     try:
         return read_path(text) if text else None
     except PathError as error:
-        raise Ended(Code.USAGE, f"--sort-by: {error}") from None
+        raise CommandEnded(ExitCode.USAGE, f"--sort-by: {error}") from None
 
 
 def _look(
-    there: Server, kind: Kind, names: list[str], filters: Json, limit: int
+    api: Server, kind: ResourceKind, names: list[str], filters: Json, limit: int
 ) -> Callable[[], list[Json]]:
     """Return what reads the named objects of a kind, or its list."""
     if names:
-        return lambda: [_one(there, kind, name) for name in names]
+        return lambda: [_read_object(api, kind, name) for name in names]
     below = _list(kind, filters)
-    return lambda: list(there.rows(*below, most=limit, **filters))
+    return lambda: list(api.rows(*below, most=limit, **filters))
 
 
 def describe(
     context: typer.Context,
     kind: KindName,
     name: Annotated[str, typer.Argument()] = "",
-    output: Output = Form.TABLE,
+    output: Output = OutputForm.TABLE,
 ) -> None:
     """Print everything known about one object; for a query or application, also recent history."""
     chosen, names = kind_and_names(kind, [name] if name else [])
     if len(names) != 1:
-        raise Ended(Code.USAGE, f"Exactly one {chosen.name} is required.", "Give one name.")
-    there, name = server(context), names[0]
-    body = _one(there, chosen, name)
-    if output is Form.NAME:
-        say(chosen.called(body))
+        raise CommandEnded(
+            ExitCode.USAGE, f"Exactly one {chosen.name} is required.", "Give one name."
+        )
+    api, name = server(context), names[0]
+    body = _read_object(api, chosen, name)
+    if output is OutputForm.NAME:
+        print_result(chosen.called(body))
         return
-    if output is not Form.TABLE:
+    if output is not OutputForm.TABLE:
         show_document(body, output)
         return
     _show_fields(body)
-    for title, other, path, asked, most in _history(chosen, name):
-        rows = list(there.rows(*path, most=most, **asked))
+    for title, other, path, filters, most in _history(chosen, name):
+        rows = list(api.rows(*path, most=most, **filters))
         if rows:
-            say(f"\n{title}:")
+            print_result(f"\n{title}:")
             show_table(rows, kind_named(other).shown, indent="  ")
 
 
-def _history(kind: Kind, name: str) -> list[tuple[str, str, tuple[str, ...], Json, int]]:
+def _history(kind: ResourceKind, name: str) -> list[tuple[str, str, tuple[str, ...], Json, int]]:
     """Return the lists that belong to one object: title, kind, path, parameters, maximum rows."""
     if kind.name == "query":
         return [
@@ -190,36 +194,38 @@ def _history(kind: Kind, name: str) -> list[tuple[str, str, tuple[str, ...], Jso
     return []
 
 
-def _list(kind: Kind, filters: Json) -> tuple[str, ...]:
+def _list(kind: ResourceKind, filters: Json) -> tuple[str, ...]:
     """Return a list's path, removing the query from the filters if it is in the path."""
     query = str(filters.pop("query", "")) if kind.of_query else ""
     if kind.of_query and not query:
-        raise Ended(Code.USAGE, f"No query given for {kind.plural}.", "--query NAME")
+        raise CommandEnded(ExitCode.USAGE, f"No query given for {kind.plural}.", "--query NAME")
     for name in filters:
         if name not in kind.filters:
-            known = ", ".join(f"--{one}" for one in sorted(kind.filters)) or "none"
+            choices = ", ".join(f"--{option}" for option in sorted(kind.filters)) or "none"
             message = f"{kind.plural} cannot be filtered by --{name}."
-            raise Ended(Code.USAGE, message, f"Available filters: {known}.")
+            raise CommandEnded(ExitCode.USAGE, message, f"Available filters: {choices}.")
     return ("queries", query, kind.address) if query else (kind.address,)
 
 
-def _one(there: Server, kind: Kind, name: str) -> Json:
-    found: Json = there.get(*kind.path(name))
-    return found
+def _read_object(api: Server, kind: ResourceKind, name: str) -> Json:
+    body: Json = api.get(*kind.path(name))
+    return body
 
 
 def _show_fields(body: Json) -> None:
     """Print single values as lines, then nested ones as YAML below their names."""
-    larger = {name: held for name, held in body.items() if isinstance(held, dict | list) and held}
+    larger = {
+        name: value for name, value in body.items() if isinstance(value, dict | list) and value
+    }
     small = [
-        {"name": f"{name}:", "held": held}
-        for name, held in body.items()
+        {"name": f"{name}:", "held": value}
+        for name, value in body.items()
         if name not in larger and name not in ("etag", "links")
     ]
     width = max((len(row["name"]) for row in small), default=0)
     for row in small:
-        say(f"{row['name']:<{width}}  {plain(row['held'])}")
-    for name, held in larger.items():
+        print_result(f"{row['name']:<{width}}  {plain(row['held'])}")
+    for name, value in larger.items():
         if name != "links":
-            text = yaml_text(held).rstrip("\n")
-            say(f"\n{name}:\n" + "\n".join(f"  {line}" for line in text.splitlines()))
+            text = yaml_text(value).rstrip("\n")
+            print_result(f"\n{name}:\n" + "\n".join(f"  {line}" for line in text.splitlines()))

@@ -5,8 +5,8 @@ from typing import Annotated
 import typer
 
 from headgate_cli.asked import Output, QueryName, server
-from headgate_cli.ends import Code, Ended
-from headgate_cli.output import Columns, Form, plain, say, show_document, show_table
+from headgate_cli.ends import CommandEnded, ExitCode
+from headgate_cli.output import Columns, OutputForm, plain, print_result, show_document, show_table
 from headgate_cli.server import Json
 
 #: Planned runs that are shown.
@@ -25,33 +25,35 @@ def schedule(
     query: QueryName,
     pause: Annotated[bool, typer.Option("--pause", help="Skip its times from now on.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="End the pause.")] = False,
-    output: Output = Form.TABLE,
+    output: Output = OutputForm.TABLE,
 ) -> int:
     """Show a query's schedule with its next times and planned runs; pause or resume it."""
     if pause and resume:
-        raise Ended(Code.USAGE, "--pause and --resume exclude each other.", "Use one of them.")
-    there = server(context)
+        raise CommandEnded(
+            ExitCode.USAGE, "--pause and --resume exclude each other.", "Use one of them."
+        )
+    api = server(context)
     if pause or resume:
-        found: Json = there.post("queries", query, "schedule", "pause" if pause else "resume")
+        state: Json = api.post("queries", query, "schedule", "pause" if pause else "resume")
     else:
-        found = there.get("queries", query, "schedule")
-    runs = list(there.rows("queries", query, "schedule", "runs", most=_SHOWN))
+        state = api.get("queries", query, "schedule")
+    runs = list(api.rows("queries", query, "schedule", "runs", most=_SHOWN))
     if output.is_document:
-        show_document({**found, "runs": runs}, output)
-        return Code.DONE
-    if output is Form.NAME:
-        say(f"query/{query}")
-        return Code.DONE
-    say(f"Schedule:  {plain(found['when'])}")
-    if found["problem"]:
-        say(f"Problem:   {plain(found['problem'])}")
-    if found["paused_at"]:
-        say(f"Paused:    since {found['paused_at']} by {plain(found['paused_by'])}")
-    if found["cron"]:
-        say(f"Next:      {', '.join(found['next_times']) or 'none'}")
-    if found["overdue"]:
-        say("Overdue:   nothing has looked at it in time. Does a worker run?")
+        show_document({**state, "runs": runs}, output)
+        return ExitCode.DONE
+    if output is OutputForm.NAME:
+        print_result(f"query/{query}")
+        return ExitCode.DONE
+    print_result(f"Schedule:  {plain(state['when'])}")
+    if state["problem"]:
+        print_result(f"Problem:   {plain(state['problem'])}")
+    if state["paused_at"]:
+        print_result(f"Paused:    since {state['paused_at']} by {plain(state['paused_by'])}")
+    if state["cron"]:
+        print_result(f"Next:      {', '.join(state['next_times']) or 'none'}")
+    if state["overdue"]:
+        print_result("Overdue:   nothing has looked at it in time. Does a worker run?")
     if runs:
-        say("")
+        print_result("")
         show_table(runs, _COLUMNS)
-    return Code.DONE
+    return ExitCode.DONE

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from headgate_cli.asked import Output, server
-from headgate_cli.output import Form, note, say, show_document
+from headgate_cli.output import OutputForm, note, print_result, show_document
 from headgate_cli.packing import about, packed, sent, sent_file
 
 
@@ -15,16 +15,16 @@ def upload(
     path: Annotated[
         Path, typer.Argument(exists=True, help="A folder, or one .py, .zip or .whl file.")
     ],
-    output: Output = Form.TABLE,
+    output: Output = OutputForm.TABLE,
 ) -> None:
     """Send code, and print its digest, for an application's `code: {upload: sha256:…}`.
 
     Unreferenced code is removed after a few days.
     """
-    there = server(context)
-    found = sent(there, packed(path)) if path.is_dir() else sent_file(there, path)
+    api = server(context)
+    response = sent(api, packed(path)) if path.is_dir() else sent_file(api, path)
     if output.is_document:
-        show_document(found, output)
+        show_document(response, output)
     else:
-        note(f"{path}: {about(found)}")
-        say(str(found["digest"]))
+        note(f"{path}: {about(response)}")
+        print_result(str(response["digest"]))

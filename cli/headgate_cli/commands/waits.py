@@ -6,9 +6,9 @@ from typing import Annotated
 import typer
 
 from headgate_cli.asked import OfScript, QueryName, QueryNames, Timeout, server
-from headgate_cli.ends import Code, Ended, refused, worst
-from headgate_cli.following import Limit, Progress, about, completed
-from headgate_cli.output import plain, say
+from headgate_cli.ends import CommandEnded, ExitCode, refused, worst
+from headgate_cli.following import ProgressLine, TimeLimit, about, completed
+from headgate_cli.output import plain, print_result
 from headgate_cli.server import Json, Server
 from headgate_cli.sets import AcceptStateChange
 
@@ -32,7 +32,7 @@ _REACHED = {
     For.COMPLETED: ("COMPLETED",),
 }
 #: Phases that a failed query leaves only by an operator's action or a rare retry probe.
-_HELD = ("FAILED", "BROKEN")
+_FINAL_PHASES = ("FAILED", "BROKEN")
 #: Maximum queries per script, including missing ones.
 MOST_QUERIES = 500
 #: Verbs that change what runs.
@@ -55,11 +55,13 @@ def wait(
     state can only be reached by a user's action, the command ends immediately.
     """
     if bool(names) == bool(application):
-        raise Ended(Code.USAGE, "Name what to wait for.", "Name queries, or use --application.")
-    limit, there = Limit(timeout), server(context)
+        raise CommandEnded(
+            ExitCode.USAGE, "Name what to wait for.", "Name queries, or use --application."
+        )
+    limit, api = TimeLimit(timeout), server(context)
     if application:
-        return _one(there, _Script(there, application), what, limit)
-    return worst([_one(there, _Query(there, name), what, limit) for name in names or []])
+        return _wait_for(api, _Script(api, application), what, limit)
+    return worst([_wait_for(api, _Query(api, name), what, limit) for name in names or []])
 
 
 def run(
@@ -80,28 +82,30 @@ def run(
     With --follow, the exit code is 0 if the query completed, 2 if it failed or was stopped, and 3
     if it still runs after the timeout.
     """
-    limit, there = Limit(timeout), server(context)
+    limit, api = TimeLimit(timeout), server(context)
     body: Json = {"params": _values(param or []), "read_text": True}
     if accept_state_change:
         body["accept_state_change"] = True
-    operation = there.post("queries", name, "start", body=body)
+    operation = api.post("queries", name, "start", body=body)
     if not following:
-        say(f"{about(operation)}: requested, operation {operation['id']}")
-        return Code.DONE
-    end = completed(there, operation, limit)
-    state = _Query(there, name).look()
-    say(f"{name}: {end}. {_said(state)}")
-    return Code.DONE if end == "COMPLETED" else Code.FAILED
+        print_result(f"{about(operation)}: requested, operation {operation['id']}")
+        return ExitCode.DONE
+    end = completed(api, operation, limit)
+    state = _Query(api, name).look()
+    print_result(f"{name}: {end}. {_summary(state)}")
+    return ExitCode.DONE if end == "COMPLETED" else ExitCode.FAILED
 
 
-def _values(given: list[str]) -> dict[str, str]:
-    found = {}
-    for one in given:
-        name, equals, value = one.partition("=")
+def _values(texts: list[str]) -> dict[str, str]:
+    values = {}
+    for pair in texts:
+        name, equals, value = pair.partition("=")
         if not (name and equals):
-            raise Ended(Code.USAGE, f"--param {one} has no value.", "Write --param NAME=VALUE.")
-        found[name] = value
-    return found
+            raise CommandEnded(
+                ExitCode.USAGE, f"--param {pair} has no value.", "Write --param NAME=VALUE."
+            )
+        values[name] = value
+    return values
 
 
 class _Query:
@@ -109,14 +113,14 @@ class _Query:
 
     of = "query"
 
-    def __init__(self, there: Server, name: str) -> None:
-        self.there, self.name = there, name
+    def __init__(self, api: Server, name: str) -> None:
+        self.api, self.name = api, name
         self.start, self.logs = f"headgate start {name}", f"headgate logs {name}"
 
     def look(self) -> Json:
         """Return its state: name, phase, phase_reason, phase_detail and desired."""
-        found: Json = self.there.get("queries", self.name)
-        return found
+        state: Json = self.api.get("queries", self.name)
+        return state
 
     def has_committed(self, state: Json) -> bool:
         """Return whether a running query has proven itself."""
@@ -128,14 +132,14 @@ class _Script(_Query):
 
     of = "application"
 
-    def __init__(self, there: Server, name: str) -> None:
-        super().__init__(there, name)
+    def __init__(self, api: Server, name: str) -> None:
+        super().__init__(api, name)
         self.start = f"headgate start --application {name}"
         self.logs = f"headgate logs --application {name}"
 
     def look(self) -> Json:
         """Return the script's state; raise `Ended` if the application does not run a script."""
-        body = self.there.get("applications", self.name)
+        body = self.api.get("applications", self.name)
         if body["script"] is None:
             queries = " ".join(body["queries"]) or "none yet"
             raise refused(f"{self.name} runs queries, not a script.", f"Its queries: {queries}.")
@@ -143,50 +147,50 @@ class _Script(_Query):
 
     def has_committed(self, state: Json) -> bool:
         """Return whether it has started a query, and all queries that should run are running."""
-        rows = list(self.there.rows("queries", most=MOST_QUERIES, application=self.name))
+        rows = list(self.api.rows("queries", most=MOST_QUERIES, application=self.name))
         wanted = [row["phase"] for row in rows if row["desired"] == "RUNNING"]
         done = [row["phase"] for row in rows if row["phase"] in ("RUNNING", "COMPLETED")]
         return bool(done) and all(phase in ("RUNNING", "COMPLETED") for phase in wanted)
 
 
-def _one(there: Server, it: _Query, what: For, limit: Limit) -> int:
-    progress = Progress()
+def _wait_for(api: Server, it: _Query, what: For, limit: TimeLimit) -> int:
+    progress = ProgressLine()
     while True:
-        held = it.look()
-        state = f"{it.name}: {held['phase']}. {_said(held)}"
-        end = _end(it, held, what)
-        if end is not None and not _changing(there, it):
+        status = it.look()
+        state = f"{it.name}: {status['phase']}. {_summary(status)}"
+        end = _end(it, status, what)
+        if end is not None and not _changing(api, it):
             progress.end()
-            if isinstance(end, Ended):
+            if isinstance(end, CommandEnded):
                 raise end
-            say(state)
+            print_result(state)
             return end
-        progress.tell(state)
+        progress.report(state)
         limit.pause(state, reads=True)
 
 
-def _said(held: Json) -> str:
+def _summary(status: Json) -> str:
     """Return the summary on the query's page; scripts, and queries on older servers, have none."""
-    return plain(held.get("summary") or held["phase_detail"] or held["phase_reason"])
+    return plain(status.get("summary") or status["phase_detail"] or status["phase_reason"])
 
 
-def _changing(there: Server, it: _Query) -> bool:
+def _changing(api: Server, it: _Query) -> bool:
     """Return whether a start, stop or restart is under way: the phase may still be the old one."""
-    rows = there.rows("operations", most=50, open="true", **{it.of: it.name})
+    rows = api.rows("operations", most=50, open="true", **{it.of: it.name})
     return any(row["verb"] in _VERBS for row in rows)
 
 
-def _end(it: _Query, held: Json, what: For) -> Code | Ended | None:
+def _end(it: _Query, status: Json, what: For) -> ExitCode | CommandEnded | None:
     """Return how the wait ends in the current state; None if it continues."""
-    name, phase = it.name, held["phase"]
+    name, phase = it.name, status["phase"]
     if phase in _REACHED[what]:
-        proven = what is not For.FIRST_COMMIT or phase != "RUNNING" or it.has_committed(held)
-        return Code.DONE if proven else None
-    if phase in _HELD and held["desired"] == "RUNNING":
-        detail = _said(held)
+        proven = what is not For.FIRST_COMMIT or phase != "RUNNING" or it.has_committed(status)
+        return ExitCode.DONE if proven else None
+    if phase in _FINAL_PHASES and status["desired"] == "RUNNING":
+        detail = _summary(status)
         way_out = f"headgate describe {it.of} {name}; {it.logs}"
-        return Ended(Code.FAILED, f"{name} is {phase}: {detail}", way_out)
+        return CommandEnded(ExitCode.FAILED, f"{name} is {phase}: {detail}", way_out)
     if phase in _STOPPED:  # and the desired state is a run
         message = f"{name} is {phase}, and is not set to run."
-        return Ended(Code.REFUSED, message, it.start)
+        return CommandEnded(ExitCode.REFUSED, message, it.start)
     return None

@@ -3,16 +3,16 @@
 import json
 from collections.abc import Callable
 
-from headgate_cli.following import Limit
-from headgate_cli.kinds import Kind
+from headgate_cli.following import TimeLimit
+from headgate_cli.kinds import ResourceKind
 from headgate_cli.output import (
     Columns,
-    Form,
+    OutputForm,
     cells_of,
     is_closed,
     note,
     nothing,
-    say,
+    print_result,
     show_document,
     show_lines,
     yaml_text,
@@ -22,10 +22,10 @@ from headgate_cli.server import Json
 
 def watched(
     look: Callable[[], list[Json]],
-    kind: Kind,
+    kind: ResourceKind,
     columns: Columns,
-    form: Form,
-    limit: Limit,
+    form: OutputForm,
+    limit: TimeLimit,
     *,
     narrowed: bool,
 ) -> None:
@@ -42,18 +42,18 @@ def watched(
         changed = [name for name, line in cells.items() if before.get(name) != line]
         if first and not rows:
             note(nothing(kind.plural, narrowed=narrowed))
-        if changed and form in (Form.TABLE, Form.WIDE):
+        if changed and form in (OutputForm.TABLE, OutputForm.WIDE):
             titles = [] if widths else [list(columns)]
             widths = show_lines([*titles, *(cells[name] for name in changed)], widths)
-        elif form is Form.NAME:
+        elif form is OutputForm.NAME:
             for name in changed:
-                say(name)
-        elif form is Form.JSON:
+                print_result(name)
+        elif form is OutputForm.JSON:
             for name in changed:
-                say(json.dumps(rows[name], ensure_ascii=False))
-        elif form is Form.YAML:
+                print_result(json.dumps(rows[name], ensure_ascii=False))
+        elif form is OutputForm.YAML:
             for name in changed:
-                say(f"---\n{yaml_text(rows[name])}".rstrip("\n"))
+                print_result(f"---\n{yaml_text(rows[name])}".rstrip("\n"))
         elif form.template is not None:
             for name in changed:
                 show_document(rows[name], form)

@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser
 
-from controlplane.home import Trouble
+from controlplane.home import StartProblem
 from headgate_server import places
 from installation.machine import java
 from installation.machine.daemon import Daemon
@@ -44,11 +44,11 @@ class TrialCommand(BaseCommand):
             return
         try:
             settings.HOME.make()
-            found = java.choose(settings.HOME.java)
-            self.stdout.write(f"Java   {found.sentence()}")
-            started = server.start(found.home)
+            chosen_java = java.choose(settings.HOME.java)
+            self.stdout.write(f"Java   {chosen_java.sentence()}")
+            started = server.start(chosen_java.home)
             server.keep_secrets(settings.SECRETS_DIR)
-        except Trouble as trouble:
+        except StartProblem as trouble:
             self.stderr.write(str(trouble))
             sys.exit(1)
         self.stdout.write(f"{server.label:<6} {server.sentence()}")

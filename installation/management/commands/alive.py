@@ -25,9 +25,9 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, part: str, **options: Any) -> None:
         """Check it."""
-        for one in system_health(timezone.now()).parts:
-            if one.name == part and not one.ok:
-                raise CommandError(one.sentence)
+        for part_health in system_health(timezone.now()).parts:
+            if part_health.name == part and not part_health.ok:
+                raise CommandError(part_health.sentence)
         if part == "worker" and settings.HEADGATE_HOST not in heard_of():
             raise CommandError(
                 f"The worker of host {settings.HEADGATE_HOST} is not sending heartbeats."

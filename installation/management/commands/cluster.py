@@ -6,7 +6,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
-from controlplane.home import Trouble
+from controlplane.home import StartProblem
 from headgate_server import places
 from installation.machine.cluster import WORKERS, Cluster
 
@@ -24,14 +24,14 @@ class Command(BaseCommand):
             settings.HOME.make()
             self.stdout.write(f"Starting a Spark master and {WORKERS} workers on loopback…")
             cluster.start()
-        except Trouble as trouble:
+        except StartProblem as trouble:
             self.stderr.write(str(trouble))
             sys.exit(1)
         self.stdout.write(f"Master   {cluster.master}")
         self.stdout.write(f"Page     {cluster.ui}")
         self.stdout.write(f"Logs     {cluster.home.logs}")
-        said = (
+        hint = (
             f"Set an application's master to {cluster.master} and restart it; see "
             "docs/cluster.md. `make stop` ends the cluster."
         )
-        self.stdout.write(places.with_local_commands(said))
+        self.stdout.write(places.with_local_commands(hint))

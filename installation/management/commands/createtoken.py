@@ -40,9 +40,9 @@ class Command(BaseCommand):
         users = get_user_model()
         owner = users.objects.filter(**{users.USERNAME_FIELD: user, "is_active": True}).first()
         if owner is None:
-            known = ", ".join(users.objects.values_list(users.USERNAME_FIELD, flat=True)[:20])
+            names = ", ".join(users.objects.values_list(users.USERNAME_FIELD, flat=True)[:20])
             raise CommandError(
-                f"There is no active user {user!r}. Choose one of: {known or 'none'}."
+                f"There is no active user {user!r}. Choose one of: {names or 'none'}."
             )
         try:
             _, text = create_token(

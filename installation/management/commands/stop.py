@@ -15,7 +15,7 @@ from queries.services.system.installation import request_shutdown
 #: Seconds beyond the queries' graceful stop: for Spark itself and the driver's exit.
 LEAVE_S = 40
 #: Seconds for drivers ended directly, because they are not supervised or do not exit.
-ASKED_DIRECTLY_S = 45
+DIRECT_END_LIMIT_S = 45
 UP_LIMIT_S = 90
 
 
@@ -30,9 +30,9 @@ class Command(BaseCommand):
         self.home = settings.HOME
         pid = self.home.holder()
         living = len(drivers.living())
-        left_over = claims.started_here(self.home)
+        left_over = claims.own_processes(self.home)
         cluster = Cluster.of(self.home)
-        servers = [one for one in trials.servers(self.home) if one.process() is not None]
+        servers = [server for server in trials.servers(self.home) if server.process() is not None]
         if not (pid or living or left_over or servers or cluster.running()):
             self.stdout.write("Nothing is running.")
             return
@@ -40,29 +40,29 @@ class Command(BaseCommand):
             self._end_drivers(living, supervised=pid is not None)
         if pid is not None:
             claims.end_holder(self.home, limit_s=UP_LIMIT_S)
-        claims.end(claims.started_here(self.home), limit_s=30)
+        claims.end(claims.own_processes(self.home), limit_s=30)
         if cluster.stop():  # after the drivers that run on it
             self.stdout.write("Ended the trial cluster.")
-        for one in servers:
-            if one.stop():
-                self.stdout.write(f"Ended the {one.name}. Its {one.keeps} are retained.")
-        said = "Stopped. The next `make run` restarts the queries that should run."
-        self.stdout.write(places.with_local_commands(said))
+        for server in servers:
+            if server.stop():
+                self.stdout.write(f"Ended the {server.name}. Its {server.keeps} are retained.")
+        message = "Stopped. The next `make run` restarts the queries that should run."
+        self.stdout.write(places.with_local_commands(message))
 
     def _worker_runs(self) -> bool:
         """Return whether the worker is running, or `up`, which would restart it."""
-        return any(one.name == "worker" for one in claims.started_here(self.home)) or (
+        return any(process.name == "worker" for process in claims.own_processes(self.home)) or (
             self.home.holder() is not None and not self.home.ending.exists()
         )
 
     def _end_drivers(self, count: int, *, supervised: bool) -> None:
         if lost := drivers.without_files():
-            gone = (
+            unlisted = (
                 "1 driver whose directory is gone"
                 if len(lost) == 1
                 else f"{len(lost)} drivers whose directories are gone"
             )
-            self.stdout.write(f"Found {gone}, by checking processes: {', '.join(lost)}.")
+            self.stdout.write(f"Found {unlisted}, by checking processes: {', '.join(lost)}.")
         noun = "driver" if count == 1 else "drivers"
         self.stdout.write(f"Ending {count} {noun} after the batches in flight…")
         now = timezone.now()
@@ -70,15 +70,15 @@ class Command(BaseCommand):
             if supervised:
                 request_shutdown(now=now)
                 # After Ctrl-C, `up` is ending as well, and with it the worker that this waits for.
-                drivers.wait_until_gone(
+                drivers.wait_until_ended(
                     settings.STOP_DEADLINE_S + LEAVE_S, awaited=lambda: self._worker_runs()
                 )
-            killed = drivers.end(now=now, limit_s=ASKED_DIRECTLY_S)
+            killed = drivers.end(now=now, limit_s=DIRECT_END_LIMIT_S)
         except DatabaseError as error:
             self.stderr.write(
                 f"The database is not responding ({error}), so sending signals to the drivers "
                 "directly."
             )
-            killed = drivers.end_without_rows(limit_s=ASKED_DIRECTLY_S)
+            killed = drivers.end_without_rows(limit_s=DIRECT_END_LIMIT_S)
         if killed:
             self.stdout.write(f"{killed} did not exit and had to be killed.")

@@ -12,7 +12,7 @@ from django.core.management.base import BaseCommand, CommandParser, OutputWrappe
 from django.utils import timezone
 
 from controlplane import environment, ports
-from controlplane.home import Trouble, read_line
+from controlplane.home import StartProblem, read_line
 from controlplane.hosts import HostName, NameTaken
 from headgate_ground.files import use_forgiving_output
 from headgate_server import places
@@ -55,7 +55,7 @@ class Command(BaseCommand):
         if with_parent:
             program.die_with_parent()
         interrupt_on_stop()
-        run = _Run(self)
+        run = _Startup(self)
         code = 0
         try:
             run.prepare()
@@ -64,7 +64,7 @@ class Command(BaseCommand):
             run.keeper.exec()
         except KeyboardInterrupt:
             self.stdout.write("\nStopping…")
-        except Trouble as trouble:
+        except StartProblem as trouble:
             self.stderr.write(str(trouble))
             code = 1
         except OSError as error:
@@ -78,7 +78,7 @@ class Command(BaseCommand):
         sys.exit(code)
 
 
-class _Run:
+class _Startup:
     """The beginning of one run, from the lock to the address; its keeper does the rest."""
 
     def __init__(self, command: Command) -> None:
@@ -90,9 +90,9 @@ class _Run:
         self.redis: valkey.Redis | None = None
         self.spark_ui_port = settings.SPARK_UI_PORT
         self.demo: subprocess.Popen[str] | None = None  # its installation
-        self.keeper = Keeper(self.home, self.environment, self.say)
+        self.keeper = Keeper(self.home, self.environment, self.print_line)
 
-    def say(self, line: str) -> None:
+    def print_line(self, line: str) -> None:
         """Print a line, with its commands spelled for this installation."""
         self._write(places.with_local_commands(line))
 
@@ -103,62 +103,64 @@ class _Run:
         self.keeper.claim = claims.claim(self.home, address=self.address)
         self.home.preparing.touch()
         self.home.ending.unlink(missing_ok=True)
-        left = claims.started_here(self.home)
+        left = claims.own_processes(self.home)
         if left:
-            self.say(
+            self.print_line(
                 f"Stopping processes left by an earlier run: {', '.join(p.name for p in left)}"
             )
             claims.end(left, limit_s=STOP_LIMIT_S)
         if why := former_accounts.refusal():
-            raise Trouble(*why.split("\n", 1))
+            raise StartProblem(*why.split("\n", 1))
         self._check_certificate()
         self._check_ports()
         alive = len(drivers.living())
-        found = self.keeper.java = java.choose(self.home.java)
+        chosen_java = self.keeper.java = java.choose(self.home.java)
         self.redis = valkey.choose(self.home, drivers_alive=alive)
-        self.say(f"Java      {found.sentence()}")
-        self.say(f"Redis     {self.redis.sentence}")
-        self.say(f"Database  {preparation.database_sentence()}")
+        self.print_line(f"Java      {chosen_java.sentence()}")
+        self.print_line(f"Redis     {self.redis.sentence}")
+        self.print_line(f"Database  {preparation.database_sentence()}")
         for server in trials.with_the_demo(self.home):
             if server.is_set_up():
                 self.keeper.start_trial(server)
-        self.say(f"Data      {self.home.root}")
+        self.print_line(f"Data      {self.home.root}")
         if alive:
-            self.say(f"Drivers   {alive} still streaming; they are adopted")
+            self.print_line(f"Drivers   {alive} still streaming; they are adopted")
             if lost := drivers.without_files():
-                self.say(f"          without their directories: {', '.join(lost)}")
+                self.print_line(f"          without their directories: {', '.join(lost)}")
         for name in ("SECRET_KEY_FILE", "REDIS_URL_FILE"):
             self.environment.pop(name, None)  # the programs get their contents instead
         self.environment |= {
             "HEADGATE_HOME": str(self.home.root),
             "HEADGATE_SPARK_UI_PORT": str(self.spark_ui_port),
-            "SECRET_KEY": environment.given("SECRET_KEY") or self.home.ensure_secret_key(),
+            "SECRET_KEY": environment.value_of("SECRET_KEY") or self.home.ensure_secret_key(),
             "REDIS_URL": self.redis.url,
-            "JAVA_HOME": str(found.home),
+            "JAVA_HOME": str(chosen_java.home),
             "PYTHONUNBUFFERED": "1",
             # glibc gives each of a worker's threads a heap of its own, and keeps what they freed.
             "MALLOC_ARENA_MAX": self.environment.get("MALLOC_ARENA_MAX", "2"),
         }
         make_ours()
-        self.say("Preparing the database…")
+        self.print_line("Preparing the database…")
         preparation.prepare_database(timezone.now())
         self._check_host()
         if preparation.collect_static_files():
-            self.say("Collected the static files")
+            self.print_line("Collected the static files")
         if preparation.lacks_java_classes():
-            self.say("Compiling Headgate's Java classes…")
-            if trouble := preparation.compile_java_classes(found.home):
-                self.say(trouble)
+            self.print_line("Compiling Headgate's Java classes…")
+            if trouble := preparation.compile_java_classes(chosen_java.home):
+                self.print_line(trouble)
 
     def start(self) -> None:
         """Start the programs, and wait until they work together."""
         assert self.redis is not None
-        servers = [one.servers for one in self.keeper.trials if isinstance(one, kafka.Broker)]
+        servers = [
+            program.servers for program in self.keeper.trials if isinstance(program, kafka.Broker)
+        ]
         feeders = programs.feeders(*servers) if settings.DEMO else []
         wanted = programs.all_programs(
             self.home, self.redis.command, feeders, spark_ui_port=self.spark_ui_port
         )
-        self.say(f"Starting {', '.join(one.name for one in wanted)}…")
+        self.print_line(f"Starting {', '.join(program.name for program in wanted)}…")
         programs.configure(self.home, wanted)
         self.keeper.start_supervisor()
         if settings.DEMO:
@@ -175,16 +177,16 @@ class _Run:
             self._wait_until_ready()
         finally:  # the password is shown now or never
             login = f"  login admin / {password} (shown once)" if password else ""
-            self.say(f"\nHeadgate is at {self.address}{login}")
+            self.print_line(f"\nHeadgate is at {self.address}{login}")
             if password:
-                self.say("Change it: .venv/bin/python manage.py changepassword admin")
-        self.say("Ctrl-C stops it; drivers keep streaming.")
+                self.print_line("Change it: .venv/bin/python manage.py changepassword admin")
+        self.print_line("Ctrl-C stops it; drivers keep streaming.")
 
     def _check_host(self) -> None:
         try:
             HostName().refuse_another()
         except NameTaken as taken:
-            raise Trouble(
+            raise StartProblem(
                 f"Another worker already acts for host {settings.HEADGATE_HOST} in this database.",
                 "Give this host its own name with HEADGATE_HOST, or stop the other worker.",
             ) from taken
@@ -198,7 +200,7 @@ class _Run:
                 settings.TLS_CERT, settings.TLS_KEY
             )
         except OSError as error:  # ssl.SSLError is one
-            raise Trouble(
+            raise StartProblem(
                 f"HEADGATE_TLS_CERT and HEADGATE_TLS_KEY cannot be used: {error}.",
                 "Use PEM files for the certificate and its key that this user can read.",
             ) from error
@@ -207,14 +209,14 @@ class _Run:
         port, second = settings.HEADGATE_PORT, settings.SPARK_UI_PORT
         self.spark_ui_port = second
         if not ports.port_is_free(second):
-            free = (one for one in ports.free_ports() if one != port)
+            free = (port_free for port_free in ports.free_ports() if port_free != port)
             self.spark_ui_port = next(free, second)
-            self.say(
+            self.print_line(
                 f"Spark UI  port {second} is in use, so port {self.spark_ui_port} is used until "
                 "the next start. Set HEADGATE_SPARK_UI_PORT to choose another one permanently"
             )
         if not ports.port_is_free(port):
-            raise Trouble(
+            raise StartProblem(
                 f"Port {port} is in use.",
                 f"Choose another: `HEADGATE_PORT={port + 1} make run`, or stop the program "
                 f"that uses it (`ss -ltnp 'sport = :{port}'` shows which).",
@@ -245,13 +247,15 @@ class _Run:
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
-            self.say(f"The demo was not installed: it took longer than {readiness.AT_MOST_S} s")
+            self.print_line(
+                f"The demo was not installed: it took longer than {readiness.AT_MOST_S} s"
+            )
             return
         if process.returncode:
             lines = errors.strip().splitlines() or ["no reason given"]
-            self.say(f"The demo was not installed: {lines[-1]}")
+            self.print_line(f"The demo was not installed: {lines[-1]}")
         elif made.strip():
-            self.say(made.strip())
+            self.print_line(made.strip())
 
     def _wait_until_ready(self, *, but: str = "") -> None:
         readiness.wait_until_ready(self.home, self.address, check=self._check_supervisor, but=but)
@@ -259,7 +263,7 @@ class _Run:
     def _check_supervisor(self) -> None:
         """Raise `Trouble` if the programs' supervisor has exited."""
         if ended := self.keeper.supervisor_end():
-            raise Trouble(
+            raise StartProblem(
                 f"The process supervisor has ended ({ended}).",
                 read_line(self.home.logs / "supervisord.out")[-2000:],
             )

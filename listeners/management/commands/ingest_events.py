@@ -35,7 +35,7 @@ class Command(BaseCommand):
             stream=settings.EVENT_STREAM,
             consumer=consumer,
             clock=lambda: datetime.now(UTC),
-            known=senders,
+            lookup=senders,
             living=senders.living,
             revoked=senders.revoked,
         )

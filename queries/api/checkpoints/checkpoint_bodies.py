@@ -8,7 +8,7 @@ from rest_framework import serializers
 
 from queries.api.derived import Body, described, serializer_for
 from queries.api.schema import ObjectField
-from queries.checkpoints.batches import Batch
+from queries.checkpoints.batches import LoggedBatch
 from queries.domain.kafka.offset_ranges import OffsetRange
 from queries.models.checkpoints import Snapshot
 from queries.services.checkpoints.preview import CheckpointPreview
@@ -29,7 +29,7 @@ class RangeBody(Body):
 class ReadBatch:
     """A batch, and when the logs that it stands in were read."""
 
-    batch: Batch
+    batch: LoggedBatch
     read_at: datetime
 
 

@@ -37,7 +37,7 @@ _MADE = ("*.size", "*.jsa", "*.draft", ".training-*")
 #: Increased when the training runs other code, so that archives are made again.
 TRAINING = 1
 #: Seconds that Java may take to print its version.
-_ASKED_WITHIN_S = 120
+_VERSION_WITHIN_S = 120
 #: Seconds that the training and writing the archive may take; on two quiet cores it is 40. It gets
 #: what nothing else needs, so on a busy host it takes as long as that lasts.
 MADE_WITHIN_S = 3600
@@ -83,15 +83,21 @@ def archive(folder: Path, environ: Mapping[str, str], spark: str = "") -> Path:
     java = environment.java(environ)
     if java is None:
         raise NotMade("There is no Java in JAVA_HOME or PATH.")
-    found = jars(environ, spark)
+    jar_folder = jars(environ, spark)
     options = environ.get("JDK_JAVA_OPTIONS", "")
     try:
         java_home, build = _build(java, _state(Path(os.path.realpath(java))))
         if not (java_home / _BASE).exists():
             raise NotMade(f"{java_home} has no archive of Java's own classes ({_BASE}).")
         # Java refuses an archive if its own classes or a jar have another size or time.
-        parts = [str(TRAINING), build, options, str(found), _state(java_home / "lib" / "modules")]
-        parts += sorted(f"{one.name} {_state(one)}" for one in found.glob("*.jar"))
+        parts = [
+            str(TRAINING),
+            build,
+            options,
+            str(jar_folder),
+            _state(java_home / "lib" / "modules"),
+        ]
+        parts += sorted(f"{jar.name} {_state(jar)}" for jar in jar_folder.glob("*.jar"))
     except OSError as error:
         raise NotMade(f"Java or Spark cannot be read: {error}.") from error
     return folder / f"{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:24]}.jsa"
@@ -106,11 +112,11 @@ def jars(environ: Mapping[str, str], spark: str = "") -> Path:
 def existing(folder: Path, environ: Mapping[str, str], spark: str = "") -> Path | None:
     """Return that archive and note its use; None if there is none (yet), or if it is incomplete."""
     with suppress(NotMade):
-        found = archive(folder, environ, spark)
-        if is_whole(found):
+        path = archive(folder, environ, spark)
+        if is_whole(path):
             with suppress(OSError):  # a folder that only another account may write to
-                os.utime(found)
-            return found
+                os.utime(path)
+            return path
     return None
 
 
@@ -162,11 +168,11 @@ def make(
         with suppress(ProcessLookupError):  # its driver's JVM, which would still write the archive
             os.killpg(process.pid, signal.SIGKILL)
         assert process.stdout is not None
-        said = process.stdout.read()
+        output = process.stdout.read()
         process.wait(_ENDS_WITHIN_S)
         process.stdout.close()
     if process.returncode != 0 or not is_whole(target):
-        raise NotMade(said.strip().rpartition("\n")[2] or f"Exit code {process.returncode}.")
+        raise NotMade(output.strip().rpartition("\n")[2] or f"Exit code {process.returncode}.")
 
 
 def prune(folder: Path, wanted: Iterable[Path], *, before: float) -> None:
@@ -174,12 +180,12 @@ def prune(folder: Path, wanted: Iterable[Path], *, before: float) -> None:
 
     A JVM that has mapped an archive keeps it.
     """
-    kept = set(wanted)
+    wanted_paths = set(wanted)
     for path in (path for pattern in _MADE for path in folder.glob(pattern)):
         with suppress(OSError):
             archived = path.with_suffix(".jsa")
             used = (archived if archived.exists() else path).stat().st_mtime
-            if archived in kept or used >= before:
+            if archived in wanted_paths or used >= before:
                 continue
             if path.is_dir():
                 shutil.rmtree(path)
@@ -198,17 +204,17 @@ def _build(java: Path, state: str) -> tuple[Path, str]:
             [java, "-XshowSettings:properties", "-version"],
             capture_output=True,
             text=True,
-            timeout=_ASKED_WITHIN_S,
+            timeout=_VERSION_WITHIN_S,
             check=True,
         )
     except subprocess.SubprocessError as error:
         raise OSError(f"{java} is not responding") from error
-    said = dict(re.findall(r"^\s+([a-z.]+) = (.+)$", done.stderr, re.M))
+    properties = dict(re.findall(r"^\s+([a-z.]+) = (.+)$", done.stderr, re.M))
     names = ("java.vm.vendor", "java.vm.name", "java.vm.version", "os.arch")
-    home = said.get("java.home", "")
-    return Path(home), " ".join((home, *(said.get(name, "") for name in names)))
+    home = properties.get("java.home", "")
+    return Path(home), " ".join((home, *(properties.get(name, "") for name in names)))
 
 
 def _state(path: Path) -> str:
-    found = path.stat()
-    return f"{found.st_size} {found.st_mtime_ns}"
+    stat = path.stat()
+    return f"{stat.st_size} {stat.st_mtime_ns}"

@@ -74,7 +74,7 @@ def for_driver(
 def java(environ: Mapping[str, str]) -> Path | None:
     """Return the Java that a driver would start; None if there is no executable one."""
     if home := environ.get("JAVA_HOME"):
-        found = Path(home) / "bin" / "java"
-        return found if os.access(found, os.X_OK) else None
+        executable = Path(home) / "bin" / "java"
+        return executable if os.access(executable, os.X_OK) else None
     which = shutil.which("java", path=environ.get("PATH"))
     return Path(which) if which else None

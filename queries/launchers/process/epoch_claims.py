@@ -14,7 +14,7 @@ from pathlib import Path
 
 from headgate_ground.tolerant.values import whole
 
-TAKEN = 76  # a shim's exit code: a driver of this very epoch is alive, with or without its files
+CLAIMED = 76  # a shim's exit code: a driver of this very epoch is alive, with or without its files
 CLAIM_FD = "HEADGATE_CLAIM_FD"  # tells the driver which descriptor it has inherited
 
 _LIST = Path("/proc/net/unix")
@@ -31,17 +31,17 @@ def take(directory: Path) -> socket.socket | None:
     return claim
 
 
-def is_taken(directory: Path) -> bool:
+def is_claimed(directory: Path) -> bool:
     """Return whether a process holds the claim on a directory's epoch, without claiming it."""
-    return int(directory.name) in taken(directory.parent)
+    return int(directory.name) in claimed_epochs(directory.parent)
 
 
-def taken(folder: Path) -> set[int]:
+def claimed_epochs(folder: Path) -> set[int]:
     """Return the claimed epochs of directories in a folder, even of deleted directories."""
     start = f"@{family(folder)}"  # the kernel writes the leading NUL as @
     words = (line.rpartition(" ")[2] for line in _LIST.read_text(errors="replace").splitlines())
-    found = (whole(word.removeprefix(start)) for word in words if word.startswith(start))
-    return {number for number in found if number is not None}
+    epochs = (whole(word.removeprefix(start)) for word in words if word.startswith(start))
+    return {number for number in epochs if number is not None}
 
 
 def family(folder: Path) -> str:

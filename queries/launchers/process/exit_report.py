@@ -93,20 +93,20 @@ def write(folder: DriverFolder, report: ExitReport) -> None:
 def _last_seq(folder: DriverFolder) -> int | None:
     """Return the last event number that the driver reported as sent; None if there is none."""
     try:
-        place = folder.own / LAST_SEQ
-        said = (read_file(place, most=_LONGEST_NUMBER + 2, within=folder.root) or "").strip()
+        path = folder.own / LAST_SEQ
+        number = (read_file(path, most=_LONGEST_NUMBER + 2, within=folder.root) or "").strip()
     except (OSError, ValueError):  # a link, a folder, or not text: the driver's code wrote it
         return None
-    return whole(said)
+    return whole(number)
 
 
 def _masked(folder: DriverFolder, spec: DriverSpec, log: str) -> str:
     """Return a log without the secrets given to the driver, which are read from its files."""
-    found = References(env_allowlist=spec.env_allowlist, secrets_dir=spec.secrets_dir)
+    secrets = References(env_allowlist=spec.env_allowlist, secrets_dir=spec.secrets_dir)
     try:
         for name in (SPEC, ASSIGNMENT, TASK):
             if text := read_file(folder.control / name):
-                found.learn(json.loads(text))
-        return found.mask(log)
+                secrets.learn(json.loads(text))
+        return secrets.mask(log)
     except (OSError, ValueError) as error:  # every driver gets an exit, with a log or without
         return f"The log is not shown because its secrets are unknown: {type(error).__name__}"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from headgate_ground.files import read_file
-from headgate_ground.wire import FIELD, Event, Kind, sealed
+from headgate_ground.wire import FIELD, EventKind, WireEvent, sealed
 from queries.domain.protocol import DriverSpec, ExitReport, Killer
 
 NOTIFY_TIMEOUT_S = 2
@@ -102,12 +102,12 @@ def notify(spec: DriverSpec, report: ExitReport) -> None:
         return
     import redis
 
-    event = Event(
+    event = WireEvent(
         driver=spec.driver,
         epoch=spec.epoch,
         seq=0,
         at=report.at,
-        kind=Kind.DRIVER_EXIT,
+        kind=EventKind.DRIVER_EXIT,
         body=asdict(replace(report, log_tail="")),  # nobody reads a log there
     )
     try:

@@ -124,7 +124,7 @@ class LocalProcessLauncher:
         folder = self._drivers / application
         return (folder / PROBES if probe else folder) / str(epoch)
 
-    def place(self, application: str, epoch: int, *, probe: bool = False) -> str:
+    def files_location(self, application: str, epoch: int, *, probe: bool = False) -> str:
         """Return the directory of a driver or probe as text."""
         return str(self.directory(application, epoch, probe=probe))
 
@@ -132,9 +132,9 @@ class LocalProcessLauncher:
         """Return the highest epoch in the application's folders and its `current.json`."""
         folder = self.directory(application, 0).parent
         text = read_current(folder)
-        known = [Current.loads(text).epoch if text is not None else 0]
-        claimed = epoch_claims.taken(folder) | epoch_claims.taken(folder / PROBES)
-        return max([*known, *claimed, *_epochs(folder), *_epochs(folder / PROBES)])
+        current = [Current.loads(text).epoch if text is not None else 0]
+        claimed = epoch_claims.claimed_epochs(folder) | epoch_claims.claimed_epochs(folder / PROBES)
+        return max([*current, *claimed, *_epochs(folder), *_epochs(folder / PROBES)])
 
     def launch(self, spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
         """Write the intent, spawn the shim, and return once the shim holds its directory.
@@ -194,10 +194,10 @@ class LocalProcessLauncher:
         folder = DriverFolder.of(directory)
         if (folder.control / EXIT).exists():
             return True
-        held = is_locked(folder.own / DRIVER_LOCK, within=directory) or epoch_claims.is_taken(
+        claimed = is_locked(folder.own / DRIVER_LOCK, within=directory) or epoch_claims.is_claimed(
             directory
         )
-        if (folder.control / IDENT).exists() or held or sighting.processes_of(directory):
+        if (folder.control / IDENT).exists() or claimed or sighting.processes_of(directory):
             return False
         replace_file(folder.control / EXIT, exits.never_started().dumps())
         return True
@@ -209,15 +209,15 @@ class LocalProcessLauncher:
         *,
         probe: bool = False,
         locations: tuple[str, ...] = (),
-        known: Mapping[str, str | int] | None = None,
+        identity: Mapping[str, str | int] | None = None,
     ) -> Sighting:
         """Return a driver's state as seen here; `locations` are checkpoints that it may hold."""
-        return sighting.look(self.directory(application, epoch, probe=probe), locations, known)
+        return sighting.look(self.directory(application, epoch, probe=probe), locations, identity)
 
     def living(self) -> list[tuple[str, int]]:
         """Return the application and epoch of every driver with live processes."""
-        found = {(path.parent.name, int(path.name)) for path in self._folders("*")}
-        return [each for each in sorted(found) if self.sight(*each).liveness in LIVING]
+        drivers = {(path.parent.name, int(path.name)) for path in self._folders("*")}
+        return [driver for driver in sorted(drivers) if self.sight(*driver).liveness in LIVING]
 
     def show_heartbeat(self, drivers: Iterable[tuple[str, int]]) -> None:
         """Set the time of a file in each of these drivers' folders that exist to now."""
@@ -253,7 +253,7 @@ class LocalProcessLauncher:
 
     def _holds(self, directory: Path) -> bool:
         lock = DriverFolder.of(directory).own / DRIVER_LOCK
-        return is_locked(lock, within=directory) or epoch_claims.is_taken(directory)
+        return is_locked(lock, within=directory) or epoch_claims.is_claimed(directory)
 
     def _end_unlisted(self, directory: Path, *, appearing: bool) -> None:
         """SIGKILL what /proc shows of a driver until nothing holds its folder or its claim.
@@ -263,10 +263,10 @@ class LocalProcessLauncher:
         """
         end = time.monotonic() + KILL_WAIT_S
         while True:
-            found = sighting.processes_of(directory)
+            processes = sighting.processes_of(directory)
             if appearing:
-                found = found or self._appearing(directory)
-            for pid, started in found:
+                processes = processes or self._appearing(directory)
+            for pid, started in processes:
                 identities.kill_and_wait(pid, started, KILL_WAIT_S)
             if not self._holds(directory) or time.monotonic() >= end:
                 return
@@ -279,9 +279,9 @@ class LocalProcessLauncher:
         empty.
         """
         end = time.monotonic() + EXEC_S
-        while epoch_claims.is_taken(directory) and time.monotonic() < end:
-            if found := sighting.processes_of(directory):
-                return found
+        while epoch_claims.is_claimed(directory) and time.monotonic() < end:
+            if processes := sighting.processes_of(directory):
+                return processes
             time.sleep(0.05)
         return []
 
@@ -397,7 +397,7 @@ class LocalProcessLauncher:
         folder = self.directory(application, 0).parent
         for parent in (folder, folder / PROBES):
             for epoch in sorted(_epochs(parent), reverse=True)[max(1, keep) :]:
-                if not _is_held(parent / str(epoch)):
+                if not _is_in_use(parent / str(epoch)):
                     remove_tree(parent / str(epoch))
 
     def start_tool(
@@ -427,12 +427,12 @@ class LocalProcessLauncher:
     def _launch(self, spec: DriverSpec, write_intent: Callable[[Path], None]) -> None:
         directory = self.directory(spec.application, spec.epoch, probe=spec.probe)
         try:
-            if epoch_claims.is_taken(directory):  # it is alive, with or without its folder
+            if epoch_claims.is_claimed(directory):  # it is alive, with or without its folder
                 return
             folder = DriverFolder.make(directory)
             control = folder.control
             begun = (control / IDENT).exists() or (control / EXIT).exists()
-            if begun or _is_held(directory) or sighting.processes_of(directory):
+            if begun or _is_in_use(directory) or sighting.processes_of(directory):
                 return
             spec = self._raising.spec(spec, folder)
             replace_file(control / SPEC, spec.dumps())
@@ -454,8 +454,8 @@ class LocalProcessLauncher:
             )
         folder = class_archives.beside(self._drivers)
         archive = class_archives.existing(folder, env, spec.spark)
-        said_in = DriverFolder.of(directory).control / SHIM_LOG
-        log = open_plain(said_in, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        log_file = DriverFolder.of(directory).control / SHIM_LOG
+        log = open_plain(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         try:
             process = subprocess.Popen(
                 [sys.executable, "-P", "-m", "queries.launchers.process.shim", str(directory)],
@@ -484,18 +484,18 @@ class LocalProcessLauncher:
                 passing=True,
             ) from None
         if code != 0:
-            said = read_tail(said_in, 2000).strip().rpartition("\n")[2]
+            reason = read_tail(log_file, 2000).strip().rpartition("\n")[2]
             raise LaunchRefused(
-                f"The shim of {directory} exited with code {code}: {mask_text(said)}",
-                passing=code == epoch_claims.TAKEN,  # the next look sees the driver that holds it
+                f"The shim of {directory} exited with code {code}: {mask_text(reason)}",
+                passing=code == epoch_claims.CLAIMED,  # the next look sees the driver that holds it
             )
 
     def _write_assignment(self, directory: Path, assignment: Assignment) -> bool:
         """Write the assignment unless a higher generation exists; return whether it was written."""
         control = DriverFolder.of(directory).control
         with exclusive(control / ".assign.lock"):
-            there = sighting.loaded(Assignment, control / ASSIGNMENT)
-            if there is not None and there.generation > assignment.generation:
+            written = sighting.loaded(Assignment, control / ASSIGNMENT)
+            if written is not None and written.generation > assignment.generation:
                 return False
             replace_file(control / ASSIGNMENT, assignment.dumps())
             return True
@@ -510,9 +510,9 @@ class LocalProcessLauncher:
 
     def _signal(self, directory: Path, number: signal.Signals) -> None:
         ident = self._ident(directory)
-        found = (ident.pid, ident.start_time) if ident else sighting.python_of(directory)
-        if found is not None:
-            identities.send(*found, number)
+        process = (ident.pid, ident.start_time) if ident else sighting.python_of(directory)
+        if process is not None:
+            identities.send(*process, number)
 
     def _ident(self, directory: Path) -> Ident | None:
         ident = sighting.loaded(Ident, DriverFolder.of(directory).control / IDENT)
@@ -547,11 +547,11 @@ def _epochs(folder: Path) -> list[int]:
     return [number for number in numbers if number is not None]
 
 
-def _is_held(directory: Path) -> bool:
+def _is_in_use(directory: Path) -> bool:
     """Return whether a shim or a driver holds the directory."""
     folder = DriverFolder.of(directory)
     return (
         is_locked(folder.control / SHIM_LOCK)
         or is_locked(folder.own / DRIVER_LOCK, within=directory)
-        or epoch_claims.is_taken(directory)
+        or epoch_claims.is_claimed(directory)
     )

@@ -69,7 +69,7 @@ def main(arguments: list[str]) -> int:
         sys.stderr.write(
             f"a driver with epoch {directory.name} is running; not starting a second one\n"
         )
-        return epoch_claims.TAKEN
+        return epoch_claims.CLAIMED
     # The lock belongs to the open file. The child keeps it when this process ends, so anything that
     # waits for this process finds the lock held.
     if os.fork():
@@ -83,7 +83,7 @@ def main(arguments: list[str]) -> int:
     if spec.standby:  # it is named there only when it takes over
         fenced = named is not None and named > spec.epoch
     # The folder may have disappeared and returned without the later epoch's current.json.
-    fenced = fenced or max(epoch_claims.taken(directory.parent)) > spec.epoch
+    fenced = fenced or max(epoch_claims.claimed_epochs(directory.parent)) > spec.epoch
     if fenced and not spec.probe:  # a probe holds no checkpoint and no place: nothing fences it
         report = ExitReport(FENCED, FENCED, core=False, oom=False, at=_now(), last_seq=0)
         replace_file(folder.control / EXIT, report.dumps())
@@ -105,7 +105,7 @@ class Shim:
     jvm_pid: int | None = None
     jvm_start: int | None = None
     exits: dict[int, int] = field(default_factory=dict)  # pid -> wait status
-    jvm_said: str = ""  # the JVM's exit, as seen by the driver's Python
+    jvm_exit: str = ""  # the JVM's exit, as seen by the driver's Python
     walls: Walls | None = None  # around the driver, if its spec requires bubblewrap's
     by_us: dict[str, Killer] = field(default_factory=dict)  # why, by "python" and "jvm"
     _lines: PipeLines = field(default_factory=PipeLines)
@@ -115,16 +115,16 @@ class Shim:
         """Start the driver, wait for Python and the JVM, end leftovers, report, and clean up."""
         self._become_subreaper()
         wake = self._catch_sigterm()
-        told = self._start()
+        report_pipe = self._start()
         fail_points.reach(fail_points.BEFORE_IDENT)
         self._write_ident()
         fail_points.reach(fail_points.AFTER_IDENT)
         exits.prepare_notice(self.spec)
-        self._wait(told, wake)
+        self._wait(report_pipe, wake)
         exit_report.warm_up(self.folder, self.spec)
         self._end_jvm()
         self._end_descendants()
-        self._read_rest(told)
+        self._read_rest(report_pipe)
         report = self.report()
         exit_report.write(self.folder, report)
         fail_points.reach(fail_points.AFTER_EXIT)
@@ -141,7 +141,7 @@ class Shim:
     def report(self) -> ExitReport:
         """Return how the driver ended, as far as the shim observed it."""
         python = self._exit_of(self.python_pid)
-        jvm = self.jvm_said or (self._exit_of(self.jvm_pid) if self.jvm_pid else UNKNOWN)
+        jvm = self.jvm_exit or (self._exit_of(self.jvm_pid) if self.jvm_pid else UNKNOWN)
         within = self.walls.ended.values() if self.walls else ()
         memory = OutOfMemory.now()
         reason = exit_report.kill_reason(self.folder)
@@ -192,7 +192,7 @@ class Shim:
             self.by_us["python"] = begun.killed
         self.python_pid = begun.python_pid
         self.python_start = identities.start_time(self.python_pid)
-        return begun.told
+        return begun.report_pipe
 
     def _write_ident(self) -> None:
         ident = Ident(
@@ -211,7 +211,7 @@ class Shim:
 
     # --- wait -------------------------------------------------------------------------
 
-    def _wait(self, told: int, wake: int) -> None:
+    def _wait(self, report_pipe: int, wake: int) -> None:
         """Sleep until the driver's Python has ended, without polling."""
         try:
             python = os.pidfd_open(self.python_pid)
@@ -219,7 +219,7 @@ class Shim:
             self._reap(self.python_pid)
             return
         poll = select.poll()
-        for descriptor in (python, told, wake):
+        for descriptor in (python, report_pipe, wake):
             poll.register(descriptor, select.POLLIN)
         jvm: int | None = None
         deadline: float | None = None  # when a Python that outlives its JVM is killed
@@ -234,11 +234,11 @@ class Shim:
                 os.read(wake, 64)
                 identities.send(self.python_pid, self.python_start, signal.SIGTERM)
                 deadline = deadline or self._leave_deadline()
-            if told in ready:
-                known = self.jvm_pid
-                if not self._read(told):
-                    poll.unregister(told)
-                if self.jvm_pid != known and (jvm := self._watch_jvm()) is not None:
+            if report_pipe in ready:
+                jvm_before = self.jvm_pid
+                if not self._read(report_pipe):
+                    poll.unregister(report_pipe)
+                if self.jvm_pid != jvm_before and (jvm := self._watch_jvm()) is not None:
                     poll.register(jvm, select.POLLIN)
             if jvm is not None and jvm in ready:
                 poll.unregister(jvm)
@@ -252,12 +252,12 @@ class Shim:
     def _leave_deadline(self) -> float:
         return time.monotonic() + self.spec.stop_timeout_s + PYTHON_OUTLIVES_S
 
-    def _read(self, told: int) -> bool:
+    def _read(self, report_pipe: int) -> bool:
         """Read the driver's reports about its JVM; False once the pipe has been closed.
 
         Users' code can write there too, without end: of each word, one call hears the last only.
         """
-        lines = self._lines.read(told)
+        lines = self._lines.read(report_pipe)
         if lines is None:
             return False
         last = {line.partition(" ")[0]: line.partition(" ")[2] for line in lines}
@@ -265,10 +265,10 @@ class Shim:
             self._hear(word, value)
         return True
 
-    def _read_rest(self, told: int) -> None:
+    def _read_rest(self, report_pipe: int) -> None:
         """Read what an ended driver has left in the pipe."""
         for _ in range(MOST_CALLS):
-            if not self._read(told):
+            if not self._read(report_pipe):
                 return
 
     def _hear(self, word: str, value: str) -> None:
@@ -279,7 +279,7 @@ class Shim:
         if word == "jvm" and self.jvm_pid is None:  # a driver has one, and reports it once
             self.jvm_pid = self._mine(number)
         elif word == "jvm-exit" and number <= MOST_EXIT:
-            self.jvm_said = exits.exit_name(-number if value.startswith("-") else number)
+            self.jvm_exit = exits.exit_name(-number if value.startswith("-") else number)
         elif word == "jvm-killed":
             self.by_us["jvm"] = Killer.JVM_LATE
 
@@ -351,8 +351,8 @@ class Shim:
         os.close(descriptor)
 
     def _reap(self, pid: int) -> None:
-        if self.walls is not None and (told := self.walls.status_of(pid)) is not None:
-            self.exits[pid] = told
+        if self.walls is not None and (status_within := self.walls.status_of(pid)) is not None:
+            self.exits[pid] = status_within
             return
         with contextlib.suppress(ChildProcessError):
             done, status = os.waitpid(pid, os.WNOHANG)

@@ -38,7 +38,7 @@ def loaded(form: type[FormT], path: Path) -> FormT | None:
 
 
 def look(
-    directory: Path, locations: tuple[str, ...], known: Mapping[str, str | int] | None = None
+    directory: Path, locations: tuple[str, ...], identity: Mapping[str, str | int] | None = None
 ) -> Sighting:
     """Return everything visible about a driver, reading only files and /proc.
 
@@ -49,7 +49,7 @@ def look(
     ident = loaded(Ident, folder.control / IDENT)
     status = _status(folder, ident)
     process = _process(ident)
-    liveness = _prove(folder, ident, status, locations, known=bool(known))
+    liveness = _prove(folder, ident, status, locations, identified=bool(identity))
     # Read last: an exit that exists after the look is authoritative.
     report = loaded(ExitReport, folder.control / EXIT)
     if report is not None:
@@ -57,7 +57,9 @@ def look(
         status = _status(folder, ident)  # the driver's last report
     without_files = False
     if liveness in (Liveness.ABSENT, Liveness.GONE):
-        liveness, process = _prove_without_files(directory, process or dict(known or {}), liveness)
+        liveness, process = _prove_without_files(
+            directory, process or dict(identity or {}), liveness
+        )
         without_files = ident is None and liveness in (Liveness.ALIVE, Liveness.ORPHANED)
     assignment = loaded(Assignment, folder.control / ASSIGNMENT)
     generation = assignment.generation if assignment is not None else 0
@@ -85,8 +87,8 @@ def _process(ident: Ident | None) -> dict[str, str | int]:
     """Return the identities of the driver's processes, for its row."""
     if ident is None:
         return {}
-    known = {"pid": ident.pid, "start_time": ident.start_time, "jvm_pid": ident.jvm_pid}
-    numbers = {name: number for name, number in known.items() if number is not None}
+    fields = {"pid": ident.pid, "start_time": ident.start_time, "jvm_pid": ident.jvm_pid}
+    numbers = {name: number for name, number in fields.items() if number is not None}
     return {"boot_id": ident.boot_id, **numbers}
 
 
@@ -97,19 +99,19 @@ def _status(folder: DriverFolder, ident: Ident | None) -> DriverStatus | None:
     """
     try:
         text = read_bytes(folder.own / STATUS, within=folder.root, most=MOST_OF_STATUS).decode()
-        return _seen_from_here(DriverStatus.loads(text), ident)
+        return _with_outer_pid(DriverStatus.loads(text), ident)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OSError):
         return None
 
 
-def _seen_from_here(status: DriverStatus, ident: Ident | None) -> DriverStatus:
+def _with_outer_pid(status: DriverStatus, ident: Ident | None) -> DriverStatus:
     """Return a status with the JVM's PID as seen here: a sandboxed driver sees a different PID."""
     if ident is None or ident.jvm_pid is None or status.jvm_pid in (None, ident.jvm_pid):
         return status
-    said = status.jvm_pid
+    jvm_pid_within = status.jvm_pid
     runs = tuple(
         replace(run, error=replace(run.error, holder_pid=ident.jvm_pid))
-        if run.error is not None and run.error.holder_pid == said
+        if run.error is not None and run.error.holder_pid == jvm_pid_within
         else run
         for run in status.runs
     )
@@ -123,7 +125,7 @@ def processes_of(directory: Path) -> list[tuple[int, int]]:
     their command line. The function is used only if ident.json is incomplete; it does not return
     the shim.
     """
-    found = []
+    processes = []
     for pid in identities.all_pids():
         line = identities.command_line(pid)
         ours = identities.environment(pid).get(environment.DIRECTORY) == str(directory)
@@ -131,14 +133,16 @@ def processes_of(directory: Path) -> list[tuple[int, int]]:
         if ours or named:
             started = identities.start_time(pid)
             if started is not None and identities.is_alive(pid, started):
-                found.append((pid, started))
-    return sorted(found, key=lambda each: each[1])
+                processes.append((pid, started))
+    return sorted(processes, key=lambda process: process[1])
 
 
 def python_of(directory: Path) -> tuple[int, int] | None:
     """Return (PID, start time) for the driver's Python from /proc; None if there is none."""
-    found = processes_of(directory)
-    return next((each for each in found if _is_python(identities.command_line(each[0]))), None)
+    processes = processes_of(directory)
+    return next(
+        (process for process in processes if _is_python(identities.command_line(process[0]))), None
+    )
 
 
 def directories_in_use(drivers: Path) -> set[Path]:
@@ -159,7 +163,7 @@ def _names(line: str, directory: Path) -> bool:
 
 
 def _prove_without_files(
-    directory: Path, known: dict[str, str | int], liveness: Liveness
+    directory: Path, identity: dict[str, str | int], liveness: Liveness
 ) -> tuple[Liveness, dict[str, str | int]]:
     """Check a driver without its files: they show no process, or have disappeared with a mount.
 
@@ -167,16 +171,16 @@ def _prove_without_files(
     which are checked with the kernel.
     """
     boot = identities.boot_id()
-    pid, started = known.get("pid"), known.get("start_time")
-    of_this_boot = known.get("boot_id") == boot and isinstance(pid, int)
+    pid, started = identity.get("pid"), identity.get("start_time")
+    of_this_boot = identity.get("boot_id") == boot and isinstance(pid, int)
     if of_this_boot and isinstance(started, int) and identities.is_alive(int(pid or 0), started):
-        return Liveness.ALIVE, known
-    if not epoch_claims.is_taken(directory):
-        return (Liveness.GONE if known else liveness), known
+        return Liveness.ALIVE, identity
+    if not epoch_claims.is_claimed(directory):
+        return (Liveness.GONE if identity else liveness), identity
     if (python := python_of(directory)) is not None:
         return Liveness.ALIVE, {"boot_id": boot, "pid": python[0], "start_time": python[1]}
     # Claimed by no visible process: a shim between its claim and its spawn.
-    return (Liveness.ORPHANED if processes_of(directory) else Liveness.SPAWNING), known
+    return (Liveness.ORPHANED if processes_of(directory) else Liveness.SPAWNING), identity
 
 
 def _prove(
@@ -185,7 +189,7 @@ def _prove(
     status: DriverStatus | None,
     locations: tuple[str, ...],
     *,
-    known: bool,
+    identified: bool,
 ) -> Liveness:
     directory = folder.root
     shim_holds = is_locked(folder.control / SHIM_LOCK)
@@ -195,7 +199,7 @@ def _prove(
         # A shim that died between the spawn and ident.json leaves an unknown driver, which takes
         # its lock only once its Python is up. A driver that was known before has lost its files:
         # see `_prove_without_files`.
-        unknown = not known and directory.is_dir() and processes_of(directory)
+        unknown = not identified and directory.is_dir() and processes_of(directory)
         left = unknown or is_locked(folder.own / DRIVER_LOCK, within=folder.root)
         return Liveness.ORPHANED if left else Liveness.ABSENT
     if ident.boot_id != identities.boot_id():
@@ -218,8 +222,8 @@ def _outlived(
     if any(pid is not None and identities.is_alive(pid, started) for pid, started in left):
         return True
     # Not recorded by the shim: trust the number only if that process is ours.
-    said = status.jvm_pid if status is not None else None
-    if ident.jvm_pid is None and said in [pid for pid, _ in processes_of(directory)]:
+    jvm_pid_within = status.jvm_pid if status is not None else None
+    if ident.jvm_pid is None and jvm_pid_within in [pid for pid, _ in processes_of(directory)]:
         return True
     for location in locations:
         path = lock_file(location)

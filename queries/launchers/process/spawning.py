@@ -22,7 +22,7 @@ class Begun:
 
     python_pid: int  # as seen from outside; bubblewrap's own PID if the walls could not be set up
     at: str
-    told: int  # the pipe through which it reports its JVM's PID
+    report_pipe: int  # the pipe through which it reports its JVM's PID
     walls: Walls | None = None  # around it, if its spec requires bubblewrap's
     killed: Killer = Killer.NOBODY  # why there is no driver, if its walls could not be set up
 
@@ -34,7 +34,7 @@ def spawn(folder: DriverFolder, spec: DriverSpec, claim: socket.socket) -> Begun
     log = open_plain(
         folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, within=folder.root
     )
-    told, write = os.pipe()
+    report_pipe, write = os.pipe()
     env = environment.for_driver(
         os.environ,
         allowlist=spec.env_allowlist,
@@ -67,8 +67,8 @@ def spawn(folder: DriverFolder, spec: DriverSpec, claim: socket.socket) -> Begun
     claim.close()  # from here on, the claim means that a process of the driver is alive
     os.close(log)
     os.close(write)
-    os.set_blocking(told, False)
-    return Begun(python_pid, at, told, walls, killed)
+    os.set_blocking(report_pipe, False)
+    return Begun(python_pid, at, report_pipe, walls, killed)
 
 
 def _begin(
@@ -108,7 +108,7 @@ def _begin_within(
     If the sandbox cannot be set up, the PID is bubblewrap's own, the last value says so, and the
     driver's log contains bubblewrap's reason.
     """
-    walls = Walls.raise_around(
+    walls = Walls.apply(
         argv,
         env={**env, "HOME": str(folder.own / TMP)},
         mounts=mounts(spec, folder, env),

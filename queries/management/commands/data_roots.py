@@ -15,13 +15,16 @@ class Command(BaseCommand):
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print a line for each location, then the setting that would allow all of them."""
-        found = list(places_outside())
-        for one in found:
-            self.stdout.write(f"{one.about}: {one.field} {one.text}")
-        if not found:
+        outside = list(places_outside())
+        for location in outside:
+            self.stdout.write(f"{location.about}: {location.field} {location.text}")
+        if not outside:
             self.stdout.write("All definitions stay within the data roots.")
             return
-        roots = [*settings.DATA_ROOTS, *sorted({one.root for one in found if one.root})]
+        roots = [
+            *settings.DATA_ROOTS,
+            *sorted({location.root for location in outside if location.root}),
+        ]
         self.stdout.write(
             "\nThe next start of these queries will be refused. To allow all of them:"
         )

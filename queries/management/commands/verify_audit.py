@@ -75,13 +75,17 @@ class Command(BaseCommand):
         if head is None and head_out is None:
             self.stdout.write("To detect entries cut off at the end, use --head and --head-out.")
         if head_out is not None:
-            said = {"number": proof.head.number, "mac": proof.head.mac, "at": now.isoformat()}
-            replace_file(head_out, json.dumps(said) + "\n")
+            head_written = {
+                "number": proof.head.number,
+                "mac": proof.head.mac,
+                "at": now.isoformat(),
+            }
+            replace_file(head_out, json.dumps(head_written) + "\n")
 
 
 def _read_head(path: Path) -> Mark:
     try:
-        said = json.loads(path.read_text())
-        return Mark(int(said["number"]), str(said["mac"]))
+        head = json.loads(path.read_text())
+        return Mark(int(head["number"]), str(head["mac"]))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CommandError(f"{path} is not a valid head: {error}", returncode=2) from error

@@ -42,7 +42,7 @@ from queries.domain.protocol import WarningCode
 from queries.runtime.checkpoints.fence import Fence
 from queries.runtime.checkpoints.logs import remote
 from queries.runtime.checkpoints.owners import Find, Owners
-from queries.runtime.checkpoints.ownership import Owner, Refused
+from queries.runtime.checkpoints.ownership import CheckpointRefused, Owner
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ def _remote(location: str) -> tuple[Any, Any]:
 
 
 @dataclass(slots=True)
-class Held:
+class CheckpointLock:
     """A checkpoint that a run of this driver may write to."""
 
     location: str
@@ -105,13 +105,15 @@ class Locks:
         self._fence = fence
         self._sees = sees
         self._guard = threading.Lock()
-        self._held: dict[Key, Held] = {}
-        self._unlocked: dict[str, Held] = {}  # by location: not on a local file system
+        self._locks: dict[Key, CheckpointLock] = {}
+        self._unlocked: dict[str, CheckpointLock] = {}  # by location: not on a local file system
         self._pins = jvm.java.util.concurrent.ConcurrentHashMap()
         jvm.java.lang.System.getProperties().put(_PIN, self._pins)
         os.register_at_fork(after_in_child=self._close_in_child)
 
-    def take(self, location: str, *, run: int, epoch: int, takeover: bool = False) -> Held:
+    def take(
+        self, location: str, *, run: int, epoch: int, takeover: bool = False
+    ) -> CheckpointLock:
         """Lock a checkpoint and write its owner file; raise `Refused` if that is not allowed."""
         path = lock_file(location)
         if not self._sees(location):
@@ -120,73 +122,79 @@ class Locks:
                 f"The checkpoint {location} is outside the folders with which this driver was "
                 "started. Restart the application; its next driver can use the checkpoint."
             )
-            raise Refused("own", text, self._jvm_pid)
+            raise CheckpointRefused("own", text, self._jvm_pid)
         if path is None and (missing := self._missing()):
             text = (
                 f"The checkpoint {location} is not on a local disk, and this driver was started "
                 "without Headgate's Java classes, which keep a second driver out of it: "
                 f"{missing}. Restart the application; its next driver starts with them."
             )
-            raise Refused("own", text, self._jvm_pid)  # as above
-        held = (
+            raise CheckpointRefused("own", text, self._jvm_pid)  # as above
+        lock = (
             self._note(location, run, epoch)
             if path is None
             else self._lock(location, path, run, epoch)
         )
         try:
-            self._own(held, epoch, takeover)
+            self._own(lock, epoch, takeover)
         except BaseException:
-            self.release(held)
+            self.release(lock)
             raise
-        return held
+        return lock
 
-    def outwait(
-        self, held: Held, *, wanted: Callable[[], bool], tell: Callable[[str | None], object]
+    def wait_for_former_owner(
+        self,
+        lock: CheckpointLock,
+        *,
+        wanted: Callable[[], bool],
+        report_wait: Callable[[str | None], object],
     ) -> None:
         """Wait until a former owner elsewhere must have halted, or the start is not wanted.
 
         `tell` gets the time at which the wait ends (ISO 8601 UTC), and then None. Raises `Refused`
         if another start owns the checkpoint afterwards.
         """
-        if not held.free_at:
+        if not lock.free_at:
             return
-        left = timedelta(seconds=held.free_at - time.monotonic())
-        tell((datetime.now(UTC) + left).isoformat())
-        while (left_s := held.free_at - time.monotonic()) > 0 and wanted():
+        left = timedelta(seconds=lock.free_at - time.monotonic())
+        report_wait((datetime.now(UTC) + left).isoformat())
+        while (left_s := lock.free_at - time.monotonic()) > 0 and wanted():
             time.sleep(min(left_s, TICK_S))
         if wanted():
-            self._owners.confirm(held.location, held.number)
-        held.free_at = 0.0
-        tell(None)
+            self._owners.confirm(lock.location, lock.number)
+        lock.free_at = 0.0
+        report_wait(None)
 
-    def release(self, held: Held) -> None:
+    def release(self, lock: CheckpointLock) -> None:
         """Release a checkpoint; call this only once no part of the run can write to it any more."""
         with self._guard:
-            if held.key is None:
-                if self._unlocked.get(held.location) is held:
-                    del self._unlocked[held.location]
-                    if held.watch is not None:  # before the next start creates the next number
-                        held.watch.end()
+            if lock.key is None:
+                if self._unlocked.get(lock.location) is lock:
+                    del self._unlocked[lock.location]
+                    if lock.watch is not None:  # before the next start creates the next number
+                        lock.watch.end()
                 return
-            if self._held.get(held.key) is not held:
+            if self._locks.get(lock.key) is not lock:
                 return
             try:
                 # Closing the file closes its channel, which releases the lock.
-                held.handles[0].close()
-                self._pins.remove(_pin(held.key))
+                lock.handles[0].close()
+                self._pins.remove(_pin(lock.key))
             finally:
-                del self._held[held.key]
+                del self._locks[lock.key]
                 with suppress(OSError):  # users' code may have closed it
-                    give_lock_back(held.descriptor)
+                    give_lock_back(lock.descriptor)
 
-    def still_active(self, told: str) -> Refused:
+    def still_active(self, reported: str) -> CheckpointRefused:
         """Return the error for a start whose query is already active without one of our runs."""
-        text = f"An earlier run of the query has not ended in this driver. Spark reports: {told}"
-        return Refused("own", text, self._jvm_pid)
+        text = (
+            f"An earlier run of the query has not ended in this driver. Spark reports: {reported}"
+        )
+        return CheckpointRefused("own", text, self._jvm_pid)
 
     def lost(
-        self, each: Callable[[str], AbstractContextManager[object]] = nullcontext
-    ) -> list[tuple[Held, int | None]]:
+        self, isolate_errors: Callable[[str], AbstractContextManager[object]] = nullcontext
+    ) -> list[tuple[CheckpointLock, int | None]]:
         """Return the locks that the kernel no longer reports as ours, with their current holders.
 
         If nobody holds a lock, it is first taken again on the same channel (never by opening the
@@ -194,60 +202,62 @@ class Locks:
         """
         lost = []
         with self._guard:
-            for held in self._held.values():
-                with each(f"the lock of {held.location}"):
-                    if not self._has(held):
-                        assert held.path is not None
-                        lost.append((held, lock_holder(Path(held.path))))
+            for lock in self._locks.values():
+                with isolate_errors(f"the lock of {lock.location}"):
+                    if not self._has(lock):
+                        assert lock.path is not None
+                        lost.append((lock, lock_holder(Path(lock.path))))
         return lost
 
-    def _has(self, held: Held) -> bool:
+    def _has(self, lock: CheckpointLock) -> bool:
         """Return whether a lock is ours, taking it again if nobody holds it."""
-        assert held.path is not None
-        holder = lock_holder(Path(held.path))
+        assert lock.path is not None
+        holder = lock_holder(Path(lock.path))
         if holder == self._jvm_pid:
             return True
-        if holder is None and self._take_again(held):
-            logger.warning("the lock on %s had disappeared and was taken again", held.location)
+        if holder is None and self._take_again(lock):
+            logger.warning("the lock on %s had disappeared and was taken again", lock.location)
             return True
         return False
 
     # --- the lock ---------------------------------------------------------------------
 
-    def _note(self, location: str, run: int, epoch: int) -> Held:
+    def _note(self, location: str, run: int, epoch: int) -> CheckpointLock:
         """Separate this driver's runs if locking is impossible: owner objects keep out others."""
         with self._guard:
             if location in self._unlocked:
                 raise self._own_run(self._unlocked[location])
-            held = self._unlocked[location] = Held(location, run, epoch)
-            return held
+            lock = self._unlocked[location] = CheckpointLock(location, run, epoch)
+            return lock
 
-    def _own_run(self, held: Held) -> Refused:
-        text = f"The checkpoint {held.location} is held by run {held.run} of the same driver"
-        return Refused("own", f"{text}, which has not ended.", self._jvm_pid, run=held.run)
+    def _own_run(self, lock: CheckpointLock) -> CheckpointRefused:
+        text = f"The checkpoint {lock.location} is held by run {lock.run} of the same driver"
+        return CheckpointRefused(
+            "own", f"{text}, which has not ended.", self._jvm_pid, run=lock.run
+        )
 
-    def _lock(self, location: str, path: PurePosixPath, run: int, epoch: int) -> Held:
+    def _lock(self, location: str, path: PurePosixPath, run: int, epoch: int) -> CheckpointLock:
         file = Path(path)
         file.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
         # Created here, so that the key is known before the JVM opens anything.
         os.close(open_plain(file, os.O_RDWR | os.O_CREAT))
-        found = file.stat()
-        key = (found.st_dev, found.st_ino)
+        stat = file.stat()
+        key = (stat.st_dev, stat.st_ino)
         with self._guard:
-            if key in self._held:
-                raise self._own_run(self._held[key])
-            self._refuse_held(location, lock_holder(file))
+            if key in self._locks:
+                raise self._own_run(self._locks[key])
+            self._refuse_locked(location, lock_holder(file))
             descriptor = take_lock(file, PYTHON_BYTE)
             if descriptor is None:
-                raise _held_by_python(location)
+                raise _python_lock_refusal(location)
             try:
                 handles = self._open(location, file)
             except BaseException:
                 give_lock_back(descriptor)
                 raise
-            held = Held(location, run, epoch, "", key, path, handles, descriptor)
-            self._held[key] = held
-            return held
+            lock = CheckpointLock(location, run, epoch, "", key, path, handles, descriptor)
+            self._locks[key] = lock
+            return lock
 
     def _open(self, location: str, file: Path) -> tuple[Any, ...]:
         opened = self._jvm.java.io.RandomAccessFile(str(file), "rw")
@@ -255,51 +265,53 @@ class Locks:
         lock = channel.tryLock(*_JVMS)
         if lock is None:  # another process was faster; closing cannot release any of our locks
             opened.close()
-            self._refuse_held(location, lock_holder(file))
-            raise Refused("held", f"The checkpoint {location} is held by another process.")
+            self._refuse_locked(location, lock_holder(file))
+            raise CheckpointRefused(
+                "held", f"The checkpoint {location} is held by another process."
+            )
         handles = (opened, channel, lock)
-        found = file.stat()
+        stat = file.stat()
         pinned = self._jvm.java.util.ArrayList()
         for handle in handles:
             pinned.add(handle)
-        self._pins.put(_pin((found.st_dev, found.st_ino)), pinned)
+        self._pins.put(_pin((stat.st_dev, stat.st_ino)), pinned)
         return handles
 
-    def _take_again(self, held: Held) -> bool:
-        _, channel, lock = held.handles
+    def _take_again(self, lock: CheckpointLock) -> bool:
+        _, channel, java_lock = lock.handles
         try:
-            lock.release()  # Java still believes that it holds the lock
+            java_lock.release()  # Java still believes that it holds the lock
             again = channel.tryLock(*_JVMS)
         except Exception as error:  # a closed channel cannot be locked again
-            logger.warning("could not reacquire the lock on %s: %s", held.location, error)
+            logger.warning("could not reacquire the lock on %s: %s", lock.location, error)
             return False
         if again is None:
             return False
-        assert held.key is not None
-        held.handles = (held.handles[0], channel, again)
-        self._pins.get(_pin(held.key)).add(again)
+        assert lock.key is not None
+        lock.handles = (lock.handles[0], channel, again)
+        self._pins.get(_pin(lock.key)).add(again)
         return True
 
-    def _refuse_held(self, location: str, holder: int | None) -> None:
+    def _refuse_locked(self, location: str, holder: int | None) -> None:
         if holder == 0:  # outside our walls: its PID is not visible here
-            raise Refused("held", f"The checkpoint {location} is held by another driver.")
+            raise CheckpointRefused("held", f"The checkpoint {location} is held by another driver.")
         if holder is not None:
-            raise Refused(
+            raise CheckpointRefused(
                 "held", f"The checkpoint {location} is held by the process {holder}.", holder
             )
 
     def _close_in_child(self) -> None:
         """Keep users' child processes from holding a checkpoint longer than the driver does."""
-        for held in list(self._held.values()):
+        for lock in list(self._locks.values()):
             with suppress(OSError):
-                os.close(held.descriptor)
+                os.close(lock.descriptor)
 
     # --- the owner --------------------------------------------------------------------
 
-    def _own(self, held: Held, epoch: int, takeover: bool) -> None:
-        location = held.location
-        if held.path is None:
-            self._own_remote(held, epoch, takeover)
+    def _own(self, lock: CheckpointLock, epoch: int, takeover: bool) -> None:
+        location = lock.location
+        if lock.path is None:
+            self._own_remote(lock, epoch, takeover)
             return
         file = Path(owner_file(location))
         text = read_file(file)
@@ -307,16 +319,16 @@ class Locks:
             self._owner.compare(location, str(file), text, epoch, takeover=takeover)
         replace_file(file, self._owner.text(epoch))
 
-    def _own_remote(self, held: Held, epoch: int, takeover: bool) -> None:
-        owned = self._owners.own(held.location, epoch, takeover=takeover)
-        held.number = owned.number
+    def _own_remote(self, lock: CheckpointLock, epoch: int, takeover: bool) -> None:
+        owned = self._owners.own(lock.location, epoch, takeover=takeover)
+        lock.number = owned.number
         if owned.wait_s:
-            held.free_at = time.monotonic() + owned.wait_s
+            lock.free_at = time.monotonic() + owned.wait_s
         assert self._fence is not None, "`take` refuses the checkpoint without it"
-        held.watch = self._fence.watch(held.location, owned.number)
+        lock.watch = self._fence.watch(lock.location, owned.number)
         if because := owned.not_fenced:
-            held.warning = WarningCode.NOT_FENCED.text(
-                f"a second driver is not kept out of {held.location}, because {because}"
+            lock.warning = WarningCode.NOT_FENCED.text(
+                f"a second driver is not kept out of {lock.location}, because {because}"
             )
 
     def _missing(self) -> str:
@@ -324,8 +336,8 @@ class Locks:
         return "nothing watches it" if self._fence is None else self._fence.missing
 
 
-def _held_by_python(location: str) -> Refused:
-    return Refused(
+def _python_lock_refusal(location: str) -> CheckpointRefused:
+    return CheckpointRefused(
         "held", f"The checkpoint {location} is held by the Python process of another driver."
     )
 

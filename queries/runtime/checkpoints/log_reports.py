@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headgate_ground.files import replace_file
-from listeners.loops.each import Each
+from listeners.loops.each import LoopErrors
 from queries.domain.checkpoints.log_report import (
     MOST_ENTRIES,
     MOST_OFFSETS,
@@ -23,7 +23,7 @@ from queries.domain.checkpoints.log_report import (
     shortened,
     within_limit,
 )
-from queries.runtime.checkpoints.logs import Checkpoint
+from queries.runtime.checkpoints.logs import CheckpointReader
 from queries.runtime.status_report import now
 
 #: Seconds between two reads. At Amazon's prices of 2026 (5 USD per million lists), a query whose
@@ -38,17 +38,17 @@ class LogReports:
 
     def __init__(
         self,
-        checkpoint: Checkpoint,
+        checkpoint: CheckpointReader,
         location: str,
         folder: Path,
         *,
-        each: Each,
+        errors: LoopErrors,
         mask: Callable[[Any], Any],
     ) -> None:
         self._checkpoint = checkpoint
         self._location = location
         self._path = folder / report_file(location)
-        self._each = each
+        self._errors = errors
         self._mask = mask
         self._offsets: dict[int, LogEntry] = {}  # read earlier; Spark never changes them
         self._news = threading.Event()
@@ -57,7 +57,7 @@ class LogReports:
         self._news.set()  # what earlier runs wrote
         self._thread.start()
 
-    def ask(self) -> None:
+    def request_report(self) -> None:
         """Request a report soon; return immediately."""
         self._news.set()
 
@@ -73,13 +73,13 @@ class LogReports:
             self._news.wait()
             self._news.clear()
             over = self._over.is_set()
-            with self._each.by_itself(f"the report on {self._location}"):
+            with self._errors.isolate_errors(f"the report on {self._location}"):
                 self._write(ended=over)
             self._over.wait(EVERY_S)
 
     def _write(self, *, ended: bool) -> None:
-        held = asdict(self._read(ended=ended))
-        replace_file(self._path, json.dumps(self._mask(held)), durable=False)
+        report = asdict(self._read(ended=ended))
+        replace_file(self._path, json.dumps(self._mask(report)), durable=False)
 
     def _read(self, *, ended: bool) -> LogReport:
         at = now()
@@ -99,8 +99,8 @@ class LogReports:
         )
 
     def _newest(self, folder: str) -> dict[int, Any]:
-        found = self._checkpoint.listed(folder)
-        return {batch: found[batch] for batch in sorted(found)[-MOST_ENTRIES:]}
+        statuses = self._checkpoint.listed(folder)
+        return {batch: statuses[batch] for batch in sorted(statuses)[-MOST_ENTRIES:]}
 
     def _entry(self, batch: int, status: Any) -> LogEntry:
         text = None

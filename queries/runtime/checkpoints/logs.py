@@ -28,7 +28,7 @@ from queries.domain.kafka.lag import kafka_offsets
 MOST_OF_ENTRY = 8 * 1024 * 1024
 
 
-class Checkpoint:
+class CheckpointReader:
     """The logs of one checkpoint, local or remote."""
 
     def __init__(self, location: str, spark: Any) -> None:
@@ -48,16 +48,16 @@ class Checkpoint:
 
     def committed_after(self, batch: int | None) -> list[int]:
         """Return the batches committed after the given one (None: all in the log), oldest first."""
-        return [each for each in self._batches("commits") if batch is None or each > batch]
+        return [number for number in self._batches("commits") if batch is None or number > batch]
 
     def written_at(self, name: str) -> datetime | None:
         """Return the modification time of a file such as `commits/7`; None if it does not exist."""
         if self._path is not None:
             return modified_at(self._path / name)
-        system, place = self._remote(name)
-        if not system.exists(place):
+        system, path = self._remote(name)
+        if not system.exists(path):
             return None
-        changed_ms = system.getFileStatus(place).getModificationTime()
+        changed_ms = system.getFileStatus(path).getModificationTime()
         return at_ms(changed_ms)
 
     def in_flight(self) -> int | None:
@@ -68,11 +68,11 @@ class Checkpoint:
         """Return the Kafka topics for which the checkpoint has offsets, including first offsets."""
         newest = self._last("offsets")
         begun = self._offsets(newest) if newest is not None else None
-        found = list(begun.sources.values()) if begun is not None else []
+        source_offsets = list(begun.sources.values()) if begun is not None else []
         for name in self._sources():
             with suppress(UnicodeDecodeError, NotPlain):  # not a Kafka log
-                found.append(first_offsets(self._read(f"sources/{name}/0")))
-        return {topic for offset in found for topic in kafka_offsets(offset)}
+                source_offsets.append(first_offsets(self._read(f"sources/{name}/0")))
+        return {topic for offset in source_offsets for topic in kafka_offsets(offset)}
 
     def offsets(self, batch: int) -> dict[str, Any]:
         """Return a batch's {source: {"start": …, "end": …}}, from its log and the previous one.
@@ -93,14 +93,14 @@ class Checkpoint:
 
         A folder that does not exist yet is empty.
         """
-        system, place = self._remote(folder)
+        system, path = self._remote(folder)
         try:
-            found = system.listStatus(place)
+            statuses = system.listStatus(path)
         except Py4JJavaError as error:
             if _is_missing(error):
                 return {}
             raise
-        by_name = {str(status.getPath().getName()): status for status in found}
+        by_name = {str(status.getPath().getName()): status for status in statuses}
         return {number: by_name[str(number)] for number in numbers_of(by_name)}
 
     def text_of(self, folder: str, status: Any) -> str | None:
@@ -129,10 +129,10 @@ class Checkpoint:
     def _sources(self) -> list[str]:
         if self._path is not None:
             return names_in(self._path / "sources")
-        system, place = self._remote("sources")
-        if not system.exists(place):
+        system, path = self._remote("sources")
+        if not system.exists(path):
             return []
-        return [str(status.getPath().getName()) for status in system.listStatus(place)]
+        return [str(status.getPath().getName()) for status in system.listStatus(path)]
 
     def _last(self, folder: str) -> int | None:
         return max(self._batches(folder), default=None)
@@ -140,10 +140,10 @@ class Checkpoint:
     def _batches(self, folder: str) -> list[int]:
         if self._path is not None:
             return numbers_in(self._path / folder)
-        system, place = self._remote(folder)
-        if not system.exists(place):
+        system, path = self._remote(folder)
+        if not system.exists(path):
             return []
-        names = [str(status.getPath().getName()) for status in system.listStatus(place)]
+        names = [str(status.getPath().getName()) for status in system.listStatus(path)]
         return numbers_of(names)
 
     def _read(self, name: str) -> str:
@@ -152,10 +152,10 @@ class Checkpoint:
             text = read_file(self._path / name, MOST_OF_ENTRY + 1) or ""
             long = len(text) > MOST_OF_ENTRY
         else:
-            system, place = self._remote(name)
-            there = system.exists(place)
-            long = there and system.getFileStatus(place).getLen() > MOST_OF_ENTRY
-            text = "" if long else read_remote(system, place) or ""
+            system, path = self._remote(name)
+            exists = system.exists(path)
+            long = exists and system.getFileStatus(path).getLen() > MOST_OF_ENTRY
+            text = "" if long else read_remote(system, path) or ""
         if long:
             raise UnreadableLog(f"{name} has more than {MOST_OF_ENTRY:,} characters")
         return text
@@ -168,22 +168,22 @@ def _is_missing(error: Py4JJavaError) -> bool:
     """Return whether a file or folder was not found; a future wraps the error."""
     raised = error.java_exception
     return any(
-        one is not None and one.getClass().getName() == "java.io.FileNotFoundException"
-        for one in (raised, raised.getCause())
+        throwable is not None and throwable.getClass().getName() == "java.io.FileNotFoundException"
+        for throwable in (raised, raised.getCause())
     )
 
 
 def remote(context: Any, path: str) -> tuple[Any, Any]:
     """Return Hadoop's file system for a non-local path, and the path in that file system's form."""
-    place = context._jvm.org.apache.hadoop.fs.Path(path)
-    return place.getFileSystem(context._jsc.hadoopConfiguration()), place
+    hadoop_path = context._jvm.org.apache.hadoop.fs.Path(path)
+    return hadoop_path.getFileSystem(context._jsc.hadoopConfiguration()), hadoop_path
 
 
-def read_remote(system: Any, place: Any) -> str | None:
+def read_remote(system: Any, path: Any) -> str | None:
     """Return the text of a remote file; None if it does not exist."""
-    if not system.exists(place):
+    if not system.exists(path):
         return None
-    stream = system.open(place)
+    stream = system.open(path)
     try:
         return bytes(stream.readAllBytes()).decode()
     finally:

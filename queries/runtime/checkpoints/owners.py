@@ -35,7 +35,7 @@ from queries.domain.checkpoints.lock_files import (
     superfluous_owners,
 )
 from queries.runtime.checkpoints.logs import read_remote
-from queries.runtime.checkpoints.ownership import Owner, Refused, former
+from queries.runtime.checkpoints.ownership import CheckpointRefused, Owner, former
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ Find = Callable[[str], tuple[Any, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Owned:
+class Ownership:
     """A checkpoint that this driver owns."""
 
     number: int
@@ -80,7 +80,7 @@ class Owners:
         self._owner = owner
         self._find = find
 
-    def own(self, location: str, epoch: int, *, takeover: bool) -> Owned:
+    def own(self, location: str, epoch: int, *, takeover: bool) -> Ownership:
         """Own a checkpoint; raise `Refused` if its owner excludes this start, or was faster."""
         folder = owners_folder(location)
         before = self._list(folder)
@@ -93,18 +93,18 @@ class Owners:
         except NotExclusive as error:
             not_fenced = str(error)
             self._overwrite(path, text)
-        found = self._still(location, number)
+        times = self._still(location, number)
         if self._read(path) != text:
             raise _faster(location, path)
         owner = self._owner
         wait_s = takeover_s(
-            self._formers(location, folder, found),
+            self._formers(location, folder, times),
             installation=owner.installation,
             host=owner.host,
             watch_s=owner.watch_s,
         )
-        self._clean_up(folder, found)
-        return Owned(number, not_fenced, wait_s)
+        self._clean_up(folder, times)
+        return Ownership(number, not_fenced, wait_s)
 
     def confirm(self, location: str, number: int) -> None:
         """Raise `Refused` if another start owns the checkpoint by now."""
@@ -113,18 +113,18 @@ class Owners:
     def _still(self, location: str, number: int) -> dict[int, int]:
         """Return the objects with their times if this number is the highest; else raise."""
         folder = owners_folder(location)
-        found = self._list(folder)
-        if max(found, default=0) != number:
-            raise _faster(location, owner_object(folder, max(found, default=number)))
-        return found
+        times = self._list(folder)
+        if max(times, default=0) != number:
+            raise _faster(location, owner_object(folder, max(times, default=number)))
+        return times
 
-    def _formers(self, location: str, folder: str, found: dict[int, int]) -> Iterator[Former]:
+    def _formers(self, location: str, folder: str, times: dict[int, int]) -> Iterator[Former]:
         """Yield the owners before the newest whose drivers may not have noticed the next one."""
-        own, *earlier = sorted(found, reverse=True)
-        succeeded_at = found[own]
-        files = [(owner_object(folder, each), found[each]) for each in earlier]
+        own, *earlier = sorted(times, reverse=True)
+        succeeded_at = times[own]
+        files = [(owner_object(folder, number), times[number]) for number in earlier]
         for path, at in (*files, (owner_file(location), 0)):
-            succeeded_s = (found[own] - succeeded_at) / 1000
+            succeeded_s = (times[own] - succeeded_at) / 1000
             if succeeded_s > fence_s(LONGEST_WATCH_S):
                 return
             if text := self._read(path):
@@ -149,16 +149,16 @@ class Owners:
 
     def _list(self, folder: str) -> dict[int, int]:
         """Return the times, in ms by the store's clock, of the objects in a folder, by number."""
-        system, place = self._find(folder)
+        system, path = self._find(folder)
         try:
-            found = system.listStatus(place)
+            statuses = system.listStatus(path)
         except Py4JJavaError as error:
             if _kind(error) == "FileNotFoundException":
                 return {}
             raise
         times = {
             owner_number(str(status.getPath().getName())): int(status.getModificationTime())
-            for status in found
+            for status in statuses
         }
         return {number: at for number, at in times.items() if number is not None}
 
@@ -171,37 +171,37 @@ class Owners:
     def _read(self, path: str) -> str | None:
         return read_remote(*self._find(path))
 
-    def _create(self, path: str, text: str) -> None:
+    def _create(self, name: str, text: str) -> None:
         """Create an object that only one can create; what it holds afterwards shows who it was.
 
         Raises `NotExclusive` if the store cannot do that.
         """
-        system, place = self._find(path)
+        system, path = self._find(name)
         try:
             if str(system.getUri().getScheme()) in _EXCLUSIVE:
-                stream = system.create(place, False)
+                stream = system.create(path, False)
             else:
-                self._create_by_condition(system, place, text)
+                self._create_by_condition(system, path, text)
                 stream = None
         except Py4JJavaError as error:
             # Stores fail differently, and a creation can succeed although its answer was lost.
-            if not system.exists(place):
+            if not system.exists(path):
                 raise
-            logger.info("%s was there already: %s", path, _kind(error))
+            logger.info("%s was there already: %s", name, _kind(error))
             return
         if stream is not None:
             _write(stream, text)
             return
         try:
-            self._create_by_condition(system, place, text)
+            self._create_by_condition(system, path, text)
         except Py4JJavaError as error:
-            logger.debug("%s cannot be created again: %s", path, _kind(error))
+            logger.debug("%s cannot be created again: %s", name, _kind(error))
         else:
             raise NotExclusive("its store ignores the condition that an object is new")
 
-    def _create_by_condition(self, system: Any, place: Any, text: str) -> None:
+    def _create_by_condition(self, system: Any, path: Any, text: str) -> None:
         try:
-            builder = system.createFile(place).create().recursive()
+            builder = system.createFile(path).create().recursive()
             stream = builder.must(_CONDITIONAL, True).build()
             _write(stream, text)
         except Py4JJavaError as error:
@@ -212,18 +212,18 @@ class Owners:
                 ) from error
             raise
 
-    def _overwrite(self, path: str, text: str) -> None:
-        system, place = self._find(path)
-        _write(system.create(place, True), text)
+    def _overwrite(self, name: str, text: str) -> None:
+        system, path = self._find(name)
+        _write(system.create(path, True), text)
 
-    def _clean_up(self, folder: str, found: dict[int, int]) -> None:
+    def _clean_up(self, folder: str, times: dict[int, int]) -> None:
         """Remove old objects; a failure costs nothing, because the next start tries again."""
-        for number in superfluous_owners(found):
-            system, place = self._find(owner_object(folder, number))
+        for number in superfluous_owners(times):
+            system, path = self._find(owner_object(folder, number))
             try:
-                system.delete(place, False)
+                system.delete(path, False)
             except Py4JJavaError as error:
-                logger.warning("could not remove %s: %s", place.toString(), _kind(error))
+                logger.warning("could not remove %s: %s", path.toString(), _kind(error))
                 return
 
 
@@ -239,7 +239,7 @@ def _kind(error: Py4JJavaError) -> str:
     return str(error.java_exception.getClass().getSimpleName())
 
 
-def _faster(location: str, path: str) -> Refused:
-    return Refused(
+def _faster(location: str, path: str) -> CheckpointRefused:
+    return CheckpointRefused(
         "held", f"Another start was faster: it has taken the checkpoint {location} ({path})."
     )

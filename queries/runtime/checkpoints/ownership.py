@@ -7,7 +7,7 @@ from queries.domain.checkpoints.fence import Former
 from queries.runtime.failures.error_capture import refusal
 
 
-class Refused(Exception):
+class CheckpointRefused(Exception):
     """The checkpoint is not available; `why` is held, own, fenced or foreign.
 
     `run` is the run of this driver that holds the checkpoint; None if another process holds it.
@@ -46,25 +46,25 @@ class Owner:
         """Raise `Refused` if the owner that a file names excludes a start with this epoch."""
         try:
             owner = json.loads(text)
-            installation, seen = str(owner["installation"]), int(owner["epoch"])
+            installation, later = str(owner["installation"]), int(owner["epoch"])
         except (ValueError, KeyError, TypeError) as error:
             if takeover:
                 return
-            raise Refused(
+            raise CheckpointRefused(
                 "foreign", f"The owner file {path} of {location} cannot be read: {error}."
             ) from error
         if installation != self.installation and not takeover:
-            raise Refused(
+            raise CheckpointRefused(
                 "foreign",
                 f"The checkpoint {location} belongs to another installation ({installation}, "
                 f"last on host {owner.get('host', '?')}).",
             )
-        if installation == self.installation and seen > epoch:
-            raise Refused(
+        if installation == self.installation and later > epoch:
+            raise CheckpointRefused(
                 "fenced",
-                f"A later start (epoch {seen}) has taken over the checkpoint {location}; this one "
+                f"A later start (epoch {later}) has taken over the checkpoint {location}; this one "
                 f"is epoch {epoch}.",
-                owner_epoch=seen,
+                owner_epoch=later,
             )
 
 

@@ -18,15 +18,15 @@ from queries.runtime.clusters import yarn
 logger = logging.getLogger(__name__)
 
 LOOK_EVERY_S = 3.0  # a look costs a few round trips to the JVM per executor
-LOST_KEPT = 20  # number of removed executors kept, newest first
+MOST_LOST = 20  # number of removed executors kept, newest first
 REASON_LIMIT = 300  # characters
-ASK_EVERY_S = 15.0  # between requests to the cluster's master, while no executor is active
+QUERY_EVERY_S = 15.0  # between requests to the cluster's master, while no executor is active
 
 
 _CPUS = "spark.task.cpus"
 
 
-class Executors:
+class ExecutorWatch:
     """Reads Spark's status store; reports nothing with a local master."""
 
     def __init__(self, spark: Any, master: str) -> None:
@@ -36,30 +36,33 @@ class Executors:
         self._jvm = self._gateway.jvm
         self._master = master
         self._none_since: datetime | None = None  # since when no executor has been active
-        self._asked = -ASK_EVERY_S  # monotonic
+        self._queried_at = -QUERY_EVERY_S  # monotonic
         self._asking: threading.Thread | None = None
         self._workers: yarn.Nodes | None = None
         self._free: yarn.Nodes | None = None
         self._looked = -LOOK_EVERY_S  # monotonic
-        self._seen: tuple[ExecutorSeen, ...] = ()
+        self._executors: tuple[ExecutorSeen, ...] = ()
 
     def look(self) -> tuple[ExecutorSeen, ...]:
         """Return the executors, active ones first; they are at most `LOOK_EVERY_S` seconds old."""
         if self._store is None or time.monotonic() - self._looked < LOOK_EVERY_S:
-            return self._seen
+            return self._executors
         self._looked = time.monotonic()
         listed = self._store.statusStore().executorList(False)
-        found = [_seen(listed.apply(place)) for place in range(listed.size())]
-        workers = [one for one in found if one.id != "driver"]
-        active = sorted((one for one in workers if one.active), key=lambda one: int(one.id))
+        executors = [_executor_seen(listed.apply(index)) for index in range(listed.size())]
+        workers = [executor for executor in executors if executor.id != "driver"]
+        active = sorted(
+            (executor for executor in workers if executor.active),
+            key=lambda executor: int(executor.id),
+        )
         lost = sorted(
-            (one for one in workers if not one.active),
-            key=lambda one: one.removed_at or "",
+            (executor for executor in workers if not executor.active),
+            key=lambda executor: executor.removed_at or "",
             reverse=True,
         )
-        self._seen = (*active, *lost[:LOST_KEPT])
+        self._executors = (*active, *lost[:MOST_LOST])
         self._none_since = None if active else self._none_since or datetime.now(UTC)
-        return self._seen
+        return self._executors
 
     def wanted(self) -> ExecutorsWanted | None:
         """Return the requested resources if none has been active for `NONE_FOR`; otherwise None."""
@@ -69,7 +72,7 @@ class Executors:
         conf = self._store.getConf()
         if conf.getBoolean("spark.dynamicAllocation.enabled", False):
             return None  # an idle query does not need any
-        self._ask()
+        self._query_master_soon()
         cores = max(int(conf.get("spark.executor.cores", "1")), int(conf.get(_CPUS, "1")))
         memory = int(self._store.executorMemory())
         overhead = yarn.beyond_heap_mb(conf, memory) if self._master == "yarn" else 0
@@ -77,17 +80,17 @@ class Executors:
             since.isoformat(), memory, cores, self._workers, overhead_mb=overhead, free=self._free
         )
 
-    def _ask(self) -> None:
+    def _query_master_soon(self) -> None:
         """Query a standalone cluster's master, or YARN, in a separate thread, without blocking."""
-        late = time.monotonic() - self._asked >= ASK_EVERY_S
+        late = time.monotonic() - self._queried_at >= QUERY_EVERY_S
         busy = self._asking is not None and self._asking.is_alive()
         if late and not busy and (self._master == "yarn" or self._master.startswith("spark://")):
-            self._asked = time.monotonic()
-            ask = self._ask_master
-            self._asking = threading.Thread(target=ask, name="workers", daemon=True)
+            self._queried_at = time.monotonic()
+            query_master = self._query_master
+            self._asking = threading.Thread(target=query_master, name="workers", daemon=True)
             self._asking.start()
 
-    def _ask_master(self) -> None:
+    def _query_master(self) -> None:
         try:
             if self._master == "yarn":
                 self._workers, self._free = yarn.nodes(self._gateway)
@@ -110,13 +113,13 @@ class Executors:
         field.setAccessible(True)
         master = field.get(self._store.env()).setupEndpointRef(address, "Master")
         messages = f"{spark}.deploy.DeployMessages$"
-        asked = load(f"{messages}RequestMasterState$").getField("MODULE$").get(None)
+        request = load(f"{messages}RequestMasterState$").getField("MODULE$").get(None)
         answer = jvm.scala.reflect.ClassTag.apply(load(f"{messages}MasterStateResponse"))
-        workers = master.askSync(asked, answer).workers()
-        return tuple((int(one.cores()), int(one.memory())) for one in workers)
+        workers = master.askSync(request, answer).workers()
+        return tuple((int(worker.cores()), int(worker.memory())) for worker in workers)
 
 
-def _seen(summary: Any) -> ExecutorSeen:
+def _executor_seen(summary: Any) -> ExecutorSeen:
     removed, reason = summary.removeTime(), summary.removeReason()
     return ExecutorSeen(
         id=summary.id(),

@@ -16,7 +16,7 @@ from queries.domain.supervision.executors import NONE_FOR
 
 logger = logging.getLogger(__name__)
 
-ASK_EVERY_S = 5.0  # between requests while the session starts
+QUERY_EVERY_S = 5.0  # between requests while the session starts
 #: Spark's defaults for spark.executor.minMemoryOverhead and …memoryOverheadFactor, and for the
 #: AM's.
 _LEAST_OVERHEAD_MB, _OVERHEAD_FACTOR = 384, 0.1
@@ -30,10 +30,13 @@ def nodes(gateway: Any) -> tuple[Nodes, Nodes]:
     running = gateway.new_array(records.NodeState, 1)
     running[0] = records.NodeState.RUNNING
     with _client(gateway.jvm) as client:
-        found = [(one.getCapability(), one.getUsed()) for one in client.getNodeReports(running)]
-        have = [(had.getVirtualCores(), had.getMemorySize()) for had, _ in found]
+        resources = [
+            (report.getCapability(), report.getUsed()) for report in client.getNodeReports(running)
+        ]
+        have = [(had.getVirtualCores(), had.getMemorySize()) for had, _ in resources]
         used = [
-            (0, 0) if of is None else (of.getVirtualCores(), of.getMemorySize()) for _, of in found
+            (0, 0) if of is None else (of.getVirtualCores(), of.getMemorySize())
+            for _, of in resources
         ]
     free = tuple(
         (max(0, cores - less[0]), max(0, memory - less[1]))
@@ -65,25 +68,25 @@ class Queue(threading.Thread):
         gateway: Any,
         application: str,
         conf: Mapping[str, str],
-        tell: Callable[[ExecutorsWanted], object],
+        report: Callable[[ExecutorsWanted], object],
     ) -> None:
         super().__init__(name="yarn-queue", daemon=True)
         self._gateway = gateway
         self._application = application
         self._conf = conf
-        self._tell = tell
+        self._report = report
         self.over = threading.Event()  # the session is up, or has failed
 
     def run(self) -> None:
         """Poll until startup has finished or failed."""
         since: datetime | None = None
-        while not self.over.wait(ASK_EVERY_S):
+        while not self.over.wait(QUERY_EVERY_S):
             try:
                 since = (since or datetime.now(UTC)) if self._waits() else None
                 if since is not None and datetime.now(UTC) - since >= NONE_FOR:
                     wanted = self._wanted(since)
                     if not self.over.is_set():
-                        self._tell(wanted)
+                        self._report(wanted)
             except Exception as error:  # no manager, or a JVM that is ending: Spark reports it
                 logger.warning(
                     "could not find out from YARN why the application is waiting: %s",
@@ -96,7 +99,7 @@ class Queue(threading.Thread):
         state = jvm.org.apache.hadoop.yarn.api.records.YarnApplicationState
         with _client(jvm) as client:
             accepted = client.getApplications(jvm.java.util.EnumSet.of(state.ACCEPTED))
-            return any(one.getName() == self._application for one in accepted)
+            return any(application.getName() == self._application for application in accepted)
 
     def _wanted(self, since: datetime) -> ExecutorsWanted:
         conf = self._gateway.jvm.org.apache.spark.SparkConf(False)

@@ -23,7 +23,7 @@ def add(folder: str) -> None:
         site.addsitedir(folder)
 
 
-def worker_conf(folder: str, master: str, given: dict[str, str]) -> dict[str, str]:
+def worker_conf(folder: str, master: str, conf: dict[str, str]) -> dict[str, str]:
     """Return the configuration that gives Spark's Python workers the folder; {} without a folder.
 
     `given` is the application's own configuration. The executors of a cluster get the folder as an
@@ -35,8 +35,8 @@ def worker_conf(folder: str, master: str, given: dict[str, str]) -> dict[str, st
     if master.startswith("local"):
         return {"spark.python.daemon.module": DAEMON}
     shipped = f"{folder}/{SHIPPED}"
-    archives = (given.get("spark.archives", ""), f"file://{shipped}/{ARCHIVE}#{NAME}")
-    paths = (given.get("spark.executorEnv.PYTHONPATH", ""), NAME)
+    archives = (conf.get("spark.archives", ""), f"file://{shipped}/{ARCHIVE}#{NAME}")
+    paths = (conf.get("spark.executorEnv.PYTHONPATH", ""), NAME)
     return {
         "spark.archives": ",".join(filter(None, archives)),
         "spark.executorEnv.PYTHONPATH": ":".join(filter(None, paths)),
@@ -50,8 +50,8 @@ def lead_to_daemon(folder: str, master: str) -> None:
     Call this before the JVM is started, because it inherits the path.
     """
     if folder and not master.startswith("local"):
-        known = os.environ.get("PYTHONPATH", "")
-        os.environ["PYTHONPATH"] = ":".join(filter(None, (known, f"{folder}/{SHIPPED}")))
+        inherited = os.environ.get("PYTHONPATH", "")
+        os.environ["PYTHONPATH"] = ":".join(filter(None, (inherited, f"{folder}/{SHIPPED}")))
 
 
 if __name__ == "__main__":

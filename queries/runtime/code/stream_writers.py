@@ -46,7 +46,7 @@ class Callbacks:
 
 
 @dataclass(slots=True)
-class Said:
+class WriterSettings:
     """The settings made on one writer."""
 
     name: str = ""
@@ -57,16 +57,16 @@ class Said:
     callbacks: Callbacks = field(default_factory=Callbacks)
 
 
-def said_to(writer: Any) -> Said:
+def settings_of(writer: Any) -> WriterSettings:
     """Return the settings made on a writer so far."""
-    found = writer.__dict__.get("_headgate")
-    if found is None:
-        found = writer._headgate = Said()
-    said: Said = found
-    return said
+    noted = writer.__dict__.get("_headgate")
+    if noted is None:
+        noted = writer._headgate = WriterSettings()
+    settings: WriterSettings = noted
+    return settings
 
 
-def note_what_is_said(writer_class: Any, *, when: Callable[[], bool] = lambda: True) -> None:
+def record_settings(writer_class: Any, *, when: Callable[[], bool] = lambda: True) -> None:
     """Make a writer's methods record their arguments while `when` is true in their thread."""
 
     def noting(name: str) -> Callable[..., Any]:
@@ -76,7 +76,7 @@ def note_what_is_said(writer_class: Any, *, when: Callable[[], bool] = lambda: T
         def note(self: Any, *args: Any, **named: Any) -> Any:
             result = method(self, *args, **named)
             if when():
-                take(said_to(self), *args, **named)
+                take(settings_of(self), *args, **named)
             return result
 
         return note
@@ -88,39 +88,39 @@ def note_what_is_said(writer_class: Any, *, when: Callable[[], bool] = lambda: T
 # --- recorded settings ------------------------------------------------------------------
 
 
-def _option(said: Said, key: str, value: Any) -> None:
+def _option(settings: WriterSettings, key: str, value: Any) -> None:
     if str(key).lower() == CHECKPOINT:
-        said.checkpoint = "" if value is None else str(value)
+        settings.checkpoint = "" if value is None else str(value)
 
 
-def _options(said: Said, **options: Any) -> None:
+def _options(settings: WriterSettings, **options: Any) -> None:
     for key, value in options.items():
-        _option(said, key, value)
+        _option(settings, key, value)
 
 
-def _name(said: Said, queryName: str) -> None:
-    said.name = str(queryName)
+def _name(settings: WriterSettings, queryName: str) -> None:
+    settings.name = str(queryName)
 
 
-def _format(said: Said, source: str) -> None:
-    said.format = str(source).lower()
+def _format(settings: WriterSettings, source: str) -> None:
+    settings.format = str(source).lower()
 
 
-def _mode(said: Said, outputMode: str) -> None:
-    said.mode = str(outputMode).lower()
+def _mode(settings: WriterSettings, outputMode: str) -> None:
+    settings.mode = str(outputMode).lower()
 
 
-def _row(said: Said, f: Any) -> None:
-    said.format = "foreach"
+def _row(settings: WriterSettings, f: Any) -> None:
+    settings.format = "foreach"
 
 
-def _trigger(said: Said, **asked: Any) -> None:
-    said.trigger = {}
+def _trigger(settings: WriterSettings, **arguments: Any) -> None:
+    settings.trigger = {}
     for kind, model in TRIGGERS.items():
-        if (value := asked.get(model.spark)) is not None:
-            said.trigger = {"kind": str(kind)}
+        if (value := arguments.get(model.spark)) is not None:
+            settings.trigger = {"kind": str(kind)}
             if "interval" in model.model_fields:
-                said.trigger["interval"] = str(value)
+                settings.trigger["interval"] = str(value)
 
 
 _NOTED: dict[str, Callable[..., None]] = {

@@ -51,13 +51,13 @@ class ExitInUsersCode(Exception):
     @classmethod
     def of(cls, error: BaseException) -> Self:
         """Return an error with the exception that was raised, and its place in the user's code."""
-        place = users_place(traceback.extract_tb(error.__traceback__))
-        found = cls(f"{error!r} was raised{f' in {place}' if place else ''}")
-        found.__cause__ = error
-        return found
+        location = users_frame(traceback.extract_tb(error.__traceback__))
+        exit_error = cls(f"{error!r} was raised{f' in {location}' if location else ''}")
+        exit_error.__cause__ = error
+        return exit_error
 
 
-def users_place(frames: Iterable[traceback.FrameSummary]) -> str:
+def users_frame(frames: Iterable[traceback.FrameSummary]) -> str:
     """Return the innermost frame that is in users' code: "module.py, line 12".
 
     "" if there is none: all frames belong to Python, to installed packages, or to Headgate.
@@ -97,19 +97,19 @@ def _read(error: BaseException, mask: Mask) -> RunError:
         step, error_class, error = f"{error.step}: ", error.error_class, error.cause
     java = _java_origin(error)
     if java is not None:
-        found = from_java(java, mask)
+        java_error = from_java(java, mask)
         return replace(
-            found,
-            error_class=found.error_class or error_class,
-            message=bounded(step + found.message, MESSAGE_LIMIT),
+            java_error,
+            error_class=java_error.error_class or error_class,
+            message=bounded(step + java_error.message, MESSAGE_LIMIT),
         )
     root = _innermost(error)
     text = "".join(traceback.format_exception(error))
     return RunError(
         error_class=_condition_of_python(error) or error_class,
         type_name=_type_name(root),
-        root_cause=_told(mask, step + (_words(root) or _type_name(root)), ROOT_LIMIT),
-        message=_told(mask, f"{step}{_words(error)}\n\n{text}", MESSAGE_LIMIT),
+        root_cause=_masked(mask, step + (_words(root) or _type_name(root)), ROOT_LIMIT),
+        message=_masked(mask, f"{step}{_words(error)}\n\n{text}", MESSAGE_LIMIT),
     )
 
 
@@ -117,15 +117,15 @@ def from_java(throwable: Any, mask: Mask) -> RunError:
     """Return a Java throwable and its causes as a `RunError`."""
     chain = _chain(throwable)
     # Any Java method can be tried; throwables without a condition answer with an error.
-    conditions = [name for each in chain if (name := _answer(each, "getCondition"))]
+    conditions = [name for cause in chain if (name := _answer(cause, "getCondition"))]
     root = chain[-1]
     text = _answer(root, "getMessage")
     type_name, root_cause = _python_root(text) or (_answer(root, "getClass", "getName"), text)
     return RunError(
         error_class=telling(conditions),
         type_name=type_name,
-        root_cause=_told(mask, root_cause or type_name, ROOT_LIMIT),
-        message=_told(mask, _stack(throwable), MESSAGE_LIMIT),
+        root_cause=_masked(mask, root_cause or type_name, ROOT_LIMIT),
+        message=_masked(mask, _stack(throwable), MESSAGE_LIMIT),
     )
 
 
@@ -211,8 +211,8 @@ def _python_root(text: str) -> tuple[str, str] | None:
     raised = [index for index, line in enumerate(lines) if index and not line.startswith(" ")]
     if not raised:
         return None
-    found = _RAISED.match("\n".join(lines[raised[0] :]).strip())
-    return (found[1], found[2] or "") if found else None
+    match = _RAISED.match("\n".join(lines[raised[0] :]).strip())
+    return (match[1], match[2] or "") if match else None
 
 
 def _words(error: BaseException) -> str:
@@ -220,7 +220,7 @@ def _words(error: BaseException) -> str:
     return left_out(partial(str, error), "")
 
 
-def _told(mask: Mask, text: str, limit: int) -> str:
+def _masked(mask: Mask, text: str, limit: int) -> str:
     """Mask a text, then cut it: cutting first could leave half a secret.
 
     The middle of a very long text is removed before masking, because it is cut in any case.

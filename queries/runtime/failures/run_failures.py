@@ -17,7 +17,7 @@ from queries.runtime.failures.error_capture import (
     Mask,
     from_java,
     refusal,
-    users_place,
+    users_frame,
 )
 
 #: Spark's errors if another process has written an entry of the checkpoint's logs.
@@ -34,7 +34,7 @@ TERMINATED_WAIT_S = 2  # seconds to wait for the event that may contain the erro
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class RunFailure:
     """Why a run failed, and the details that its status reports in addition to the error."""
 
     error: RunError
@@ -42,24 +42,24 @@ class Failure:
 
 
 #: Reads a run's current failure; None: it has not failed.
-Read = Callable[[], Failure | None]
+Read = Callable[[], RunFailure | None]
 
 
-def none() -> Failure | None:
+def none() -> RunFailure | None:
     """Return the value for a run that has not failed."""
     return None
 
 
-def start_timed_out(thread: threading.Thread, said: str, busy: str, mask: Mask) -> RunError:
+def start_timed_out(thread: threading.Thread, problem: str, busy: str, mask: Mask) -> RunError:
     """Return the failure of a start that was given up, with its thread's place in users' code.
 
     `said` is what is wrong with the query's start; `busy` is a sentence about the host, or "".
     """
     frame = sys._current_frames().get(thread.ident or 0)
     frames = traceback.extract_stack(frame) if frame is not None else []
-    place = users_place(frames)
-    text = f"The query {said}"
-    text += f"; its code is at {place}." if place else "."
+    users_location = users_frame(frames)
+    text = f"The query {problem}"
+    text += f"; its code is at {users_location}." if users_location else "."
     text = f"{text} {busy}".strip()
     stack = "".join(traceback.format_list(frames))
     return RunError("", "StartTimedOut", text, mask(f"{text}\n\n{stack}").strip())
@@ -87,8 +87,8 @@ def of_query(throwable: Any, run_id: str, telemetry: Telemetry, mask: Mask) -> R
     error = from_java(throwable, mask)
     if error.error_class in ("", "STREAM_FAILED"):
         body = left_out(lambda: telemetry.terminated(run_id, TERMINATED_WAIT_S), None) or {}
-        told = body.get("errorClassOnException") or error.error_class
-        return replace(error, error_class=told)
+        error_class = body.get("errorClassOnException") or error.error_class
+        return replace(error, error_class=error_class)
     return error
 
 

@@ -19,7 +19,7 @@ from xml.sax.saxutils import quoteattr
 
 from queries.domain.protocol import SPARK_LOG, TMP, DriverSpec
 from queries.runtime.code import packages
-from queries.runtime.process import Shim, Steps, claim
+from queries.runtime.process import ShimPipe, Steps, claim
 from queries.secret_references import References
 
 #: Variable that names the archive of Spark's classes (`queries.launchers.process.class_archives`).
@@ -42,11 +42,11 @@ class Jvm:
         own: Path,
         *,
         lock: int,
-        shim: Shim | None = None,
+        shim: ShimPipe | None = None,
         steps: Steps | None = None,
     ) -> None:
         self.lock = lock  # on the driver's folder
-        self.shim = shim or Shim()
+        self.shim = shim or ShimPipe()
         self.steps = steps or Steps()
         self.references = References(env_allowlist=spec.env_allowlist, secrets_dir=spec.secrets_dir)
         self.process: subprocess.Popen[bytes] | None = None
@@ -66,7 +66,7 @@ class Jvm:
         _equip(self._spec, self.references)
         self._folder = tempfile.mkdtemp()
         epoch = claim()
-        held = (self.lock,) if epoch is None else (self.lock, epoch)
+        inherited = (self.lock,) if epoch is None else (self.lock, epoch)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited by the JVM
         self.process = subprocess.Popen(
             _command(self._spec, self._own, archive),
@@ -77,9 +77,9 @@ class Jvm:
                 "SPARK_CONNECT_MODE": "0",
                 "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._port_file),
             },
-            pass_fds=held,
+            pass_fds=inherited,
         )
-        self.shim.tell(f"jvm {self.process.pid}")
+        self.shim.send_line(f"jvm {self.process.pid}")
         if epoch is not None:  # not earlier: that start runs the functions registered for forks
             os.register_at_fork(after_in_child=partial(os.close, epoch))
 
@@ -149,19 +149,19 @@ def _command(spec: DriverSpec, own: Path, archive: str) -> list[str]:
     }
     if spec.jars:
         conf["spark.jars"] = ",".join(spec.jars)
-    told = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+    options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
     arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
-    return [str(_spark_home() / "bin" / "spark-submit"), *told, *arguments]
+    return [str(_spark_home() / "bin" / "spark-submit"), *options, *arguments]
 
 
 def _spark_home() -> Path:
     """Return Spark's folder as PySpark finds it, without importing PySpark."""
     if named := os.environ.get("SPARK_HOME"):
         return Path(named)
-    found = find_spec("pyspark")
-    assert found is not None
-    assert found.origin is not None
-    return Path(os.path.realpath(found.origin)).parent
+    package = find_spec("pyspark")
+    assert package is not None
+    assert package.origin is not None
+    return Path(os.path.realpath(package.origin)).parent
 
 
 def _java_options(spec: DriverSpec, own: Path, archive: str) -> str:

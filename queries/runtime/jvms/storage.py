@@ -17,7 +17,7 @@ from headgate_ground.files import replace_file
 from queries.domain.protocol import LAST_SEQ, SPEC, STORAGE_SOCKET, TMP, DriverSpec
 from queries.driver_folder import DriverFolder
 from queries.jvm.compiled import SPARK_JARS, java
-from queries.runtime.process import SECOND, Shim, begin, end_jvm
+from queries.runtime.process import SECOND, ShimPipe, begin, end_jvm
 from queries.secret_references import References
 
 _HADOOP = "spark.hadoop."
@@ -36,8 +36,8 @@ def main(arguments: list[str]) -> int:
     references = References(env_allowlist=spec.env_allowlist, secrets_dir=spec.secrets_dir)
     references.take_from_environment()
     os.environ.update(references.resolve_all(spec.env))
-    told = json.dumps(_settings(references.resolve_all(spec.conf)))
-    shim = Shim()
+    settings_line = json.dumps(_settings(references.resolve_all(spec.conf)))
+    shim = ShimPipe()
     process = subprocess.Popen(
         [
             java(),
@@ -52,7 +52,7 @@ def main(arguments: list[str]) -> int:
         pass_fds=(lock,),
         text=True,
     )
-    shim.tell(f"jvm {process.pid}")
+    shim.send_line(f"jvm {process.pid}")
 
     def leave(*_: object) -> NoReturn:
         process.kill()  # it holds nothing worth a clean stop
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
 
     signal.signal(signal.SIGTERM, leave)
     assert process.stdin is not None
-    process.stdin.write(told + "\n")
+    process.stdin.write(settings_line + "\n")
     process.stdin.flush()
     code = process.wait()
     end_jvm(process, 1, shim)
@@ -78,8 +78,8 @@ def _settings(conf: dict[str, str]) -> dict[str, str]:
 
 
 def _hadoop_conf_dir() -> list[str]:
-    found = os.environ.get("HADOOP_CONF_DIR", "")
-    return [found] if found else []
+    folder = os.environ.get("HADOOP_CONF_DIR", "")
+    return [folder] if folder else []
 
 
 if __name__ == "__main__":

@@ -104,11 +104,11 @@ class SinkProducer:
             return error
         others = self._producers.sharing(self._run)
         split = splits(self._gateway) - self._splits_before
-        found = named(error, split=split, others=list(others.values()))
-        if found is not error:
+        named_error = named(error, split=split, others=list(others.values()))
+        if named_error is not error:
             for other in others:
-                self._warn(other, held_up(self._name))
-        return found
+                self._warn(other, delay_warning(self._name))
+        return named_error
 
     def end(self) -> None:
         """Record that the run has ended."""
@@ -123,25 +123,27 @@ def splits(gateway: Any) -> float:
     try:
         jvm = gateway.jvm
         wanted = jvm.javax.management.ObjectName("kafka.producer:type=producer-metrics,*")
-        found = _ask(gateway, "queryNames", wanted, None).toArray()
-        return sum(float(_ask(gateway, "getAttribute", name, SPLIT)) for name in found)
+        names = _call_mbean_server(gateway, "queryNames", wanted, None).toArray()
+        return sum(
+            float(_call_mbean_server(gateway, "getAttribute", name, SPLIT)) for name in names
+        )
     except Exception as error:  # another client: its failures are reported as they occur
         logger.info("could not read the producers' metrics: %s", error)
         return 0.0
 
 
-def _ask(gateway: Any, method: str, *arguments: Any) -> Any:
+def _call_mbean_server(gateway: Any, method: str, *arguments: Any) -> Any:
     """Call a method of the JVM's MBean server by its interface; the class is not accessible."""
     jvm = gateway.jvm
     of = jvm.java.lang.Class.forName
     kinds = gateway.new_array(jvm.java.lang.Class, 2)
-    given = gateway.new_array(jvm.java.lang.Object, 2)
-    for place, name in enumerate(_PARAMETERS[method]):
-        kinds[place] = of(name)
-        if arguments[place] is not None:
-            given[place] = arguments[place]
+    values = gateway.new_array(jvm.java.lang.Object, 2)
+    for index, name in enumerate(_PARAMETERS[method]):
+        kinds[index] = of(name)
+        if arguments[index] is not None:
+            values[index] = arguments[index]
     server = jvm.java.lang.management.ManagementFactory.getPlatformMBeanServer()
-    return of("javax.management.MBeanServer").getMethod(method, kinds).invoke(server, given)
+    return of("javax.management.MBeanServer").getMethod(method, kinds).invoke(server, values)
 
 
 def named(error: RunError, *, split: float, others: list[str]) -> RunError:
@@ -170,7 +172,7 @@ def waits(others: list[str]) -> str:
     )
 
 
-def held_up(by: str) -> str:
+def delay_warning(by: str) -> str:
     """Return the warning for a query whose producer was held up by another query's batch."""
     return (
         f"The query's sink shares a Kafka producer with {by}, whose batch the broker rejected as "

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from queries.domain.kafka.topic_ids import changed, names
-from queries.runtime.kafka.topics import Source, ids_of
+from queries.runtime.kafka.topics import KafkaSource, ids_of
 
 logger = logging.getLogger(__name__)
 
@@ -22,12 +22,12 @@ class TopicWatch:
 
     def __init__(
         self,
-        sources: Sequence[Source],
+        sources: Sequence[KafkaSource],
         ids: Mapping[str, str],
         *,
         read: Callable[[], Sequence[str]],
         jvm: Any,
-        tell: Callable[[dict[str, str]], None],
+        report_ids: Callable[[dict[str, str]], None],
         warn: Callable[[str], None],
     ) -> None:
         """`ids` were seen at the start; `read` returns the topics in the checkpoint.
@@ -39,16 +39,16 @@ class TopicWatch:
         self._ids = dict(ids)
         self._read = read
         self._jvm = jvm
-        self._tell = tell
+        self._report_ids = report_ids
         self._warn = warn
         # With two sources, a topic's ID may come from the other's brokers, so each learns its own.
-        self._known = [(one, dict(ids) if len(sources) == 1 else {}) for one in sources]
+        self._earlier = [(source, dict(ids) if len(sources) == 1 else {}) for source in sources]
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="topic-watch", daemon=True)
 
     def begin(self) -> None:
         """Start watching, if there are any topics to watch."""
-        if self._known:
+        if self._earlier:
             self._thread.start()
 
     def end(self) -> None:
@@ -59,13 +59,13 @@ class TopicWatch:
         """Check the topics once; report recreated ones, and those seen for the first time."""
         before = dict(self._ids)
         read = self._read()
-        for source, known in self._known:
+        for source, earlier in self._earlier:
             if self._over.is_set():
                 return
-            told = ids_of(self._jvm, source.client, source.topics(read))
-            again = changed({topic: [one] for topic, one in known.items()}, told)
-            known |= told
-            self._ids = told | self._ids
+            current = ids_of(self._jvm, source.client, source.topics(read))
+            again = changed({topic: [topic_id] for topic, topic_id in earlier.items()}, current)
+            earlier |= current
+            self._ids = current | self._ids
             if again:
                 self._warn(
                     f"{names(again)} deleted and recreated while it was read: the remaining "
@@ -73,9 +73,9 @@ class TopicWatch:
                     "new one before the query's offsets."
                 )
                 if source.fails_on_loss:
-                    self._ids |= {topic: told[topic] for topic in again}
+                    self._ids |= {topic: current[topic] for topic in again}
         if self._ids != before and not self._over.is_set():
-            self._tell(dict(self._ids))
+            self._report_ids(dict(self._ids))
 
     def _run(self) -> None:
         while not self._over.wait(LOOK_EVERY_S):

@@ -27,7 +27,7 @@ class TopicRecreated(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class KafkaSource:
     """One Kafka source of a query, as Spark has planned it."""
 
     options: Mapping[str, str]
@@ -56,7 +56,7 @@ class Source:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class TopicIds:
     """The brokers' responses about a query's topics."""
 
     ids: dict[str, str]  # topic -> ID, for topics with a known ID
@@ -65,7 +65,7 @@ class Seen:
 
 def check(
     frame: Any, *, remembered: Mapping[str, Sequence[str]], read: Sequence[str], jvm: Any
-) -> Seen:
+) -> TopicIds:
     """Return the topic IDs for a streaming DataFrame that is about to start.
 
     `remembered` are the topic IDs that the checkpoint's offsets belong to; `read` are the topics
@@ -73,15 +73,15 @@ def check(
     and its source fails on data loss.
     """
     until = time.monotonic() + SOURCES_S
-    seen: dict[str, str] = {}
+    ids: dict[str, str] = {}
     warnings: list[str] = []
     for source in sources_of(frame):
-        asked = source.topics(read)
-        if not asked or time.monotonic() >= until:
+        topics = source.topics(read)
+        if not topics or time.monotonic() >= until:
             continue
-        told = ids_of(jvm, source.client, asked)
-        seen |= told
-        new = [topic for topic in changed(remembered, told) if topic in read]
+        current = ids_of(jvm, source.client, topics)
+        ids |= current
+        new = [topic for topic in changed(remembered, current) if topic in read]
         if not new:
             continue
         text = (
@@ -91,21 +91,21 @@ def check(
         if source.fails_on_loss:
             raise StepFailed("Kafka source", TopicRecreated(text), error_class=CONDITION)
         warnings.append(f"{text} The query starts anyway because of failOnDataLoss=false.")
-    return Seen(seen, tuple(warnings))
+    return TopicIds(ids, tuple(warnings))
 
 
-def sources_of(frame: Any) -> list[Source]:
+def sources_of(frame: Any) -> list[KafkaSource]:
     """Return the Kafka sources in a DataFrame's plan; none if the plan cannot be read."""
     try:
         leaves = frame._jdf.queryExecution().analyzed().collectLeaves()
-        found = []
-        for place in range(leaves.size()):
-            leaf = leaves.apply(place)
+        sources = []
+        for index in range(leaves.size()):
+            leaf = leaves.apply(index)
             if str(leaf.getClass().getSimpleName()) != "StreamingRelationV2":
                 continue
             if str(leaf.sourceName()).lower() == "kafka":
-                found.append(Source(dict(leaf.extraOptions().asCaseSensitiveMap())))
-        return found
+                sources.append(KafkaSource(dict(leaf.extraOptions().asCaseSensitiveMap())))
+        return sources
     except Exception as error:  # an unfamiliar form of plan: nothing is known
         logger.warning("could not read the Kafka sources of a plan: %s", type(error).__name__)
         return []
@@ -113,25 +113,25 @@ def sources_of(frame: Any) -> list[Source]:
 
 def ids_of(jvm: Any, options: Mapping[str, str], topics: Sequence[str]) -> dict[str, str]:
     """Return the topic IDs that the brokers returned in time."""
-    found = {}
+    ids = {}
     until = time.monotonic() + ANSWER_S
     try:
         with _admin(jvm, options) as admin:
-            asked = jvm.java.util.ArrayList()
+            names = jvm.java.util.ArrayList()
             for topic in topics:
-                asked.add(topic)
-            answers = admin.describeTopics(asked).topicNameValues()
+                names.add(topic)
+            answers = admin.describeTopics(names).topicNameValues()
             for topic in topics:
                 left_ms = int(max(1.0, (until - time.monotonic()) * 1000))
-                told = _told(jvm, answers.get(topic), left_ms)
-                if told is not None:
-                    found[topic] = told
+                topic_id = _topic_id(jvm, answers.get(topic), left_ms)
+                if topic_id is not None:
+                    ids[topic] = topic_id
     except Exception as error:  # no answer: unknown
         logger.info("could not get the IDs of %s: %s", ", ".join(topics), type(error).__name__)
-    return found
+    return ids
 
 
-def _told(jvm: Any, answer: Any, limit_ms: int) -> str | None:
+def _topic_id(jvm: Any, answer: Any, limit_ms: int) -> str | None:
     try:
         unit = jvm.java.util.concurrent.TimeUnit.MILLISECONDS
         return java_id(str(answer.get(limit_ms, unit).topicId().toString()))
@@ -142,13 +142,13 @@ def _told(jvm: Any, answer: Any, limit_ms: int) -> str | None:
 
 @contextmanager
 def _admin(jvm: Any, options: Mapping[str, str]) -> Iterator[Any]:
-    given = jvm.java.util.HashMap()
+    settings = jvm.java.util.HashMap()
     for name, value in options.items():
-        given.put(name, value)
+        settings.put(name, value)
     limit = str(int(ANSWER_S * 1000))
-    given.put("default.api.timeout.ms", limit)
-    given.put("request.timeout.ms", limit)
-    admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(given)
+    settings.put("default.api.timeout.ms", limit)
+    settings.put("request.timeout.ms", limit)
+    admin = jvm.org.apache.kafka.clients.admin.AdminClient.create(settings)
     try:
         yield admin
     finally:

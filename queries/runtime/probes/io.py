@@ -34,8 +34,8 @@ def bound_readers(reader: type) -> None:
         return use(self, source)
 
     def bounded_option(self: Any, key: str, value: Any) -> Any:
-        asked = self.__dict__.setdefault("_probed_options", set())
-        asked.add(key.lower())
+        options_set = self.__dict__.setdefault("_probed_options", set())
+        options_set.add(key.lower())
         return option(self, key, _BOUNDS.get(key.lower(), value))
 
     def bounded_options(self: Any, **options: Any) -> Any:
@@ -76,11 +76,11 @@ def _bounded_file(name: str, read: Callable[..., Any], option: Callable[..., Any
 
 
 def _bound(reader: Any, option: Callable[..., Any]) -> None:
-    asked = reader.__dict__.get("_probed_options", set())
+    options_set = reader.__dict__.get("_probed_options", set())
     source = reader.__dict__.get("_probed_format", "")
     if source in FILE_FORMATS:
         option(reader, "cleanSource", "off")
-        if "maxbytespertrigger" not in asked:  # Spark accepts only one of the two
+        if "maxbytespertrigger" not in options_set:  # Spark accepts only one of the two
             option(reader, "maxFilesPerTrigger", FILES)
     elif source == "delta":
         option(reader, "maxFilesPerTrigger", FILES)
@@ -138,5 +138,5 @@ def tracks_asynchronously(writer: Any) -> bool:
 
 def written_to(writer: Any) -> tuple[str, str]:
     """Return the format and output mode set on a user's own writer."""
-    held = writer.__dict__
-    return held.get("_probed_format", ""), held.get("_probed_mode", "append")
+    attributes = writer.__dict__
+    return attributes.get("_probed_format", ""), attributes.get("_probed_mode", "append")

@@ -60,7 +60,7 @@ class Probe:
         self.task = read_task((folder.control / TASK).read_text())
         self.references = jvm.references
         self.references.learn(self.spec.conf, self.spec.env, asdict(self.task))
-        self.found = ProbeResult(at="Starting Spark")
+        self.report = ProbeResult(at="Starting Spark")
         self.gateway: Any = None
         self.shim = jvm.shim
 
@@ -83,39 +83,39 @@ class Probe:
                     roots=roots_of(self.spec),
                 )
             elif isinstance(self.task, RecordsTask):
-                found = record_search.look(
+                records = record_search.look(
                     spark, self.task, self.references, roots_of(self.spec), self.step
                 )
-                self.say(records=found)
+                self.publish(records=records)
             else:
                 with self.step("Reading the state"):
                     state = probe_state.read(spark, self.task)
-                self.say(state=state)
+                self.publish(state=state)
         except Exception as error:
-            told = from_python(error, self.references.mask)
-            logger.error("the probe failed: %s", told.root_cause)
-            self.say(error=asdict(told))
+            run_error = from_python(error, self.references.mask)
+            logger.error("the probe failed: %s", run_error.root_cause)
+            self.publish(error=asdict(run_error))
             code = FAILED
-        self.say(done=True)
+        self.publish(done=True)
         self._leave(code)
         return code
 
-    def say(self, **changes: Any) -> None:
+    def publish(self, **changes: Any) -> None:
         """Update the result on disk with the current findings."""
-        self.found = replace(self.found, **changes)
-        text = self.found.dumps(self.references.mask_within)
+        self.report = replace(self.report, **changes)
+        text = self.report.dumps(self.references.mask_within)
         replace_file(self.folder.own / RESULT, text, durable=False)
 
     @contextmanager
     def step(self, phrase: str) -> Iterator[None]:
         """Report the step in the block, and afterwards how long it took."""
-        self.say(at=phrase)
+        self.publish(at=phrase)
         began = time.monotonic()
         try:
             yield
         finally:
             ms = int((time.monotonic() - began) * 1000)
-            self.say(took_ms={**self.found.took_ms, phrase: ms})
+            self.publish(took_ms={**self.report.took_ms, phrase: ms})
 
     def _start(self) -> Any:
         self.gateway = self.jvm.gateway()
@@ -160,12 +160,12 @@ class Probe:
 
     def _give_up(self, what: str) -> None:
         """End the probe and its JVM: the time is up, and a call into Spark may be hanging."""
-        text = f"{what}, at: {self.found.at}."
+        text = f"{what}, at: {self.report.at}."
         if (pressure := host_pressure.read_pressure()).is_high:
             text += f" This host was busy: {pressure.figure}."
         logger.error(text)
         error = {"error_class": "", "type_name": "ProbeLate", "root_cause": text, "message": text}
-        self.say(error=error, done=True)
+        self.publish(error=error, done=True)
         self._leave(LATE)
 
     def _leave(self, code: int) -> None:

@@ -53,12 +53,12 @@ ASYNC_SINKS = UNLISTED_SINKS | {"foreach"}
 _INSUFFICIENT = "INSUFFICIENT_SLOT"  # too few of the probe's cores, not of the application's
 
 
-class Teller(Protocol):
+class Publisher(Protocol):
     """Where a probe reports its progress and its findings."""
 
-    found: Any
+    report: Any
 
-    def say(self, **changes: Any) -> None:
+    def publish(self, **changes: Any) -> None:
         """Replace the published findings with the current ones."""
 
     def step(self, phrase: str) -> Any:
@@ -69,7 +69,7 @@ def run(
     spark: Any,
     task: PreflightTask,
     references: References,
-    teller: Teller,
+    publisher: Publisher,
     *,
     code_roots: tuple[str, ...] = (),
     roots: DataRoots | None = None,
@@ -83,18 +83,18 @@ def run(
     bound_readers(DataStreamReader)
     note_writers(DataStreamWriter)
     Path(task.scratch).mkdir(mode=0o700, parents=True, exist_ok=True)
-    with teller.step("Reading the definition"):
+    with publisher.step("Reading the definition"):
         tries = Tries(spark, task, references, roots)
-        teller.say(plan=tries.plan(), sink=tries.sink)
+        publisher.publish(plan=tries.plan(), sink=tries.sink)
     for attempt, phrase in _PHRASES.items():
         if not tries.wanted(attempt):
             continue
-        with teller.step(phrase):
+        with publisher.step(phrase):
             tried = tries.take(attempt)
-        teller.say(tried=(*teller.found.tried, tried), partitions=tries.partitions)
+        publisher.publish(tried=(*publisher.report.tried, tried), partitions=tries.partitions)
     if task.old_spec is not None:
-        with teller.step("Comparing the plans"):
-            teller.say(old_plan=old_plan(spark, task, references, code_roots, roots))
+        with publisher.step("Comparing the plans"):
+            publisher.publish(old_plan=old_plan(spark, task, references, code_roots, roots))
 
 
 _PHRASES = {
@@ -155,8 +155,8 @@ class Tries:
         try:
             end, batch, rows, error = self._start(attempt)
         except Exception as raised:
-            told = asdict(from_python(raised, self.references.mask))
-            end, batch, rows, error = AttemptEnd.FAILED, None, None, told
+            raised_error = asdict(from_python(raised, self.references.mask))
+            end, batch, rows, error = AttemptEnd.FAILED, None, None, raised_error
         self.failed = end is AttemptEnd.FAILED
         ms = int((time.monotonic() - began) * 1000)
         return Tried(attempt, end, batch, rows, ms, error)
@@ -189,9 +189,9 @@ class Tries:
                 if task.sink_copy and task.batch is not None:
                     write_empty_log(target / LOG, task.batch - 1)  # Spark appends `batch` to it
                 writer = self._to_files(str(target))
-                place = task.sink_copy or str(scratch / "sink")
+                location = task.sink_copy or str(scratch / "sink")
                 trigger = once if task.sink_copy else fresh
-                return writer.option("checkpointLocation", place).trigger(**trigger)
+                return writer.option("checkpointLocation", location).trigger(**trigger)
             case PreflightAttempt.TRIGGER:
                 kind = TRIGGERS[self._trigger["kind"]].spark
                 writer = self.frame.writeStream.format("memory").queryName("probe_trigger")
@@ -238,10 +238,13 @@ class Tries:
             batch, rows = _newest_batch(jquery)
             failure = jquery.exception()
             if failure.isDefined():
-                told = from_java(failure.get(), self.references.mask)
-                if attempt is PreflightAttempt.TRIGGER and _INSUFFICIENT in told.error_class:
+                stream_error = from_java(failure.get(), self.references.mask)
+                if (
+                    attempt is PreflightAttempt.TRIGGER
+                    and _INSUFFICIENT in stream_error.error_class
+                ):
                     return AttemptEnd.PASSED, None, None, None
-                return AttemptEnd.FAILED, batch, rows, asdict(told)
+                return AttemptEnd.FAILED, batch, rows, asdict(stream_error)
             if not active:
                 return AttemptEnd.PASSED, batch, rows, None
             ends_alone = attempt is PreflightAttempt.REPLAY or bool(self.task.sink_copy)
@@ -290,8 +293,8 @@ def old_plan(
         session = _session(spark, task.old_spec, references)
         frame, writer = build.rows(session, task.old_spec, references=references, roots=roots)
     except Exception as error:
-        told = from_python(error, references.mask)
-        return PlanSeen(missing=f"it can no longer be read: {told.root_cause}")
+        plan_error = from_python(error, references.mask)
+        return PlanSeen(missing=f"it can no longer be read: {plan_error.root_cause}")
     spec_sink = task.old_spec.get("sink") or {}
     mode = str(spec_sink.get("output_mode", "append"))
     return _plan(frame, written_to(writer)[1] if writer is not None else mode)
@@ -342,7 +345,9 @@ def _partitions(jquery: Any) -> dict[str, int]:
     with contextlib.suppress(Exception):  # a terminated query reports nothing
         progress = jquery.lastProgress()
         sources = json.loads(progress.json()).get("sources", ()) if progress is not None else ()
-        ends = [each["endOffset"] for each in sources if isinstance(each.get("endOffset"), dict)]
+        ends = [
+            source["endOffset"] for source in sources if isinstance(source.get("endOffset"), dict)
+        ]
         return {
             topic: len(offsets)
             for end in ends

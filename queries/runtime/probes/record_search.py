@@ -64,7 +64,7 @@ class Records:
         """Read the batch's records from each source, at most `looked_at` of them."""
         from pyspark.sql import functions as f
 
-        sources = {one["name"]: one for one in self._task.spec["sources"]}
+        sources = {source["name"]: source for source in self._task.spec["sources"]}
         for read in self._task.reads:
             whole = self._read_again(sources[read.source], read).limit(self._task.looked_at)
             numbered = whole.withColumn(NUMBER, f.monotonically_increasing_id()).cache()
@@ -99,12 +99,12 @@ class Records:
 
     def shown(self, failing: Mapping[str, Any] | None) -> list[dict[str, Any]]:
         """Return some records from each source: those around the failing record, or the first."""
-        found = []
+        samples = []
         for name, frame in self._frames.items():
             first = 0
             if failing and failing["source"] == name:
                 first = max(0, failing["record"] - _BESIDE)
-            found.append(
+            samples.append(
                 {
                     "source": name,
                     "looked_at": self._counts[name],
@@ -113,7 +113,7 @@ class Records:
                     "records": self._rows(name, frame, first),
                 }
             )
-        return found
+        return samples
 
     def _rows(self, name: str, frame: Any, first: int) -> list[dict[str, Any]]:
         from pyspark.sql import functions as f
@@ -128,12 +128,12 @@ class Records:
             for row in texts.collect()
         ]
 
-    def _error(self, taken: Mapping[str, int]) -> str | None:
+    def _error(self, limits: Mapping[str, int]) -> str | None:
         """Run the SQL over all records, or the first few from some sources; return its error."""
         from pyspark.sql import functions as f
 
         for name, frame in self._frames.items():
-            some = frame if name not in taken else frame.where(f.col(NUMBER) < taken[name])
+            some = frame if name not in limits else frame.where(f.col(NUMBER) < limits[name])
             some.drop(NUMBER).createOrReplaceTempView(name)
         try:
             self._sql(self._task.spec["sql"]).write.format("noop").mode("append").save()
@@ -144,9 +144,9 @@ class Records:
     def _sql(self, text: str) -> Any:
         require_query(self._session, text)
         require_text(self._roots, self._session, text)
-        found = self._session.sql(text, args=self._task.spec.get("params") or None)
-        require_plan(self._roots, found)
-        return found
+        frame = self._session.sql(text, args=self._task.spec.get("params") or None)
+        require_plan(self._roots, frame)
+        return frame
 
     def hot_keys(self) -> dict[str, Any] | None:
         """Return the keys with the most rows of a sample of the batch; None without a grouping.
@@ -160,7 +160,7 @@ class Records:
         part = 1.0
         if self._task.batch_rows > self._task.sampled:
             part = self._task.sampled / self._task.batch_rows
-        sources = {one["name"]: one for one in self._task.spec["sources"]}
+        sources = {entry["name"]: entry for entry in self._task.spec["sources"]}
         try:
             for read in self._task.reads:
                 whole = self._read_again(sources[read.source], read)
@@ -169,14 +169,14 @@ class Records:
             counted = self._sql(self._task.keys_sql)
             keys = [name for name in counted.columns if name not in (KEY_ROWS, TOTAL_ROWS)]
             text = f.to_json(f.struct(*keys)).alias("_json")
-            found = counted.select(text, KEY_ROWS, TOTAL_ROWS).collect()
+            rows = counted.select(text, KEY_ROWS, TOTAL_ROWS).collect()
         except Exception as error:
             problem = from_python(error, self._references.mask).root_cause[:TEXT_LIMIT]
             return {"problem": problem, "keys": [], "rows": 0, "part": part}
         return {
             "problem": "",
-            "keys": [{"text": str(one[0])[:TEXT_LIMIT], "rows": int(one[1])} for one in found],
-            "rows": int(found[0][2]) if found else 0,
+            "keys": [{"text": str(entry[0])[:TEXT_LIMIT], "rows": int(entry[1])} for entry in rows],
+            "rows": int(rows[0][2]) if rows else 0,
             "part": part,
         }
 
@@ -184,9 +184,9 @@ class Records:
         return any(read.start or read.end for read in self._task.reads if read.source == name)
 
     def _read_again(self, source: Mapping[str, Any], read: BatchRead) -> Any:
-        given = self._references.resolve_all(source.get("options") or {})
-        require_options(self._roots, source["format"], given)
-        options = {key: value for key, value in given.items() if key.lower() not in _STREAMING}
+        resolved = self._references.resolve_all(source.get("options") or {})
+        require_options(self._roots, source["format"], resolved)
+        options = {key: value for key, value in resolved.items() if key.lower() not in _STREAMING}
         reader = self._session.read.format(source["format"]).options(**options)
         if source.get("schema"):
             reader = reader.schema(source["schema"])
@@ -194,7 +194,7 @@ class Records:
             return reader.options(**_offsets(read)).load()
         for path in read.files:
             require_options(self._roots, source["format"], {"path": path})
-        path = next((value for key, value in given.items() if key.lower() == "path"), "")
+        path = next((value for key, value in resolved.items() if key.lower() == "path"), "")
         if path and not set("*?[{") & set(path):
             reader = reader.option("basePath", path)  # like the stream, for the columns of folders
         return reader.load(list(read.files))
@@ -204,7 +204,7 @@ def _offsets(read: BatchRead) -> dict[str, str]:
     """Return the options for reading exactly these offsets."""
     import json
 
-    assigned = {topic: [int(one) for one in parts] for topic, parts in read.end.items()}
+    assigned = {topic: [int(partition) for partition in parts] for topic, parts in read.end.items()}
     return {
         "assign": json.dumps(assigned),
         "startingOffsets": json.dumps(read.start),

@@ -21,28 +21,30 @@ def read(spark: Any, task: XrayTask) -> dict[str, Any]:
     if task.state_format == 2:
         session.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
     operators = _operators(session, task)
-    names = [each["name"] for each in operators if each["id"] == task.operator]
+    names = [operator["name"] for operator in operators if operator["id"] == task.operator]
     if not names:
-        known = ", ".join(f"{each['id']} ({each['name']})" for each in operators) or "none"
-        raise ValueError(f"The checkpoint has no state operator {task.operator}; choose {known}.")
+        choices = (
+            ", ".join(f"{operator['id']} ({operator['name']})" for operator in operators) or "none"
+        )
+        raise ValueError(f"The checkpoint has no state operator {task.operator}; choose {choices}.")
     return {"operators": operators, "operator": task.operator, **_rows(session, task)}
 
 
 def _operators(session: Any, task: XrayTask) -> list[dict[str, Any]]:
     rows = session.read.format("state-metadata").load(task.checkpoint).collect()
-    found: dict[tuple[int, str], dict[str, Any]] = {}
+    operators: dict[tuple[int, str], dict[str, Any]] = {}
     for row in rows:
-        held = row.asDict(recursive=True)
-        key = (int(held["operatorId"]), str(held["stateStoreName"]))
-        found[key] = {
+        fields = row.asDict(recursive=True)
+        key = (int(fields["operatorId"]), str(fields["stateStoreName"]))
+        operators[key] = {
             "id": key[0],
-            "name": str(held["operatorName"]),
+            "name": str(fields["operatorName"]),
             "store": key[1],
-            "partitions": int(held["numPartitions"]),
-            "oldest": int(held["minBatchId"]),
-            "newest": int(held["maxBatchId"]),
+            "partitions": int(fields["numPartitions"]),
+            "oldest": int(fields["minBatchId"]),
+            "newest": int(fields["maxBatchId"]),
         }
-    return [found[key] for key in sorted(found)]
+    return [operators[key] for key in sorted(operators)]
 
 
 def _rows(session: Any, task: XrayTask) -> dict[str, Any]:
@@ -80,9 +82,9 @@ def _rows(session: Any, task: XrayTask) -> dict[str, Any]:
         for row in per_partition.collect()
     ]
     return {
-        "partitions": sorted(partitions, key=lambda each: each["partition"]),
-        "rows": sum(each["rows"] for each in partitions),
-        "bytes": sum(each["bytes"] for each in partitions),
+        "partitions": sorted(partitions, key=lambda part: part["partition"]),
+        "rows": sum(part["rows"] for part in partitions),
+        "bytes": sum(part["bytes"] for part in partitions),
         "largest": [
             {"key": _cut(row["_key"]), "rows": int(row["rows"]), "bytes": int(row["bytes"])}
             for row in largest.collect()
@@ -114,20 +116,20 @@ def _frequent(whole: Any, kind: Any) -> list[dict[str, Any]]:
     """Return each key column with its number of values and the most frequent ones."""
     from pyspark.sql import functions as f
 
-    found = []
+    columns = []
     for field in getattr(kind, "fields", ()):
         column = f.to_json(f.struct(f.col("_columns").getField(field.name).alias("v")))
         counted = whole.groupBy(column.alias("v")).agg(f.count("*").alias("rows"))
         top = counted.orderBy(f.desc("rows"), "v").limit(5).collect()
         values = whole.agg(f.approx_count_distinct(column).alias("n")).collect()[0]["n"]
-        found.append(
+        columns.append(
             {
                 "column": field.name,
                 "values": int(values),  # approximate
                 "top": [{"value": _value(row["v"]), "rows": int(row["rows"])} for row in top],
             }
         )
-    return found
+    return columns
 
 
 def _value(text: str) -> str:

@@ -31,10 +31,10 @@ from queries.domain.protocol import (
 )
 from queries.domain.scripts.questions import TEMPORARY, called, question
 from queries.domain.scripts.script_queries import MAX_QUERIES, UNNAMED, folder, identity
-from queries.runtime.checkpoints.logs import Checkpoint
-from queries.runtime.code.stream_writers import Said, said_to
+from queries.runtime.checkpoints.logs import CheckpointReader
+from queries.runtime.code.stream_writers import WriterSettings, settings_of
 from queries.runtime.data_roots import require_options
-from queries.runtime.run import Surroundings
+from queries.runtime.run import DriverContext
 from queries.runtime.scripts.run import MetRun
 from queries.runtime.status_report import ENDED
 
@@ -51,7 +51,7 @@ _AGGREGATE = "Aggregate"
 _CLOSED = "The application is being stopped, so no more queries are started."
 #: The setting that gives a checkpoint to queries that have none (Spark:
 #: SQLConf.CHECKPOINT_LOCATION).
-_DEFAULT_PLACE = "spark.sql.streaming.checkpointLocation"
+_DEFAULT_FOLDER = "spark.sql.streaming.checkpointLocation"
 
 
 class StartRefused(Exception):
@@ -61,64 +61,66 @@ class StartRefused(Exception):
 class Meeting:
     """The queries that a script has started in this driver."""
 
-    def __init__(self, job: ScriptJob, around: Surroundings, *, epoch: int) -> None:
+    def __init__(self, job: ScriptJob, context: DriverContext, *, epoch: int) -> None:
         self._job = job
-        self._around = around
+        self._context = context
         self._epoch = epoch
-        self._known = {known.identity: known for known in job.known}
+        self._recorded = {query.identity: query for query in job.known}
         self._guard = threading.Lock()
         self._numbers = 0
         self._starting: dict[int, str] = {}  # number -> identity, until Spark has accepted it
-        self._met: set[str] = set()  # identities that the script has started, or tried to start
+        self._identities: set[str] = (
+            set()
+        )  # identities that the script has started, or tried to start
         self.question: ScriptQuestion | None = None  # the script must end: an author has to answer
         self.runs: dict[int, MetRun] = {}  # by number
         self.closed = False  # the script must end: nothing may start any more
 
     def begin(self, writer: Any, start: Callable[[], Any]) -> Any:
         """Lock the checkpoint of a writer's query, have Spark start the query, and follow it."""
-        said, frame, board = said_to(writer), writer._df, self._around.board
-        asked = self._asked(said, frame)
-        self._await_former(identity(said.name, asked))
-        found = self._register(said, frame, asked)
-        number, location = found.number, found.location
-        held = None
+        settings, frame, board = settings_of(writer), writer._df, self._context.board
+        specified = self._specified_location(settings, frame)
+        self._await_former(identity(settings.name, specified))
+        script_query = self._register(settings, frame, specified)
+        number, location = script_query.number, script_query.location
+        lock = None
         try:
             # A relative path is resolved within the application's own folder.
-            if asked and not asked.startswith(f"{self._job.checkpoints}/"):
-                require_options(self._around.roots, "", {"path": asked})
-            held = self._around.locks.take(location, run=-number, epoch=self._epoch)
-            if found.temporary:
+            if specified and not specified.startswith(f"{self._job.checkpoints}/"):
+                require_options(self._context.roots, "", {"path": specified})
+            lock = self._context.locks.take(location, run=-number, epoch=self._epoch)
+            if script_query.temporary:
                 _empty(location)
-            board.found(found)
+            board.found(script_query)
             board.add(RunStatus(-number, 0, RunState.STARTING))
-            self._around.locks.outwait(
-                held,
+            self._context.locks.wait_for_former_owner(
+                lock,
                 wanted=lambda: not self.closed,
-                tell=lambda until: board.run(-number, waits_until=until),
+                report_wait=lambda until: board.run(-number, waits_until=until),
             )
             if self.closed:
                 raise StartRefused(_CLOSED)
-            before = Checkpoint(location, self._around.spark).last_commit()
+            before = CheckpointReader(location, self._context.spark).last_commit()
             writer._jwrite.option("checkpointLocation", location)
             query = start()
         except BaseException:
-            if held is not None:
-                self._around.locks.release(held)
-            board.forget_found(number)
+            if lock is not None:
+                self._context.locks.release(lock)
+            board.forget_query(number)
             with self._guard:
                 self._starting.pop(number, None)
             raise
-        found = replace(found, started=True)
-        board.found(found)
+        script_query = replace(script_query, started=True)
+        board.found(script_query)
         run = MetRun(
-            found,
-            self._around,
+            script_query,
+            self._context,
             epoch=self._epoch,
-            held=held,
+            lock=lock,
             before=before,
             query=query,
             frame=frame,
-            callbacks=said.callbacks,
+            callbacks=settings.callbacks,
         )
         with self._guard:
             self.runs[number] = run
@@ -136,7 +138,7 @@ class Meeting:
         """Forget a query whose end has been acknowledged."""
         with self._guard:
             self.runs.pop(number, None)
-        self._around.board.forget_found(number)
+        self._context.board.forget_query(number)
 
     def active(self) -> list[MetRun]:
         """Return the runs that have not ended, including those of which some part is hanging."""
@@ -153,11 +155,11 @@ class Meeting:
     def newest(self) -> list[MetRun]:
         """Return each identity's newest run, except identities that are being started again."""
         with self._guard:
-            found: dict[str, MetRun] = {}
+            newest: dict[str, MetRun] = {}
             for number in sorted(self.runs):
-                found[self.runs[number].found.identity] = self.runs[number]
+                newest[self.runs[number].found.identity] = self.runs[number]
             again = set(self._starting.values())
-        return [run for known, run in found.items() if known not in again]
+        return [run for query_identity, run in newest.items() if query_identity not in again]
 
     def strangers(self, spark: Any) -> list[Any]:
         """Return the queries that were started directly through the JVM, past this interception."""
@@ -173,24 +175,24 @@ class Meeting:
             ours = {str(run._query.runId) for run in self.runs.values()}
             if self._starting:
                 return []
-        return [one for one in active if str(one.runId().toString()) not in ours]
+        return [query for query in active if str(query.runId().toString()) not in ours]
 
     # --- one start ----------------------------------------------------------------------
 
-    def _await_former(self, known: str) -> None:
+    def _await_former(self, query_identity: str) -> None:
         """Wait until a query's former runs, which Spark has ended, are gone before it restarts."""
         with self._guard:
-            runs = [run for run in self.runs.values() if run.found.identity == known]
+            runs = [run for run in self.runs.values() if run.found.identity == query_identity]
         for run in runs:
             if run.working and not run.in_spark:
                 run.join(_FORMER_S)
 
-    def _asked(self, said: Said, frame: Any) -> str:
+    def _specified_location(self, settings: WriterSettings, frame: Any) -> str:
         """Return the canonical checkpoint location that the script specifies, or "" for none."""
-        text = said.checkpoint
-        if not text and said.name:
-            place = frame.sparkSession.conf.get(_DEFAULT_PLACE, None)
-            text = f"{place}/{said.name}" if place else ""
+        text = settings.checkpoint
+        if not text and settings.name:
+            default_folder = frame.sparkSession.conf.get(_DEFAULT_FOLDER, None)
+            text = f"{default_folder}/{settings.name}" if default_folder else ""
         if not text:
             return ""
         bare = ":" not in text.split("/", 1)[0]
@@ -201,40 +203,40 @@ class Meeting:
             full = in_full(plain, _default_of(frame.sparkSession))
             full = "" if full == plain else full
         try:
-            asked = canonical(local)
+            location = canonical(local)
         except NotALocation as error:
             way_out = f"Write {full[:400]}." if full else error.way_out
             raise StartRefused(f"checkpointLocation {text[:200]} {error} {way_out}") from error
         if full:
-            self._require_known(said.name, asked, text, full)
-        return asked
+            self._require_recorded(settings.name, location, text, full)
+        return location
 
-    def _require_known(self, name: str, asked: str, text: str, full: str) -> None:
+    def _require_recorded(self, name: str, location: str, text: str, full: str) -> None:
         """Raise for a path that Spark would complete with another file system than the disk's.
 
         A query that has run before keeps the location that was recorded then.
         """
-        known = self._known.get(identity(name, asked))
-        if known is not None and known.asked == asked:
+        query = self._recorded.get(identity(name, location))
+        if query is not None and query.asked == location:
             return
         raise StartRefused(
             f"checkpointLocation {text[:200]} names no file system, and the default one is not the "
-            f"host's disk. Write {full[:400]}, or {asked[:400]} for a folder of this host."
+            f"host's disk. Write {full[:400]}, or {location[:400]} for a folder of this host."
         )
 
-    def _register(self, said: Said, frame: Any, asked: str) -> FoundQuery:
+    def _register(self, settings: WriterSettings, frame: Any, specified: str) -> FoundQuery:
         """Return the query with a new number; raise `StartRefused` if its start is not allowed."""
-        known = identity(said.name, asked)
-        temporary = "" if asked else _temporary(said, frame)
-        location = self._location(said, asked, known, temporary)
+        query_identity = identity(settings.name, specified)
+        temporary = "" if specified else _temporary(settings, frame)
+        location = self._location(settings, specified, query_identity, temporary)
         with self._guard:
             if self.closed:
                 raise StartRefused(_CLOSED)
             if not temporary:
-                self._ask(known, said.name, asked)
+                self._require_answer(query_identity, settings.name, specified)
             running = {run.found.identity for run in self.runs.values() if not self._has_ended(run)}
             running |= set(self._starting.values())
-            if known == UNNAMED and known in running:
+            if query_identity == UNNAMED and query_identity in running:
                 raise StartRefused(
                     "A second query without a name and checkpoint cannot be distinguished from "
                     'the first. Add .queryName("…") with a unique name before its .start().'
@@ -246,43 +248,49 @@ class Meeting:
                 )
             self._numbers += 1
             number = self._numbers
-            self._starting[number] = known
-            self._met.add(known)
+            self._starting[number] = query_identity
+            self._identities.add(query_identity)
         self._make_room()
-        return FoundQuery(number, known, said.name, asked, location, temporary, said.trigger)
+        return FoundQuery(
+            number, query_identity, settings.name, specified, location, temporary, settings.trigger
+        )
 
-    def _ask(self, known: str, name: str, asked: str) -> None:
+    def _require_answer(self, query_identity: str, name: str, specified: str) -> None:
         """Raise `StartRefused`, and close, if a known query may have changed its identity."""
-        found = question(self._job, self._met, identity=known, name=name, checkpoint=asked)
-        if found is None:
+        open_question = question(
+            self._job, self._identities, identity=query_identity, name=name, checkpoint=specified
+        )
+        if open_question is None:
             return
-        self.question, self.closed = found, True
+        self.question, self.closed = open_question, True
         names = {row.query: row.identity for row in self._job.known}
-        missing = ", ".join(names[query] for query in found.missing)
+        missing = ", ".join(names[query] for query in open_question.missing)
         raise StartRefused(
-            f"The query {called(name, asked)} is new, and the script has not started queries that "
+            f"The query {called(name, specified)} is new, and the script has not started queries that "
             f"it started before: {missing}. An author must decide on the application's page "
             "whether the new query is one of these; until then, it is not started."
         )
 
-    def _location(self, said: Said, asked: str, known: str, temporary: str) -> str:
+    def _location(
+        self, settings: WriterSettings, specified: str, query_identity: str, temporary: str
+    ) -> str:
         if temporary:
-            return f"{self._job.checkpoints}/{folder(said.name, asked)}{TEMPORARY}"
-        row: KnownQuery | None = self._known.get(known)
-        if row is not None and row.asked == asked and not row.location.endswith(TEMPORARY):
+            return f"{self._job.checkpoints}/{folder(settings.name, specified)}{TEMPORARY}"
+        row: KnownQuery | None = self._recorded.get(query_identity)
+        if row is not None and row.asked == specified and not row.location.endswith(TEMPORARY):
             return row.location  # differs from what the script specifies after a rewind or a reset
-        return asked or f"{self._job.checkpoints}/{folder(said.name, asked)}"
+        return specified or f"{self._job.checkpoints}/{folder(settings.name, specified)}"
 
     def _make_room(self) -> None:
         """Stop reporting the oldest ended queries if there are many."""
         with self._guard:
             ended = [number for number, run in self.runs.items() if self._has_ended(run)]
-            gone = ended[: max(0, len(self.runs) + 1 - MAX_QUERIES)]
-        for number in gone:
+            oldest = ended[: max(0, len(self.runs) + 1 - MAX_QUERIES)]
+        for number in oldest:
             self.forget(number)
 
     def _has_ended(self, run: MetRun) -> bool:
-        status = self._around.board.read(-run.found.number)
+        status = self._context.board.read(-run.found.number)
         return status is None or status.state in ENDED
 
 
@@ -292,14 +300,14 @@ def _default_of(session: Any) -> str:
     return str(session._jvm.org.apache.hadoop.fs.FileSystem.getDefaultUri(conf).toString())
 
 
-def _temporary(said: Said, frame: Any) -> str:
+def _temporary(settings: WriterSettings, frame: Any) -> str:
     """Return why a query's checkpoint is not used for recovery, or "" if it is used."""
-    if said.format in _FORGETFUL_SINKS:
-        return f"the {said.format} sink loses its rows when the driver ends"
+    if settings.format in _FORGETFUL_SINKS:
+        return f"the {settings.format} sink loses its rows when the driver ends"
     plan = frame._jdf.queryExecution().logical().toString()
     if _SOCKET in plan:
         return "a socket cannot send its rows again"
-    if said.format == "console" and (said.mode == "complete" or _AGGREGATE in plan):
+    if settings.format == "console" and (settings.mode == "complete" or _AGGREGATE in plan):
         return "the console sink cannot continue an aggregation"
     return ""
 
@@ -313,7 +321,7 @@ def _empty(location: str) -> None:
         logger.warning("the temporary checkpoint %s is not local, so it is not emptied", location)
 
 
-class Watch:
+class RunWatch:
     """How long each identity's newest run has been failing, and whether that ends the script."""
 
     def __init__(self, meeting: Meeting, board: Any, wait_s: float) -> None:

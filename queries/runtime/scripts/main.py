@@ -28,11 +28,11 @@ from queries.domain.protocol import (
 from queries.driver_folder import DriverFolder
 from queries.runtime.assignment import Assignments
 from queries.runtime.jvms.driver import Jvm
-from queries.runtime.main import Driver
+from queries.runtime.main import DriverProgram
 from queries.runtime.query_sessions import Sessions
-from queries.runtime.run import Run, Surroundings
+from queries.runtime.run import DriverContext, QueryRun
 from queries.runtime.scripts import program, session, writers
-from queries.runtime.scripts.intercepted_starts import Meeting, Watch
+from queries.runtime.scripts.intercepted_starts import Meeting, RunWatch
 from queries.runtime.status_report import now
 
 logger = logging.getLogger("headgate.script")
@@ -42,7 +42,7 @@ AGAIN_S = 30.0
 #: Time for the script to end by itself after its queries, when the application must stop.
 LISTEN_S = 10.0
 #: How long an event waits for its query's rows, which the control plane creates.
-HOLD_S = 120.0
+EVENT_HOLD_LIMIT_S = 120.0
 _NOTES_AT_MOST = 50
 _NOTE_LIMIT = 500
 
@@ -52,19 +52,19 @@ def run(folder: DriverFolder, spec: DriverSpec, jvm: Jvm) -> int:
     return ScriptDriver(folder, spec, jvm).run()
 
 
-class ScriptDriver(Driver):
+class ScriptDriver(DriverProgram):
     """One driver of a script application."""
 
     def __init__(self, folder: DriverFolder, spec: DriverSpec, jvm: Jvm) -> None:
         assert spec.script is not None
-        held = {"hold_s": HOLD_S, **spec.event_settings}
-        super().__init__(folder, replace(spec, event_settings=held), jvm)
+        event_settings = {"hold_s": EVENT_HOLD_LIMIT_S, **spec.event_settings}
+        super().__init__(folder, replace(spec, event_settings=event_settings), jvm)
         self.job: ScriptJob = spec.script
-        self.program = program.Program(self.job, spec.code_roots, self.references.mask)
+        self.program = program.ScriptProgram(self.job, spec.code_roots, self.references.mask)
         self.report = ScriptReport(ScriptState.RUNNING)
         self._noting = threading.Lock()
         self._meeting: Meeting | None = None
-        self._watch: Watch | None = None
+        self._watch: RunWatch | None = None
         self._ending_since: float | None = None  # monotonic: nothing runs, and everything is to end
         self._spark: Any = None
 
@@ -83,14 +83,14 @@ class ScriptDriver(Driver):
         )
         work.start()
         self.program.run()
-        self.wake.call()
+        self.wake.notify()
         work.join()  # it ends this process
         return SCRIPT_FAILED
 
     def _work(self, assignments: Assignments, sessions: Sessions) -> None:
         try:
             while True:
-                code = self._turn(assignments, sessions)
+                code = self._work_once(assignments, sessions)
                 if code is not None:
                     self._leave(code, assignments)
         except BaseException:  # the script must not continue without supervision
@@ -99,31 +99,31 @@ class ScriptDriver(Driver):
 
     # --- the start ----------------------------------------------------------------------
 
-    def _meet_users_code(self) -> None:
+    def _patch_spark(self) -> None:
         from pyspark.sql.streaming import DataStreamWriter
 
         writers.install(DataStreamWriter, self._begin)
-        session.install(self._tell, self._stop_queries)
+        session.install(self._note, self._stop_queries)
 
-    def _assignments(self, around: Surroundings) -> Assignments:
-        self._spark = around.spark
-        self._meeting = Meeting(self.job, around, epoch=self.spec.epoch)
-        self._watch = Watch(self._meeting, self.board, AGAIN_S)
-        self.telemetry.session_opened(around.spark, self.spec.listeners)
+    def _assignments(self, context: DriverContext) -> Assignments:
+        self._spark = context.spark
+        self._meeting = Meeting(self.job, context, epoch=self.spec.epoch)
+        self._watch = RunWatch(self._meeting, self.board, AGAIN_S)
+        self.telemetry.session_opened(context.spark, self.spec.listeners)
         for file in self.job.py_files:
-            around.spark.sparkContext.addPyFile(file)
+            context.spark.sparkContext.addPyFile(file)
         for file in self.job.files:
-            around.spark.sparkContext.addFile(file)
-        told = self.telemetry.status_changed
+            context.spark.sparkContext.addFile(file)
+        send = self.telemetry.status_changed
 
         def tell_state(*, query: int, run: int, state: str) -> None:
             if run > 0:
-                told(query=query, run=run, state=state)
+                send(query=query, run=run, state=state)
             else:
                 self.telemetry.driver_changed()
 
-        self.board.tell_state = tell_state
-        return ScriptRuns(self, around, self._meeting)
+        self.board.send_state = tell_state
+        return ScriptRuns(self, context, self._meeting)
 
     def _begin(self, writer: Any, start: Any) -> Any:
         assert self._meeting is not None
@@ -134,7 +134,7 @@ class ScriptDriver(Driver):
         for run in self._meeting.active():
             run.stop_by_script()
 
-    def _tell(self, line: str) -> None:
+    def _note(self, line: str) -> None:
         """Show a message about the script on the application's page, once."""
         shown = self.references.mask(line)[:_NOTE_LIMIT]
         with self._noting:
@@ -144,7 +144,7 @@ class ScriptDriver(Driver):
             logger.warning("%s", shown)
             self.report = replace(self.report, notes=(*notes, shown))
             self.board.driver(script=self.report)
-        self.wake.call()
+        self.wake.notify()
 
     # --- the loop -----------------------------------------------------------------------
 
@@ -152,11 +152,15 @@ class ScriptDriver(Driver):
         meeting, watch = self._meeting, self._watch
         assert meeting is not None
         assert watch is not None
-        with self.each.by_itself("queries that were started directly through the JVM"):
+        with self.each.isolate_errors("queries that were started directly through the JVM"):
             self._end_strangers(meeting)
         if assignments.end or meeting.closed:
-            code, asked = self._end_all(meeting), meeting.question
-            return code if asked is None or code is None else self._fail(program.held(asked), None)
+            code, question = self._end_all(meeting), meeting.question
+            return (
+                code
+                if question is None or code is None
+                else self._fail(program.identity_error(question), None)
+            )
         over = self.program.over
         if over and self.program.error is not None:
             return self._fail(self.program.error, None)
@@ -164,18 +168,18 @@ class ScriptDriver(Driver):
         if failed is not None and failed.error is not None:
             return self._fail(failed.error, failed.failed_batch)
         if over and not meeting.busy():
-            self._say(ScriptState.COMPLETED)
+            self._report_state(ScriptState.COMPLETED)
             return 0
         if over:
-            self._say(ScriptState.RETURNED)
+            self._report_state(ScriptState.RETURNED)
         return None
 
     def _end_all(self, meeting: Meeting) -> int | None:
         """End running queries after their batches, then a script that is not responding."""
         meeting.closed = True
-        self._say(ScriptState.STOPPING, question=meeting.question)
+        self._report_state(ScriptState.STOPPING, question=meeting.question)
         for run in meeting.active():
-            run.ask(Want.DRAIN)
+            run.request_end(Want.DRAIN)
         if meeting.busy():
             return None
         if self.program.over:
@@ -188,21 +192,21 @@ class ScriptDriver(Driver):
         return 0
 
     def _end_strangers(self, meeting: Meeting) -> None:
-        for one in meeting.strangers(self._spark):
-            name = str(one.name() or one.id().toString())
-            self._tell(
+        for query in meeting.strangers(self._spark):
+            name = str(query.name() or query.id().toString())
+            self._note(
                 f"The query {name} was started directly through the JVM and was stopped "
                 "because its checkpoint is not locked. Start it with PySpark's "
                 "DataStreamWriter."
             )
-            one.stop()
+            query.stop()
 
     def _fail(self, error: RunError, batch: int | None) -> int:
-        self._say(ScriptState.FAILED, failed_batch=batch)
+        self._report_state(ScriptState.FAILED, failed_batch=batch)
         self.board.driver(error=error)
         return SCRIPT_FAILED
 
-    def _say(self, state: ScriptState, **changes: Any) -> None:
+    def _report_state(self, state: ScriptState, **changes: Any) -> None:
         with self._noting:
             if self.report.state is state and not changes:
                 return
@@ -213,8 +217,8 @@ class ScriptDriver(Driver):
 class ScriptRuns(Assignments):
     """A script's runs: assignment entries refer to started queries and never start any."""
 
-    def __init__(self, driver: ScriptDriver, around: Surroundings, meeting: Meeting) -> None:
-        def begin(_: AssignmentEntry) -> Run:
+    def __init__(self, driver: ScriptDriver, context: DriverContext, meeting: Meeting) -> None:
+        def begin(_: AssignmentEntry) -> QueryRun:
             raise ValueError("a script's driver does not start queries itself")
 
         super().__init__(driver.folder.control, driver.spec.epoch, driver.board, begin, driver.each)
@@ -237,7 +241,7 @@ class ScriptRuns(Assignments):
         if run is not None:
             self._numbers[entry.run] = entry.found
             run.adopt(entry)
-            run.ask(entry.want, entry.deadline)
+            run.request_end(entry.want, entry.deadline)
         elif not self._meeting.is_starting(entry.found) and self._board.read(entry.run) is None:
             # Its start was refused, or it is no longer remembered: nothing of it is running.
             ended = RunStatus(entry.run, entry.query, RunState.ENDED, ended_at=now())
@@ -245,11 +249,11 @@ class ScriptRuns(Assignments):
 
     def _drop(self, run: int) -> None:
         number = self._numbers.get(run)
-        known = self._meeting.runs.get(number) if number is not None else None
-        if known is None:
+        hosted = self._meeting.runs.get(number) if number is not None else None
+        if hosted is None:
             self._board.forget(run)
-        elif self._has_not_ended(run) or known.working:
-            known.ask(Want.STOP)
+        elif self._has_not_ended(run) or hosted.working:
+            hosted.request_end(Want.STOP)
         else:
             self._numbers.pop(run, None)
-            self._meeting.forget(known.found.number)
+            self._meeting.forget(hosted.found.number)

@@ -14,7 +14,7 @@ from typing import Any
 from queries.domain.failures.context import left_out
 from queries.domain.protocol import RunError, ScriptJob, ScriptQuestion
 from queries.domain.scripts.questions import called
-from queries.runtime.checkpoints.ownership import Refused
+from queries.runtime.checkpoints.ownership import CheckpointRefused
 from queries.runtime.failures.error_capture import Mask, from_python
 
 logger = logging.getLogger("headgate.script")
@@ -22,7 +22,7 @@ logger = logging.getLogger("headgate.script")
 #: Condition of a program that exited with a code other than 0, or could not be started.
 EXITED = "HEADGATE_SCRIPT_EXIT"
 #: Condition of a held program: a query has a new name, or is new.
-HELD = "HEADGATE_QUERY_IDENTITY"
+IDENTITY_CONDITION = "HEADGATE_QUERY_IDENTITY"
 
 
 def prepare(job: ScriptJob, code_roots: tuple[str, ...]) -> None:
@@ -45,13 +45,13 @@ def first_path(job: ScriptJob, code_roots: tuple[str, ...]) -> str:
         return str(Path(job.file).parent)
     parts = job.module.split(".")
     for root in code_roots:
-        place = Path(root, *parts)
-        if place.is_dir() or place.with_suffix(".py").is_file():
+        module_path = Path(root, *parts)
+        if module_path.is_dir() or module_path.with_suffix(".py").is_file():
             return root
     return job.folder
 
 
-class Program:
+class ScriptProgram:
     """The program's execution in the main thread."""
 
     def __init__(self, job: ScriptJob, code_roots: tuple[str, ...], mask: Mask) -> None:
@@ -76,7 +76,9 @@ class Program:
         except BaseException as raised:  # whatever was raised, it ends the program and nothing else
             shown = raised.with_traceback(_of_users(raised))
             self.error = (
-                raised.error if isinstance(raised, Refused) else from_python(raised, self._mask)
+                raised.error
+                if isinstance(raised, CheckpointRefused)
+                else from_python(raised, self._mask)
             )
             left_out(partial(traceback.print_exception, shown), None)
         finally:
@@ -88,8 +90,8 @@ class Program:
             return
         if not isinstance(code, int):  # a message, as for Python
             sys.stderr.write(f"{code}\n")
-        told = code if isinstance(code, int) else 1
-        text = f"The script ended with exit code {told & 0xFF}."
+        exit_code = code if isinstance(code, int) else 1
+        text = f"The script ended with exit code {exit_code & 0xFF}."
         self.error = RunError(EXITED, "SystemExit", text, text)
 
     def _execute(self) -> None:
@@ -123,11 +125,11 @@ class Program:
         return code
 
 
-def held(question: ScriptQuestion) -> RunError:
+def identity_error(question: ScriptQuestion) -> RunError:
     """Return the error for a script that ended because an author must decide something."""
     new = called(question.name, question.asked)
     text = f"The query {new} is new, and others that the script started before are missing."
-    return RunError(HELD, "StartRefused", text, text)
+    return RunError(IDENTITY_CONDITION, "StartRefused", text, text)
 
 
 def _join_threads() -> None:

@@ -13,33 +13,33 @@ from functools import partial
 from typing import Any
 
 from queries.domain.protocol import AssignmentEntry, FoundQuery, Want
-from queries.runtime.checkpoints.locks import Held
-from queries.runtime.checkpoints.logs import Checkpoint
+from queries.runtime.checkpoints.locks import CheckpointLock
+from queries.runtime.checkpoints.logs import CheckpointReader
 from queries.runtime.code.stream_writers import Callbacks
-from queries.runtime.run import Run, Surroundings
+from queries.runtime.run import DriverContext, QueryRun
 from queries.runtime.status_report import now
 
 logger = logging.getLogger("headgate.script")
 
 
-class MetRun(Run):
+class MetRun(QueryRun):
     """The run of a query whose start was intercepted."""
 
     def __init__(
         self,
-        found: FoundQuery,
-        around: Surroundings,
+        script_query: FoundQuery,
+        context: DriverContext,
         *,
         epoch: int,
-        held: Held,
+        lock: CheckpointLock,
         before: int | None,
         query: Any,
         frame: Any,
         callbacks: Callbacks,
     ) -> None:
         """`before` is the checkpoint's newest batch at the start; `epoch` is the driver's epoch."""
-        self.found = found
-        self._held = held
+        self.found = script_query
+        self._checkpoint_lock = lock
         self._newest_before = before
         self._query = query
         self._frame = frame
@@ -48,15 +48,15 @@ class MetRun(Run):
         self._ended = False  # telemetry must be notified once its rows exist
         entry = AssignmentEntry(
             query=0,
-            name=found.name or found.identity,
-            run=-found.number,
+            name=script_query.name or script_query.identity,
+            run=-script_query.number,
             epoch=epoch,
-            spec={"kind": "script", "trigger": found.trigger},
-            checkpoint=found.location,
+            spec={"kind": "script", "trigger": script_query.trigger},
+            checkpoint=script_query.location,
             pool="",
             want=Want.RUN,
         )
-        super().__init__(entry, around)
+        super().__init__(entry, context)
         self._callbacks = callbacks
         callbacks.returned = self._news.set
 
@@ -65,18 +65,18 @@ class MetRun(Run):
         with self._adoption:
             if self._adopted:
                 return
-            self._around.board.adopt(self.found.number, run=entry.run, query=entry.query)
+            self._context.board.adopt(self.found.number, run=entry.run, query=entry.query)
             self.entry = replace(self.entry, run=entry.run, query=entry.query, epoch=entry.epoch)
             self._adopted = True
             jquery = self._query._jsq
-            self._around.telemetry.query_started(
+            self._context.telemetry.query_started(
                 query=entry.query,
                 run=entry.run,
                 spark_run_id=str(self._query.runId),
                 jquery=jquery,
             )
             if self._ended:
-                super()._tell_end(jquery)
+                super()._read_last_progress(jquery)
 
     def stop_by_script(self) -> None:
         """Stop the query as the script's own `stop()` would."""
@@ -90,13 +90,13 @@ class MetRun(Run):
 
     # --- the steps of a run, with the start already done --------------------------------
 
-    def _take(self) -> Held:
-        return self._held
+    def _take(self) -> CheckpointLock:
+        return self._checkpoint_lock
 
-    def _before(self, checkpoint: Checkpoint) -> int | None:
+    def _before(self, checkpoint: CheckpointReader) -> int | None:
         return self._newest_before
 
-    def _start(self, checkpoint: Checkpoint) -> Any:
+    def _start(self, checkpoint: CheckpointReader) -> Any:
         query = self._query
         self._jquery = query._jsq
         self._building = False
@@ -108,8 +108,8 @@ class MetRun(Run):
             logger.warning("%s: could not get its topics: %s", self.entry.called, error)
         return query
 
-    def _tell_end(self, jquery: Any) -> None:
+    def _read_last_progress(self, jquery: Any) -> None:
         with self._adoption:
             self._ended = True
             if self._adopted:
-                super()._tell_end(jquery)
+                super()._read_last_progress(jquery)

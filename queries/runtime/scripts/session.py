@@ -11,7 +11,7 @@ from typing import Any
 
 logger = logging.getLogger("headgate.script")
 
-Tell = Callable[[str], None]
+Note = Callable[[str], None]
 
 #: Fields of an application's definition for settings that a program requests from Spark.
 _FIELDS = {
@@ -26,7 +26,7 @@ _FIELDS = {
 _VALUE_LIMIT = 120
 
 
-def install(tell: Tell, stop_queries: Callable[[], None]) -> None:
+def install(note: Note, stop_queries: Callable[[], None]) -> None:
     """Make `getOrCreate` report settings it cannot apply, and `stop` end queries instead of Spark.
 
     The driver itself stops Spark once the program has ended, because it must first see how the
@@ -35,26 +35,26 @@ def install(tell: Tell, stop_queries: Callable[[], None]) -> None:
     from pyspark import SparkConf, SparkContext
     from pyspark.sql import SparkSession
 
-    given = SparkSession.Builder.getOrCreate
-    given_context = SparkContext.getOrCreate
+    original = SparkSession.Builder.getOrCreate
+    original_context = SparkContext.getOrCreate
 
-    @wraps(given)
+    @wraps(original)
     def get_or_create(self: Any) -> Any:
-        asked = dict(self._options)
-        session = given(self)
-        for line in missed(asked, session):
-            tell(line)
+        requested = dict(self._options)
+        session = original(self)
+        for line in missed(requested, session):
+            note(line)
         return session
 
-    @wraps(given_context.__func__)
+    @wraps(original_context.__func__)
     def context_get_or_create(cls: Any, conf: Any = None) -> Any:
-        context = given_context(conf)
+        context = original_context(conf)
         session = SparkSession._instantiatedSession
         if conf is not None and session is not None:
             ours = dict(SparkConf().getAll())  # initial values of each setting in this process
-            asked = {name: value for name, value in conf.getAll() if ours.get(name) != value}
-            for line in missed(asked, session):
-                tell(line)
+            requested = {name: value for name, value in conf.getAll() if ours.get(name) != value}
+            for line in missed(requested, session):
+                note(line)
         return context
 
     def stop(self: Any) -> None:
@@ -66,11 +66,11 @@ def install(tell: Tell, stop_queries: Callable[[], None]) -> None:
     SparkContext.stop = stop
 
 
-def missed(asked: dict[str, Any], session: Any) -> list[str]:
+def missed(requested: dict[str, Any], session: Any) -> list[str]:
     """Return a sentence for each requested setting whose actual value is different."""
     context = session.sparkContext.getConf()
     lines = []
-    for name, value in sorted(asked.items()):
+    for name, value in sorted(requested.items()):
         wanted = _text(value)
         if name == "spark.app.name" or not name.startswith("spark."):
             continue

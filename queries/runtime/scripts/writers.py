@@ -4,7 +4,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from queries.runtime.code.stream_writers import note_what_is_said, said_to
+from queries.runtime.code.stream_writers import record_settings, settings_of
 
 
 def install(writer_class: Any, begin: Callable[[Any, Callable[[], Any]], Any]) -> None:
@@ -12,10 +12,10 @@ def install(writer_class: Any, begin: Callable[[Any, Callable[[], Any]], Any]) -
 
     `begin(writer, start)` calls `start()` and returns the resulting query.
     """
-    note_what_is_said(writer_class)
+    record_settings(writer_class)
     writer_class.foreachBatch = _counted(writer_class.foreachBatch)
     for name in ("start", "toTable"):
-        setattr(writer_class, name, _met(getattr(writer_class, name), begin))
+        setattr(writer_class, name, _intercepted(getattr(writer_class, name), begin))
 
 
 def _counted(method: Any) -> Any:
@@ -23,13 +23,13 @@ def _counted(method: Any) -> Any:
 
     @wraps(method)
     def count(self: Any, func: Any) -> Any:
-        said_to(self).format = "foreachbatch"
-        return method(self, said_to(self).callbacks.counted(func))
+        settings_of(self).format = "foreachbatch"
+        return method(self, settings_of(self).callbacks.counted(func))
 
     return count
 
 
-def _met(method: Any, begin: Callable[[Any, Callable[[], Any]], Any]) -> Any:
+def _intercepted(method: Any, begin: Callable[[Any, Callable[[], Any]], Any]) -> Any:
     """Return a method that first sets its arguments on the writer, then calls `begin`."""
 
     @wraps(method)
@@ -52,7 +52,7 @@ def _met(method: Any, begin: Callable[[Any, Callable[[], Any]], Any]) -> Any:
         ):
             if value is not None:
                 getattr(self, method_name)(value)
-        place = path if path is not None else table
-        return begin(self, lambda: method(self) if place is None else method(self, place))
+        target = path if path is not None else table
+        return begin(self, lambda: method(self) if target is None else method(self, target))
 
     return start

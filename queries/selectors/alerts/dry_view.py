@@ -4,14 +4,14 @@ import logging
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.domain.alerts.kinds import IncidentKind, Severity
 from queries.domain.alerts.routing import RoutedIncident, RoutingRule, plan
 from queries.models.alerts import Channel, Incident
 from queries.selectors.alerts.rules import gone_at, rules_in_force
 
 WEEK = timedelta(days=7)
-_each = each("the last week's incidents", logging.getLogger(__name__))
+_each = loop_errors("the last week's incidents", logging.getLogger(__name__))
 
 #: Most incidents tried, newest first.
 MOST = 200
@@ -33,7 +33,7 @@ def last_week(*, now: datetime) -> list[Heard]:
     rows = Incident.objects.filter(opened_at__gt=now - WEEK).select_related("application")
     found = []
     for row in rows[:MOST]:
-        with _each.by_itself(f"incident {row.uuid}"):
+        with _each.isolate_errors(f"incident {row.uuid}"):
             found.append(_heard(row, rules, names))
     return found
 

@@ -9,7 +9,7 @@ from uuid import UUID
 from django.db.models import Count, Q, QuerySet, Sum
 from django.urls import reverse
 
-from headgate_ground.wire import Kind
+from headgate_ground.wire import EventKind
 from listeners.models import Event
 from queries.domain.alerts.explanations import (
     OF_APPLICATION,
@@ -172,7 +172,7 @@ def thread_dump(incident: Incident) -> Event | None:
     """
     if incident.query_id is None or incident.kind not in _HANGING:
         return None
-    rows = Event.objects.filter(query=incident.query_id, kind=Kind.THREAD_DUMP)
+    rows = Event.objects.filter(query=incident.query_id, kind=EventKind.THREAD_DUMP)
     rows = rows.filter(at__gt=incident.opened_at - timedelta(minutes=30))
     if incident.closed_at is not None:
         rows = rows.filter(at__lt=incident.closed_at)

@@ -7,14 +7,14 @@ from zoneinfo import ZoneInfo
 
 from django.db.models import QuerySet
 
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.domain.alerts.kinds import IncidentKind
 from queries.domain.alerts.matching import STOPPED_WITHIN, Selector
 from queries.domain.alerts.routing import QuietHours, RoutingRule, in_force
 from queries.models.alerts import AlertRule, Channel, Incident
 from queries.selectors.first_or_missing import first_or_missing
 
-_each = each("alert rules", logging.getLogger(__name__))
+_each = loop_errors("alert rules", logging.getLogger(__name__))
 
 
 def rules_in_force() -> list[RoutingRule]:
@@ -27,7 +27,7 @@ def rules_in_force() -> list[RoutingRule]:
     rows = _enabled().prefetch_related("channels", "escalate_to")
     rules: list[RoutingRule] = []
     for row in rows:
-        with _each.by_itself(f"rule {row.name}"):
+        with _each.isolate_errors(f"rule {row.name}"):
             rules.append(_rule(row, usable))
     return list(in_force(rules, enabled))
 
@@ -39,7 +39,7 @@ def stopped_within() -> timedelta:
     """
     selectors: list[Selector] = []
     for name, row in _enabled().values_list("name", "selector"):
-        with _each.by_itself(f"the selector of rule {name}"):
+        with _each.isolate_errors(f"the selector of rule {name}"):
             selectors.append(Selector.model_validate(row))
     named = [
         one.stopped_within

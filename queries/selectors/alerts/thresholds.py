@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from listeners.models import Latest, Rollup
 from queries.domain.alerts.kinds import IncidentKind, IncidentState
 from queries.domain.alerts.matching import Selector
@@ -34,7 +34,7 @@ from queries.models.alerts import AlertRule, FigureSample, Incident
 from queries.models.definitions import Query
 from queries.selectors import visible
 
-_each = each("thresholds", logging.getLogger(__name__))
+_each = loop_errors("thresholds", logging.getLogger(__name__))
 
 WEEK = timedelta(days=7)
 _MINUTE_S, _HOUR_S = 60, 3600
@@ -91,7 +91,7 @@ def crossed_thresholds(*, now: datetime) -> Iterator[tuple[Query, Status]]:
     open_now = _open()
     series = _read(held, since=now - _longest(held), now=now, remembered=_USUAL)
     for one in held:
-        with _each.by_itself(f"{one.threshold.figure} of {queries[one.query].name}"):
+        with _each.isolate_errors(f"{one.threshold.figure} of {queries[one.query].name}"):
             was = one.fingerprint in open_now
             judged = _judged(one, series, now=now, crossed=was)
             if judged.state is Crossing.CROSSED or (was and judged.state is Crossing.UNKNOWN):
@@ -135,7 +135,7 @@ class _Rule:
 def _rules() -> list[_Rule]:
     found = []
     for row in AlertRule.objects.filter(enabled=True).exclude(thresholds=[]):
-        with _each.by_itself(f"the thresholds of rule {row.name}"):
+        with _each.isolate_errors(f"the thresholds of rule {row.name}"):
             limits = tuple(Threshold.model_validate(raw) for raw in row.thresholds)
             selection = Selector.model_validate(row.selector).about_queries
             found.append(_Rule(row.pk, row.name, selection, limits))
@@ -150,7 +150,7 @@ def _all_held() -> tuple[list[Held], dict[int, Query]]:
     queries = {row.pk: row for row in rows.select_related("application").order_by()}
     held: list[Held] = []
     for query in queries.values():
-        with _each.by_itself(f"the thresholds of {query.name}"):
+        with _each.isolate_errors(f"the thresholds of {query.name}"):
             held += _held_by(query, rules)
     return held, queries
 
@@ -159,7 +159,7 @@ def _held_by(query: Query, rules: Iterable[_Rule]) -> list[Held]:
     """Return a query's own thresholds, and those of rules on figures that it does not limit."""
     held = []
     for index, raw in enumerate(query.thresholds or ()):
-        with _each.by_itself(f"threshold {index} of {query.name}"):
+        with _each.isolate_errors(f"threshold {index} of {query.name}"):
             held.append(Held(query.pk, Threshold.model_validate(raw)))
     own = {one.threshold.figure for one in held}
     fields = {"application": query.application.name}

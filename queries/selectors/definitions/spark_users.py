@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db import connection
 
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.domain.sparks import OURS
 from queries.domain.states import OPEN_DRIVER_STATES, OperationOutcome
 from queries.models.applications import Application
@@ -15,7 +15,7 @@ from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.selectors.supervision.drift import newest_application_revisions
 
-_each = each("connectors", logging.getLogger(__name__))
+_each = loop_errors("connectors", logging.getLogger(__name__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,18 +41,18 @@ def spark_users() -> list[SparkUser]:
     found = []
     for application in living:
         if (revision := newest.get(application.pk)) is not None:
-            with _each.by_itself(f"application {application.name}"):
+            with _each.isolate_errors(f"application {application.name}"):
                 found.append(_user(application.name, None, "", revision.spec))
     drivers = Driver.objects.filter(state__in=sorted(OPEN_DRIVER_STATES)).order_by("pk")
     for driver in drivers.select_related("application", "application_revision"):
-        with _each.by_itself(f"driver {driver.pk}"):
+        with _each.isolate_errors(f"driver {driver.pk}"):
             name, spec = driver.application.name, driver.application_revision.spec
             found.append(_user(name, driver.pk, driver.host, spec))
     trials = Operation.objects.filter(
         outcome=OperationOutcome.OPEN, arguments__has_key="application_spec"
     ).order_by("pk")  # preflights and clones with a definition that is not saved
     for trial in trials.select_related("application"):
-        with _each.by_itself(f"operation {trial.pk}"):
+        with _each.isolate_errors(f"operation {trial.pk}"):
             spec, owner = trial.arguments["application_spec"] or {}, trial.application
             found.append(_user(owner.name if owner else "", trial.pk, "", spec, "operation"))
     return found

@@ -15,7 +15,7 @@ from django.db.models import Q, QuerySet
 from headgate_ground.files import read_file
 from listeners import selectors as heard
 from listeners.selectors import LatestLine
-from queries.brokers.options import Unusable, Wanted, broker_set, wanted
+from queries.brokers.options import TopicSelection, Unusable, broker_set, wanted
 from queries.checkpoints.logs import NotLocal, names_in
 from queries.domain.checkpoints.logs import UnreadableLog, first_offsets
 from queries.domain.kafka.lag import further, kafka_offsets, merged
@@ -26,7 +26,7 @@ from queries.selectors.checkpoint_logs import available_logs
 from queries.selectors.hosts import logs_at
 from queries.selectors.newest import current_checkpoints, newest_revisions, newest_runs
 
-#: Isolates one element of several, named for the log (`listeners.loops.each.Each.by_itself`).
+#: Isolates one element of several, named for the log (`listeners.loops.each.LoopErrors.by_itself`).
 ByItself = Callable[[str], AbstractContextManager[object]]
 Offsets = dict[str, dict[int, int]]  # topic -> partition -> next offset to read
 
@@ -36,7 +36,7 @@ class KafkaSource:
     """A Kafka source in a definition."""
 
     name: str
-    wanted: Wanted
+    wanted: TopicSelection
     brokers: tuple[tuple[str, str], ...]  # its `kafka.*` options, with references unresolved
     fails_on_loss: bool
     error: str = ""  # why it cannot be queried
@@ -182,7 +182,7 @@ def kafka_sources(spec: Mapping[str, object]) -> tuple[KafkaSource, ...]:
         try:
             selection, error = wanted(options), ""
         except Unusable as unusable:
-            selection, error = Wanted(), str(unusable)
+            selection, error = TopicSelection(), str(unusable)
         parsed.append(
             KafkaSource(
                 name=source.get("name", ""),

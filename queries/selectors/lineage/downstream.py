@@ -5,14 +5,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.domain.counts import counted
 from queries.domain.lineage.graph import Graph
 from queries.models.alerts import Incident
 from queries.models.definitions import Query
 from queries.selectors.lineage.graph import lineage
 
-_loop = each("downstream queries", logging.getLogger(__name__))
+_loop = loop_errors("downstream queries", logging.getLogger(__name__))
 
 #: Names in one sentence; messages must stay short.
 NAMED = 5
@@ -46,7 +46,7 @@ class Downstream:
 
         Empty if the lineage cannot be read, which is logged: an incident is shown and sent without.
         """
-        with _loop.by_itself(f"incident {incident.pk}"):
+        with _loop.isolate_errors(f"incident {incident.pk}"):
             if names := _names(incident):
                 certain_and_unsure = (
                     self._graph.downstream(names),

@@ -8,7 +8,7 @@ from typing import Any
 from django.db.models import OuterRef, Q, Subquery
 
 from listeners import selectors as heard
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.brokers.options import matches, parses
 from queries.domain.definitions.selection import Selection
 from queries.domain.lineage.datasets import BatchReport, DatasetKind, Uses, uses_of
@@ -20,7 +20,7 @@ from queries.models.drivers import Run
 from queries.selectors import visible
 from queries.selectors.supervision.query_filters import matching
 
-_loop = each("lineage", logging.getLogger(__name__))
+_loop = loop_errors("lineage", logging.getLogger(__name__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ def _uses(
     try:
         uses = uses_of(spec, conf, report, reads)
     except Exception as error:
-        _loop.meet(f"the lineage of {name}", error)
+        _loop.record_error(f"the lineage of {name}", error)
         reason = ("Its definition or Spark's report cannot be read.",)
         return Uses(unread=reason, unwritten=reason)
     unread = (

@@ -10,7 +10,7 @@ from django.db.models import Count, Q, Sum
 from django.db.models.functions import Coalesce
 
 from listeners import selectors as heard
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.domain.definitions.selection import terms
 from queries.domain.kafka.lag import OffsetUnit
 from queries.domain.metrics.samples import QueryFigures
@@ -22,7 +22,7 @@ from queries.selectors.kafka.lag import lag_lines
 from queries.selectors.newest import newest_drivers
 from queries.selectors.supervision.query_filters import matching
 
-_loop = each("metrics", logging.getLogger(__name__))
+_loop = loop_errors("metrics", logging.getLogger(__name__))
 
 #: Queries read at a time, which bounds the rows in memory.
 AT_ONCE = 500
@@ -55,7 +55,7 @@ def _figures(queries: list[Query], now: datetime) -> Iterator[QueryFigures]:
         tables = lag.tables if lag else None
         drops = dropped[query.pk] if query.pk in drivers else None
         labels: dict[str, str] = {}
-        with _loop.by_itself(f"the labels of {query.name}"):
+        with _loop.isolate_errors(f"the labels of {query.name}"):
             labels = {**query.application.labels, **query.labels}
         yield QueryFigures(
             name=query.name,

@@ -9,7 +9,7 @@ import redis
 from django.conf import settings
 
 from controlplane import redis_client, signs_of_life
-from controlplane.ticks import Report
+from controlplane.ticks import TickReport
 from listeners import streams
 
 
@@ -20,7 +20,7 @@ class Queues:
     tasks: dict[str, int]  # by queue: any worker's, and this host's
     events: int  # entries in all streams, including ingested ones that are kept for a while
     ingest_lag_s: float | None  # None: nobody has read the stream yet
-    reports: list[Report]  # of the workers' ticks
+    reports: list[TickReport]  # of the workers' ticks
 
 
 def look() -> Queues | None:
@@ -31,14 +31,14 @@ def look() -> Queues | None:
             prefix = settings.CELERY_BROKER_TRANSPORT_OPTIONS["global_keyprefix"]
             names = (settings.QUEUE, settings.HOST_QUEUE)
             tasks: dict[str, Any] = {name: client.llen(f"{prefix}{name}") for name in names}
-            states = streams.look(client, streams.found(client, settings.EVENT_STREAM))
+            states = streams.look(client, streams.names_of(client, settings.EVENT_STREAM))
             events = sum(state.entries for state in states)
             return Queues(tasks, events, _ingest_lag_s(client, states), reports)
     except redis.RedisError:
         return None
 
 
-def _ingest_lag_s(client: redis.Redis, states: Sequence[streams.State]) -> float | None:
+def _ingest_lag_s(client: redis.Redis, states: Sequence[streams.StreamState]) -> float | None:
     """Return the seconds between the newest entry and the newest ingested one, by their ids.
 
     This is the maximum over all streams; None if nothing has been ingested from any of them.

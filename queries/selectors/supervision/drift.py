@@ -11,7 +11,7 @@ from typing import Any
 from django.conf import settings
 from django.db.models import OuterRef, Subquery
 
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.code_roots import digest_on_disk
 from queries.domain.definitions.effects import strongest
 from queries.domain.definitions.parsing import application_changes
@@ -27,7 +27,7 @@ CODE = "code"
 RELEASE = "Headgate's release"
 UNREADABLE = "a stored definition that cannot be read"
 
-_loop = each("drift", logging.getLogger(__name__))
+_loop = loop_errors("drift", logging.getLogger(__name__))
 
 
 def newest_application_revisions(application_ids: Iterable[int]) -> dict[int, ApplicationRevision]:
@@ -61,7 +61,7 @@ def drift(
     """
     if driver is None or newest is None:
         return ()
-    with _loop.by_itself(f"what driver number {driver.pk} was launched with"):
+    with _loop.isolate_errors(f"what driver number {driver.pk} was launched with"):
         return _drift(driver, newest=newest, pools=pools)
     return (UNREADABLE,)
 

@@ -15,7 +15,7 @@ from typing import Any
 from headgate_ground.tolerant.values import at_s
 from listeners import selectors as heard
 from listeners.latest import moment
-from listeners.loops.each import Each
+from listeners.loops.each import LoopErrors
 from listeners.selectors import BatchBar, DriverTelemetry, LatestLine
 from queries.checkpoints.logs import NotLocal
 from queries.domain.definitions.spec import TriggerKind
@@ -39,7 +39,7 @@ from queries.selectors.hosts import logs_at
 from queries.selectors.kafka.lag import LagLine, lag_lines, missing_sources
 
 logger = logging.getLogger(__name__)
-_loop = Each("health", logger)
+_loop = LoopErrors("health", logger)
 
 #: Batches read for a verdict and drawn on pages: enough for an honest p99, and few enough for a
 #: list.
@@ -59,7 +59,7 @@ def healths(
     lags, errors = lag_lines(ids, now=now), missing_sources(ids)
     assessed: dict[int, Health | None] = {}
     for query in queries:
-        with _loop.by_itself(f"query {query.name}"):
+        with _loop.isolate_errors(f"query {query.name}"):
             assessed[query.pk] = health_of(
                 query,
                 runs[query.pk],

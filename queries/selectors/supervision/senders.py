@@ -7,7 +7,7 @@ from django.db.models import Exists, OuterRef
 from django.db.models.functions import Now
 
 from controlplane.senders import event_key
-from listeners.senders import Sender
+from listeners.senders import EventSender
 from queries.domain.hosts import SILENT_AFTER
 from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, Reason
 from queries.models.drivers import Driver, Run
@@ -18,12 +18,12 @@ _AT_ONCE = 500  # ids per statement
 _REVOKED_FOR = timedelta(days=30)
 
 
-def drivers(ids: Collection[int]) -> dict[int, Sender]:
+def drivers(ids: Collection[int]) -> dict[int, EventSender]:
     """Return drivers by id; drivers that have no row are omitted."""
-    senders: dict[int, Sender] = {}
+    senders: dict[int, EventSender] = {}
     for some in _slices(ids):
         rows = Driver.objects.filter(pk__in=some).values_list("pk", "epoch")
-        senders |= {pk: Sender(epoch, event_key(pk, epoch)) for pk, epoch in rows}
+        senders |= {pk: EventSender(epoch, event_key(pk, epoch)) for pk, epoch in rows}
     return senders
 
 

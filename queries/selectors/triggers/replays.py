@@ -6,7 +6,7 @@ counted.
 
 from typing import Any
 
-from headgate_ground.wire import Kind
+from headgate_ground.wire import EventKind
 from listeners.models import Event, Progress
 from queries.domain.checkpoints.logged_offsets import beyond
 from queries.domain.states import BAD_OUTCOMES
@@ -73,7 +73,7 @@ def _cut_off(before: Run, first: Progress) -> tuple[int | None, int | None]:
     perhaps more.
     """
     recent = list(Progress.objects.filter(run=before.pk).order_by("-batch")[:RECENT])
-    idle = Event.objects.filter(run=before.pk, kind=Kind.IDLE, at__gt=ended(recent[0]))
+    idle = Event.objects.filter(run=before.pk, kind=EventKind.IDLE, at__gt=ended(recent[0]))
     if before.outcome not in BAD_OUTCOMES or idle.exists():
         return None, 0
     rows = [row.num_input_rows for row in recent]

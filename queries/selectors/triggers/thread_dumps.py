@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from headgate_ground.wire import Kind
+from headgate_ground.wire import EventKind
 from listeners.models import Event
 from queries.domain.states import RunOutcome
 from queries.models.definitions import Query
@@ -27,7 +27,7 @@ class Dumps:
 
 def thread_dumps(query: Query, *, now: datetime) -> Dumps:
     """Return the newest thread dump of the last day, and whether another one is requested."""
-    rows = Event.objects.filter(query=query.pk, kind=Kind.THREAD_DUMP, at__gt=now - SHOWN)
+    rows = Event.objects.filter(query=query.pk, kind=EventKind.THREAD_DUMP, at__gt=now - SHOWN)
     newest = rows.order_by("-at").first()
     run = visible.runs().filter(query=query, outcome=RunOutcome.OPEN).first()
     requested_at = run.dump_asked_at if run is not None else None

@@ -20,7 +20,7 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.urls import reverse
 
-from headgate_ground.providers import may_be_asked
+from headgate_ground.providers import is_allowed_address
 from queries.domain.access.single_sign_on import Arrival, groups_in, name_in
 from queries.domain.errors import SignInRefused, Unavailable
 
@@ -45,7 +45,7 @@ class BackChannel(DefaultSocialAccountAdapter):  # type: ignore[misc]  # allauth
 
 class _Session(requests.Session):  # type: ignore[misc]
     def request(self, method: Any, url: Any, *given: Any, **more: Any) -> requests.Response:
-        if not may_be_asked(str(url), http_allowed=settings.OIDC_ALLOW_HTTP):
+        if not is_allowed_address(str(url), http_allowed=settings.OIDC_ALLOW_HTTP):
             raise requests.exceptions.InvalidURL(
                 "the identity provider must not be contacted there"
             )
@@ -74,7 +74,7 @@ class _Adapter(OpenIDConnectOAuth2Adapter):  # type: ignore[misc]
         if said["issuer"] != self._provider.app.provider_id:
             raise ValueError("the issuer's document names another issuer")
         for name in _PLACES:
-            if not may_be_asked(str(said[name]), http_allowed=settings.OIDC_ALLOW_HTTP):
+            if not is_allowed_address(str(said[name]), http_allowed=settings.OIDC_ALLOW_HTTP):
                 raise ValueError(f"{name} is not a valid URL")
         return said
 

@@ -18,7 +18,7 @@ from django.db.models import F, Q
 
 from controlplane import fail_points
 from listeners.loops.leases import Lease, Leases
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.channels.base import Message, SendFailed
 from queries.domain.alerts.kinds import (
     DeliveryState,
@@ -37,7 +37,7 @@ from queries.selectors.secrets import bound_to
 from queries.services.alerts.sending import LIMIT_S, send
 
 logger = logging.getLogger(__name__)
-_each = each("alerts", logger)
+_each = loop_errors("alerts", logger)
 
 #: Incidents examined per call.
 MOST_INCIDENTS = 500
@@ -69,7 +69,7 @@ def announce_incidents(*, now: datetime) -> int:
     rules, below = rules_in_force(), Downstream()
     count = 0
     for incident in incidents:
-        with _each.by_itself(f"incident {incident.pk}"):
+        with _each.isolate_errors(f"incident {incident.pk}"):
             count += _announce(incident, rules, below, now)
     return count
 
@@ -221,7 +221,7 @@ def send_alerts(*, now: datetime, clock: Any, limit_s: float = BUDGET_S) -> int:
             for future in done:
                 delivery, lease = under_way.pop(future)
                 fail_points.reach(fail_points.AFTER_ALERT)
-                with _each.by_itself(f"delivery {delivery.pk}"):
+                with _each.isolate_errors(f"delivery {delivery.pk}"):
                     sent += _record(delivery, lease, future.exception(), now=clock())
 
 

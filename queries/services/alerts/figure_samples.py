@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 
 from django.db.models import Sum
 
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.domain.kafka.lag import OffsetUnit
 from queries.domain.states import Desired, LossKind, Phase
 from queries.models.alerts import FigureSample
@@ -17,7 +17,7 @@ from queries.models.checkpoints import Loss
 from queries.models.definitions import Query
 from queries.selectors.kafka.lag import LagLine, lag_lines
 
-_each = each("figure samples", logging.getLogger(__name__))
+_each = loop_errors("figure samples", logging.getLogger(__name__))
 
 #: A preview covers 7 days, and its first window up to one more.
 KEPT = timedelta(days=8)
@@ -38,9 +38,9 @@ def sample_figures(*, now: datetime) -> int:
             count += _sample(pks, minute, now)
         except Exception:  # one of them: each is tried by itself, and the failing one named
             for pk in pks:
-                with _each.by_itself(f"query number {pk}"):
+                with _each.isolate_errors(f"query number {pk}"):
                     count += _sample([pk], minute, now)
-    with _each.by_itself("expired samples"):
+    with _each.isolate_errors("expired samples"):
         old = FigureSample.objects.filter(at__lt=now - KEPT).order_by("at")
         pks = list(old.values_list("pk", flat=True)[:_DELETED_AT_ONCE])
         if pks:

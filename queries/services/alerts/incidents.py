@@ -13,7 +13,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import F, Q
 
 from controlplane.nudge import changed
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.domain.alerts.incidents import (
     REOPENED_WITHIN,
     IncidentAction,
@@ -31,7 +31,7 @@ from queries.selectors.alerts.troubles import troubles
 from queries.services.system.health import system_health
 
 logger = logging.getLogger(__name__)
-_each = each("incidents", logger)
+_each = loop_errors("incidents", logger)
 
 
 def watch_incidents(*, now: datetime) -> int:
@@ -43,7 +43,7 @@ def watch_incidents(*, now: datetime) -> int:
             lasting.append(change.incident.id)
             continue
         about = change.trouble.title if change.trouble else f"incident {_id(change)}"
-        with _each.by_itself(about):
+        with _each.isolate_errors(about):
             count += _carry_out(change, now)
     Incident.objects.filter(pk__in=lasting).update(seen_at=now)
     return count
@@ -52,7 +52,7 @@ def watch_incidents(*, now: datetime) -> int:
 def _outside_maintenance(seen: Iterable[AlertCondition], now: datetime) -> Iterable[AlertCondition]:
     windows = []
     for window in Maintenance.objects.filter(starts_at__lte=now, ends_at__gt=now):
-        with _each.by_itself(f"maintenance window {window.name}"):
+        with _each.isolate_errors(f"maintenance window {window.name}"):
             windows.append(Selector.model_validate(window.selector))
     for trouble in seen:
         application = trouble.application.name if trouble.application else ""

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from controlplane.nudge import changed
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.domain.states import Desired
 from queries.models.definitions import Query
 from queries.selectors.checkpoints import state_history
@@ -19,7 +19,7 @@ from queries.selectors.hosts import on_this_host
 from queries.selectors.probes import failed_preflight
 from queries.selectors.triggers.replay_exposure import exposure
 
-_each = each("outlook", logging.getLogger(__name__))
+_each = loop_errors("outlook", logging.getLogger(__name__))
 
 NOTHING: dict[str, Any] = {
     "state_full_at": None,
@@ -65,7 +65,7 @@ def look_ahead(*, now: datetime, limit_s: float = LIMIT_S, place: Round | None =
     rows, news = wanted.select_related("application").order_by("pk"), 0
     while some := list(rows.filter(pk__gt=place.after)[:_ROWS_AT_ONCE]):
         for query in some:
-            with _each.by_itself(f"query {query.name}"):
+            with _each.isolate_errors(f"query {query.name}"):
                 news += _look(query, now)
             place.after = query.pk
             if time.monotonic() > end:

@@ -171,7 +171,7 @@ class Watcher:
             contextlib.suppress(redis.RedisError),
             redis_client.client(settings.REDIS_URL, limit_s=1.0) as client,
         ):
-            signs_of_life.say(client, signs_of_life.WATCHER, now=now)
+            signs_of_life.record_heartbeat(client, signs_of_life.WATCHER, now=now)
 
     def _announce(self, saying: Saying, now: datetime) -> None:
         kind = KINDS[saying.part]

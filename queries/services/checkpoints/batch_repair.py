@@ -15,9 +15,9 @@ from controlplane.nudge import changed
 from controlplane.redis_client import connection
 from headgate_ground.tolerant.values import at_ms
 from listeners import streams
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from listeners.missing import recovered
-from listeners.missing.recovered import LostBatches, Recalled
+from listeners.missing.recovered import LostBatches, RecalledBatch
 from listeners.models import Gap
 from queries.checkpoints.logs import Logs, NotLocal
 from queries.domain.checkpoints.foreign_batches import AFTER_ITS_END
@@ -27,7 +27,7 @@ from queries.models.drivers import Run
 from queries.selectors.checkpoint_logs import available_logs
 
 logger = logging.getLogger(__name__)
-_loop = each("repair from checkpoints", logger)
+_loop = loop_errors("repair from checkpoints", logger)
 
 
 #: How long after a run's end its reports may still arrive, from the spool or driver memory.
@@ -35,7 +35,7 @@ UNDER_WAY = timedelta(seconds=60)
 _RUNS_AT_ONCE = 200  # waiting ones included
 #: How long an ended run waits for logs that cover its end. The next run's driver writes them; lost
 #: batches are not looked up for longer either (`recovered.ASKED_FOR`).
-_WAITS_FOR = recovered.ASKED_FOR
+_WAITS_FOR = recovered.REPAIRED_FOR
 
 
 def count_unreported(*, now: datetime) -> int:
@@ -62,7 +62,7 @@ def count_unreported(*, now: datetime) -> int:
         stored_until = min(stored.get(run.driver.epoch, over), stored.get(0, over))
         if stored_until < over or run.driver_id in waiting:
             continue
-        with _loop.by_itself(f"the commits of run {run.pk}"):
+        with _loop.isolate_errors(f"the commits of run {run.pk}"):
             missing += _compare(run, now)
     return missing
 
@@ -87,7 +87,7 @@ def _compare(run: Run, now: datetime) -> int:
     Run.objects.filter(pk=run.pk).update(commits_compared_at=compared, warnings=warnings)
     if warnings != run.warnings:
         changed(f"query:{run.query_id}")
-    ended = recovered.Ended(
+    ended = recovered.EndedRun(
         driver=run.driver_id,
         epoch=run.driver.epoch,
         query=run.query_id,
@@ -130,7 +130,7 @@ def repair_from_checkpoints(*, now: datetime) -> int:
         run = runs.get(lost_batches.run)
         if run is None or run.driver.host != settings.HEADGATE_HOST:
             continue
-        with _loop.by_itself(f"run {lost_batches.run}"):
+        with _loop.isolate_errors(f"run {lost_batches.run}"):
             came += _repair(lost_batches, run, now)
     return came
 
@@ -150,13 +150,13 @@ def _repair(lost_batches: LostBatches, run: Run, now: datetime) -> int:
     return len(recovered_batches)
 
 
-def read_batch(logs: Logs, batch: int) -> Recalled | None:
+def read_batch(logs: Logs, batch: int) -> RecalledBatch | None:
     """Return what the logs record about a committed batch; None if they do not contain it."""
     committed_at, offsets = logs.written_at("commits", batch), logs.readable_offsets(batch)
     began_at = at_ms(offsets.timestamp_ms) if offsets is not None else None
     if committed_at is None or offsets is None or began_at is None:
         return None
-    return Recalled(
+    return RecalledBatch(
         batch=batch,
         began_at=began_at,
         took_ms=max(0, round((committed_at - began_at) / timedelta(milliseconds=1))),

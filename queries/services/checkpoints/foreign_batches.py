@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db.models import Max, Min, Q
 
 from controlplane.nudge import changed
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from listeners.models import Heartbeat, Received
 from queries.checkpoints.logs import Logs, NotLocal
 from queries.domain.checkpoints.foreign_batches import LoggedBatch, RunSpan, foreign_batches
@@ -22,7 +22,7 @@ from queries.models.drivers import Run
 from queries.selectors.checkpoint_logs import available_logs
 
 logger = logging.getLogger(__name__)
-_loop = each("foreign batches", logger)
+_loop = loop_errors("foreign batches", logger)
 
 #: Newest batches of a log read per check; this takes a few milliseconds.
 BATCHES = 30
@@ -49,7 +49,7 @@ def look_for_foreign_batches(*, now: datetime) -> int:
         some = used[first : first + _AT_ONCE]
         spans = _spans([checkpoint.query_id for checkpoint in some], now - SPAN)
         for checkpoint in some:
-            with _loop.by_itself(f"checkpoint number {checkpoint.pk}"), suppress(NotLocal):
+            with _loop.isolate_errors(f"checkpoint number {checkpoint.pk}"), suppress(NotLocal):
                 news += _look(checkpoint, spans[checkpoint.query_id], now)
     return news
 

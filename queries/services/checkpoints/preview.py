@@ -80,7 +80,7 @@ def preview_rewind(query: Query, batch: int) -> CheckpointPreview:
     ]
     again = [number for number in logs.begun() if number > batch]
     read = batches.files_between(logs, batch, max(logs.begun()))
-    files, missing = len(read) or None, sum(file.there is False for file in read)
+    files, missing = len(read) or None, sum(file.exists is False for file in read)
     warnings = _in_flight(logs) + _missing(files, missing)
     if any(offset_range.note for offset_range in moved):
         warnings.append(

@@ -65,7 +65,9 @@ def is_old(location: str, *, now: datetime) -> bool:
     """Return whether the caller should have a location's mirror read: nobody else has asked."""
     mirror = mirror_of(location)
     at = mirror.about().read_at
-    return (at is None or now - at > READ_EVERY) and mirror.ask(now, again_after=READ_EVERY)
+    return (at is None or now - at > READ_EVERY) and mirror.request_read(
+        now, again_after=READ_EVERY
+    )
 
 
 def read_checkpoint(checkpoint_id: int, *, launcher: Launcher, now: datetime) -> bool:

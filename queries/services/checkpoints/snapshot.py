@@ -11,7 +11,7 @@ from django.conf import settings
 from django.db import transaction
 
 from controlplane.nudge import changed
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.checkpoints.snapshot import remove
 from queries.domain.checkpoints.lock_files import FOLDER, local_path
 from queries.domain.errors import NotAllowed
@@ -33,7 +33,7 @@ from queries.services.procedures.engine import (
 )
 
 logger = logging.getLogger(__name__)
-_prune = each("prune", logger)
+_prune = loop_errors("prune", logger)
 
 
 def request_snapshot(
@@ -93,7 +93,7 @@ def prune(*, launcher: Launcher, now: datetime) -> int:
     removed = 0
     local = Snapshot.objects.filter(on_this_host("checkpoint__query__application__"))
     for row in local.filter(removed_at__gte=now - timedelta(days=1)):
-        with _prune.by_itself(f"snapshot {row.location}"):
+        with _prune.isolate_errors(f"snapshot {row.location}"):
             application = row.checkpoint.query.application
             delete_copy(row.location, application, launcher=launcher, now=now)
     rows = local.filter(removed_at=None, pinned=False).select_related("checkpoint")
@@ -102,7 +102,7 @@ def prune(*, launcher: Launcher, now: datetime) -> int:
         query = row.checkpoint.query_id
         counts[query] = counts.get(query, 0) + 1
         if counts[query] > settings.SNAPSHOTS_KEPT:
-            with _prune.by_itself(f"snapshot {row.location}"):
+            with _prune.isolate_errors(f"snapshot {row.location}"):
                 remove_snapshot(row, now=now)
                 removed += 1
     return removed

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from headgate_ground.files import NotPlain, read_file
 from queries.brokers.options import Unusable, client_options
-from queries.brokers.reader import At, BrokerReader, Ends, Unreachable
+from queries.brokers.reader import At, BrokerReader, PartitionEnds, Unreachable
 from queries.checkpoints.logs import CheckpointLogs
-from queries.checkpoints.new_checkpoint import Start, is_stateful
-from queries.checkpoints.source_files import ELSEWHERE, found_files
+from queries.checkpoints.new_checkpoint import SourceStart, is_stateful
+from queries.checkpoints.source_files import ELSEWHERE, files_of_source
 from queries.domain.checkpoints.logs import first_offsets
 from queries.domain.definitions.spec import FILES
 from queries.domain.errors import Invalid, NotAllowed, Problem, Unavailable
@@ -52,7 +52,7 @@ class MovedSource:
 class Starts:
     """The starting positions of all sources, and their consequences."""
 
-    starts: tuple[Start, ...]
+    starts: tuple[SourceStart, ...]
     moved: tuple[MovedSource, ...]
     stateful: bool
 
@@ -90,7 +90,7 @@ def starts(query: Query, logs: CheckpointLogs | None, wish: WantedStart) -> Star
     sources = query.revisions.order_by("-number")[0].spec.get("sources") or []
     ends, stateful = _read_positions(query, logs, sources, wish)
     read = _read(logs, list(ends)) if logs is not None else {}
-    new_starts: list[Start] = []
+    new_starts: list[SourceStart] = []
     moved: list[MovedSource] = []
     for index, (name, end) in enumerate(ends.items()):
         spec = sources[index] if index < len(sources) else {}
@@ -153,7 +153,7 @@ def _read_positions(
 
 def _kafka(
     name: str, end: Mapping[str, Any], spec: Mapping[str, Any], wish: WantedStart
-) -> tuple[Start, list[MovedSource]]:
+) -> tuple[SourceStart, list[MovedSource]]:
     before = {(topic, int(p)): at for topic, parts in end.items() for p, at in parts.items()}
     queries_broker = wish.to != "offsets"
     sources = kafka_sources({"sources": [spec]}) if spec.get("format") == "kafka" else ()
@@ -175,10 +175,10 @@ def _kafka(
     offset: dict[str, dict[str, int]] = {}
     for (topic, partition), number in sorted(after.items()):
         offset.setdefault(topic, {})[str(partition)] = number
-    return Start(name, offset), moved
+    return SourceStart(name, offset), moved
 
 
-def _ends(source: KafkaSource, wish: WantedStart) -> dict[At, tuple[Ends, int]]:
+def _ends(source: KafkaSource, wish: WantedStart) -> dict[At, tuple[PartitionEnds, int]]:
     """Return each partition's ends and its start, for every `to` except offsets."""
     references = local_references()
     at_ms = int(wish.at.timestamp() * 1000) if wish.to == "time" and wish.at else None
@@ -199,7 +199,7 @@ def _ends(source: KafkaSource, wish: WantedStart) -> dict[At, tuple[Ends, int]]:
 
 
 def _requested_offsets(
-    before: Mapping[At, int], current: Mapping[At, tuple[Ends, int]], wish: WantedStart
+    before: Mapping[At, int], current: Mapping[At, tuple[PartitionEnds, int]], wish: WantedStart
 ) -> dict[At, int]:
     """Return the requested offsets; partitions not named keep their position."""
     after = dict(before)
@@ -223,7 +223,9 @@ def _requested_offsets(
     return after
 
 
-def _partition(name: str, at: At, before: int | None, after: int, ends: Ends | None) -> MovedSource:
+def _partition(
+    name: str, at: At, before: int | None, after: int, ends: PartitionEnds | None
+) -> MovedSource:
     note = ""
     if ends is not None and after < ends.earliest:
         note = f"deleted: the broker starts at {ends.earliest}"
@@ -244,7 +246,7 @@ def _partition(name: str, at: At, before: int | None, after: int, ends: Ends | N
 
 def _files(
     name: str, spec: Mapping[str, Any], wish: WantedStart, *, stateful: bool
-) -> tuple[Start, list[MovedSource]]:
+) -> tuple[SourceStart, list[MovedSource]]:
     path = str((spec.get("options") or {}).get("path", ""))
     if wish.to == "offsets":
         raise NotAllowed(
@@ -252,8 +254,10 @@ def _files(
             way_out="Reset to earliest, latest or a time.",
         )
     if wish.to == "earliest":
-        count = len(found_files(path)) if path else None
-        return Start(name), [MovedSource(name, path or "files", None, None, count, 0, "every file")]
+        count = len(files_of_source(path)) if path else None
+        return SourceStart(name), [
+            MovedSource(name, path or "files", None, None, count, 0, "every file")
+        ]
     if stateful:
         raise NotAllowed(
             f"Source {name} reads files into state: it can only start with its first file, "
@@ -265,23 +269,25 @@ def _files(
             f"Source {name} is read by the query's own code: its folder is unknown.",
             way_out="Reset to earliest.",
         )
-    files = found_files(path)
+    files = files_of_source(path)
     limit = int(wish.at.timestamp() * 1000) if wish.to == "time" and wish.at else None
     passed = tuple(file for file in files if limit is None or file[1] < limit)
     note = "files written from then on" if limit is not None else "files that arrive from now on"
     return (
-        Start(name, passed=passed),
+        SourceStart(name, passed=passed),
         [MovedSource(name, path, None, None, len(files) - len(passed), len(passed), note)],
     )
 
 
 def _other(
     name: str, spec: Mapping[str, Any], wish: WantedStart
-) -> tuple[Start, list[MovedSource]]:
+) -> tuple[SourceStart, list[MovedSource]]:
     what = str(spec.get("format", "source"))
     if wish.to != "earliest":
         raise NotAllowed(
             f"Source {name} ({what}) can only start from its own beginning.",
             way_out="Reset to earliest.",
         )
-    return Start(name), [MovedSource(name, what, None, None, None, 0, "as if it had never run")]
+    return SourceStart(name), [
+        MovedSource(name, what, None, None, None, 0, "as if it had never run")
+    ]

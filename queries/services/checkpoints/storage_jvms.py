@@ -14,7 +14,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db import transaction
 
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.domain.definitions.code import handed_to_storage
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.reasons import phrase
@@ -34,7 +34,7 @@ from queries.services.supervision.assignments import driver_spec
 from queries.storage.hadoop import HadoopStorage
 
 logger = logging.getLogger(__name__)
-_loop = each("storage", logger)
+_loop = loop_errors("storage", logger)
 
 #: Seconds of disuse after which a storage JVM may be ended for another application's.
 SPARE_AFTER_S = 30.0
@@ -54,7 +54,7 @@ def storage_of(application: Application, *, launcher: Launcher, now: datetime) -
     """
     row = _open_row(application)
     if row is not None:
-        sighting = launcher.sight(application.name, row.epoch, probe=True, known=row.identity)
+        sighting = launcher.sight(application.name, row.epoch, probe=True, identity=row.identity)
         update_changed(row, dict(sighting.process))
         if _is_over(row, sighting.liveness, now):
             log_tail = read_log(row, launcher=launcher, lines=3)
@@ -97,9 +97,9 @@ def note_ended(*, launcher: Launcher, now: datetime) -> None:
         state__in=sorted(OPEN_DRIVER_STATES),
     )
     for row in rows.select_related("application"):
-        with _loop.by_itself(f"storage JVM {row.epoch} of {row.application.name}"):
+        with _loop.isolate_errors(f"storage JVM {row.epoch} of {row.application.name}"):
             name = row.application.name
-            sighting = launcher.sight(name, row.epoch, probe=True, known=row.identity)
+            sighting = launcher.sight(name, row.epoch, probe=True, identity=row.identity)
             if _is_over(row, sighting.liveness, now):
                 _end(row, now)
 

@@ -144,9 +144,9 @@ def _find(files: Files, table: TablePlace, identity: str, unpack: Unpack | None 
     log = read_delta(files, table.location, unpack=unpack)
     if log.state.txns is None:
         oldest = max(0, log.newest - SEARCHED + 1)
-        log = read_delta(files, table.location, needed=[oldest], known=log)
+        log = read_delta(files, table.location, needed=[oldest], earlier=log)
         if log.earliest is not None:  # older commits were removed
-            log = read_delta(files, table.location, needed=[log.earliest], known=log)
+            log = read_delta(files, table.location, needed=[log.earliest], earlier=log)
     return in_delta(identity, log.state, log.commits.values())
 
 

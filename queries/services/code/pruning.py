@@ -24,7 +24,7 @@ from django.db.models import Min, Q
 
 from headgate_ground.files import lock_of, read_file, take_lock
 from headgate_ground.tolerant.values import at_s
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.domain.code.digests import named, sha256_of
 from queries.domain.code.retention import StoredFolder, forgotten
 from queries.domain.deploys.states import ChangeKind
@@ -38,7 +38,7 @@ from queries.selectors import code as places
 from queries.services.code.unpacking import DRAFT
 
 logger = logging.getLogger(__name__)
-_loop = each("code", logger)
+_loop = loop_errors("code", logger)
 
 #: Items of each kind deleted per run of the task.
 _AT_ONCE = 500
@@ -122,7 +122,7 @@ def _forget_uploads(names: Names, before: datetime) -> int:
     forgotten_ones = [(pk, sha256) for pk, sha256 in rows if sha256 not in names.uploads]
     removed = 0
     for pk, sha256 in forgotten_ones[:_AT_ONCE]:
-        with _loop.by_itself(f"upload {sha256[:12]}"), transaction.atomic():
+        with _loop.isolate_errors(f"upload {sha256[:12]}"), transaction.atomic():
             Installation.lock()  # definitions are saved under this lock: no new references
             revisions = ApplicationRevision.objects.filter(application__archived_at=None)
             if not revisions.filter(spec__code__upload=named(sha256)).exists():
@@ -145,7 +145,7 @@ def _remove(
     going = forgotten(contents, named=set(referenced), before=before, oldest_driver=oldest_driver)
     removed = 0
     for name in going[:_AT_ONCE]:
-        with _loop.by_itself(f"content {name[:12]}"):
+        with _loop.isolate_errors(f"content {name[:12]}"):
             removed += _remove_unless_used(folder / name, before)
     return removed
 
@@ -183,6 +183,6 @@ def _remove_unless_used(path: Path, before: datetime) -> bool:
 
 def _remove_drafts(folder: Path, now: datetime) -> None:
     for draft in folder.glob(f"{DRAFT}*"):
-        with _loop.by_itself(f"draft {draft.name}"), suppress(FileNotFoundError):
+        with _loop.isolate_errors(f"draft {draft.name}"), suppress(FileNotFoundError):
             if now.timestamp() - draft.stat().st_mtime > _DRAFT_LIVES_S:
                 shutil.rmtree(draft)

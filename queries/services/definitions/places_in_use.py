@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.domain.definitions.data_roots import (
     DataRoots,
     conf_places,
@@ -24,7 +24,7 @@ from queries.selectors.supervision.drift import newest_application_revisions
 from queries.selectors.triggers.cores import parsed_or_none
 from queries.services.local_roots import data_roots, follow, is_own, outside
 
-_each = each("places in use", logging.getLogger(__name__))
+_each = loop_errors("places in use", logging.getLogger(__name__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +64,7 @@ def places_outside() -> Iterator[Outside]:
     applications = dict(Application.objects.filter(archived_at=None).values_list("pk", "name"))
     for pk, newest in sorted(newest_application_revisions(list(applications)).items()):
         name = applications[pk]
-        with _each.by_itself(f"application {name}"):
+        with _each.isolate_errors(f"application {name}"):
             conf = ApplicationSpec.model_validate(newest.spec).conf
             for problem in outside(conf_places(conf), roots_of(name)):
                 yield _outside(name, f"application {name}", problem)

@@ -130,7 +130,7 @@ def _is_answered() -> bool:
     """Return whether a worker that can answer has a recent heartbeat."""
     try:
         with redis_client.client(settings.REDIS_URL, limit_s=ASK_LIMIT_S + 1.0) as client:
-            worker = signs_of_life.heard(client).get(signs_of_life.WORKER)
+            worker = signs_of_life.heartbeats(client).get(signs_of_life.WORKER)
     except redis.RedisError as error:
         logger.info("could not contact Spark's parser: %s", error)
         return False

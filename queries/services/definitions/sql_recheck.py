@@ -10,7 +10,7 @@ from datetime import datetime
 from django.db import transaction
 
 from controlplane.nudge import changed
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.domain.definitions.spec import SqlQuery
 from queries.domain.definitions.sql_reads import REJECTED, SqlReads
 from queries.domain.definitions.sql_verdict import SqlQuestion, SqlVerdict, refused
@@ -23,7 +23,7 @@ from queries.services.changes import record
 from queries.services.definitions.drafts import conf_of
 from queries.services.definitions.sql_check import LONGEST, ask, ask_spark_of_many, sql_skips
 
-_each = each("SQL to check", logging.getLogger(__name__))
+_each = loop_errors("SQL to check", logging.getLogger(__name__))
 
 #: Revisions checked at once, and seconds to wait for all their answers.
 _SOME = 20
@@ -46,7 +46,7 @@ def recheck_sql(*, now: datetime) -> int:
         if old or not isinstance(form, SqlQuery):  # an unreadable one does not start either
             left.append(row.pk)
             continue
-        with _each.by_itself(_about(row)):
+        with _each.isolate_errors(_about(row)):
             application = newest_application_spec(row.query.application)
             asked.append((row, form, conf_of(application), application.spark))
     QueryRevision.objects.filter(pk__in=left).update(unasked=False)
@@ -56,7 +56,7 @@ def recheck_sql(*, now: datetime) -> int:
     for (row, form, conf, _), verdict in zip(asked, said, strict=True):
         if verdict is None:
             continue
-        with _each.by_itself(_about(row)):
+        with _each.isolate_errors(_about(row)):
             _keep(row, form, verdict, conf, now)
             answered += 1
     return answered
@@ -73,7 +73,7 @@ def read_unread_sql() -> int:
     rows = unread.filter(pk__in=some).order_by("?").select_related("query__application")
     asked: list[tuple[QueryRevision, SqlQuestion]] = []
     for row in rows:
-        with _each.by_itself(_about(row)):
+        with _each.isolate_errors(_about(row)):
             text = row.spec.get("sql")
             if not isinstance(text, str) or not text.strip() or len(text) > LONGEST:
                 _store_reads(row, SqlReads(unknown=("it is empty or too long to be parsed",)))
@@ -88,7 +88,7 @@ def read_unread_sql() -> int:
         for (row, _), verdict in zip(part, verdicts, strict=True):
             if verdict is None or (verdict.ok and verdict.reads is None):
                 continue  # no answer, or one of an earlier release's worker
-            with _each.by_itself(_about(row)):
+            with _each.isolate_errors(_about(row)):
                 _store_reads(row, SqlReads.from_json(verdict.reads or REJECTED.as_json()))
                 read += 1
         if not read:

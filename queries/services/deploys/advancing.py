@@ -18,7 +18,7 @@ from django.db import transaction
 
 from controlplane import fail_points
 from controlplane.nudge import changed
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.domain.access.acts import Act
 from queries.domain.deploys import course, judging
 from queries.domain.deploys.course import NextStep, Position, Stages
@@ -42,7 +42,7 @@ from queries.services.deploys.requester import asker_of
 from queries.services.deploys.steps import DeployStep, Overtaken, note, refused
 
 logger = logging.getLogger(__name__)
-_loop = each("deploys", logger)
+_loop = loop_errors("deploys", logger)
 
 #: Steps that a worker takes of one deploy before it turns to the others.
 STEPS_AT_ONCE = 500
@@ -81,7 +81,7 @@ def due_deploys() -> list[int]:
 def advance_all(*, now: datetime) -> None:
     """Take all steps that are possible now, for each deploy independently."""
     for deploy_id in due_deploys():
-        with _loop.by_itself(f"deploy number {deploy_id}"):
+        with _loop.isolate_errors(f"deploy number {deploy_id}"):
             advance(deploy_id, now=now)
 
 

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import transaction
 
 from headgate_server import downloads
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.domain.access.acts import Act
 from queries.domain.errors import Conflict, Missing, NotAllowed
 from queries.domain.sparks import OURS, SPARKS, Spark, installable
@@ -24,7 +24,7 @@ from queries.selectors.definitions.sparks import folder_of, installed_sparks
 from queries.services.access.audit_trail import record_act
 
 logger = logging.getLogger(__name__)
-_loop = each("sparks", logger)
+_loop = loop_errors("sparks", logger)
 
 #: Users named in a refusal.
 _MOST_NAMED = 5
@@ -101,7 +101,7 @@ def prune_sparks(*, now: datetime) -> int:
     for spark in (
         version for version in SPARKS if version != OURS and version in installed_sparks()
     ):
-        with _loop.by_itself(f"Spark {spark}"):
+        with _loop.isolate_errors(f"Spark {spark}"):
             folder = Path(settings.SPARKS_DIR) / spark
             if spark in named:
                 os.utime(folder)
@@ -113,7 +113,7 @@ def prune_sparks(*, now: datetime) -> int:
     for left in (path for parent in places for path in parent.glob(".*-*") if path.is_dir()):
         if not _LEFT.fullmatch(left.name):
             continue  # of whoever runs the host
-        with _loop.by_itself(f"folder {left.name}"):
+        with _loop.isolate_errors(f"folder {left.name}"):
             if left.stat().st_mtime < (now - _LEFTOVERS_LIVE).timestamp():
                 shutil.rmtree(left)
     return removed

@@ -232,7 +232,7 @@ def mask_failure(failure: Failure) -> Failure:
     """
     references = secrets_of(failure.driver)
     for name in ("root_cause", "message", "log_tail"):
-        setattr(failure, name, failure.shown(references.mask_known(getattr(failure, name))))
+        setattr(failure, name, failure.shown(references.mask_resolved(getattr(failure, name))))
     failure.group.title = references.mask(failure.group.title)
     return failure
 

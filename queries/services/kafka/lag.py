@@ -15,9 +15,9 @@ from datetime import datetime
 
 from controlplane.nudge import changed
 from headgate_ground.masking import mask_text
-from listeners.loops.troubles import each
-from queries.brokers.options import Unusable, Wanted, client_options
-from queries.brokers.reader import At, Ends, Readers, Unreachable
+from listeners.loops.troubles import loop_errors
+from queries.brokers.options import TopicSelection, Unusable, client_options
+from queries.brokers.reader import At, PartitionEnds, Readers, Unreachable
 from queries.models.checkpoints import TABLE, SourceLag
 from queries.models.definitions import Query
 from queries.secret_references import ReferenceMissing
@@ -36,7 +36,7 @@ from queries.services.local_references import local_references
 from queries.services.secrets.refusals import BrokerSecrets
 
 logger = logging.getLogger(__name__)
-_loop = each("look at sources", logger)
+_loop = loop_errors("look at sources", logger)
 
 BROKER_SETS_AT_ONCE = 8
 
@@ -49,7 +49,7 @@ class _BrokerSet:
     """One broker set, and everything that this pass queries from it."""
 
     brokers: Brokers
-    wanted: set[Wanted] = field(default_factory=set)
+    wanted: set[TopicSelection] = field(default_factory=set)
     readings: list[Reading] = field(default_factory=list)
 
 
@@ -65,14 +65,14 @@ def look_at_sources(
     mine = looked_after("application__") if query_ids is None else None
     passed_over: set[int] = set()  # their stored rows stay
     kafka_readings = readings(
-        query_ids, where=mine, isolate=_loop.by_itself, passed_over=passed_over
+        query_ids, where=mine, isolate=_loop.isolate_errors, passed_over=passed_over
     )
     if query_ids is None:
         theirs = {reading.query.pk for reading in kafka_readings} | passed_over
-        reports = offsets_in_progress(theirs, where=mine, isolate=_loop.by_itself)
+        reports = offsets_in_progress(theirs, where=mine, isolate=_loop.isolate_errors)
         _forget_others(theirs | {report.query.pk for report in reports})
         for report in reports:
-            with _loop.by_itself(f"the reported lag of {report.query.name}"):
+            with _loop.isolate_errors(f"the reported lag of {report.query.name}"):
                 write_reported(report, now)
     stored_lags = _stored_lags([reading.query.pk for reading in kafka_readings])
     waiting = {reading.query.pk: len(_sets(reading)) for reading in kafka_readings}
@@ -82,7 +82,7 @@ def look_at_sources(
             answers[reading.query.pk][broker_set.brokers] = answer
             waiting[reading.query.pk] -= 1
             if not waiting[reading.query.pk]:
-                with _loop.by_itself(f"the lag of {reading.query.name}"):
+                with _loop.isolate_errors(f"the lag of {reading.query.name}"):
                     write(reading, answers[reading.query.pk], stored_lags[reading.query.pk], now)
     readers.close_idle()
     return len(kafka_readings)
@@ -152,7 +152,7 @@ def _query_brokers(
                 about = ", ".join(
                     sorted({reading.query.name for reading in futures[future].readings})
                 )
-                trouble = _loop.meet(f"brokers of {about}", error)
+                trouble = _loop.record_error(f"brokers of {about}", error)
                 answer = BrokerAnswer(unusable=mask_text(trouble.cause))
             yield futures[future], answer
 
@@ -192,7 +192,7 @@ def _answer(
 
 def _records_wanted(
     readings: Sequence[Reading],
-    ends: Mapping[At, Ends],
+    ends: Mapping[At, PartitionEnds],
     stored_lags: Mapping[int, StoredLags],
 ) -> dict[At, int]:
     """Return, for each partition, the earliest offset whose record time is needed but unknown."""
@@ -230,7 +230,7 @@ def _forget_others(reading: set[int]) -> None:
     others = topics.filter(looked_after("query__application__"))
     others = others.exclude(query__in=reading)
     for pk in list(others.order_by().values_list("query_id", flat=True).distinct()):
-        with _loop.by_itself(f"the former lag of query number {pk}"):
+        with _loop.isolate_errors(f"the former lag of query number {pk}"):
             topics.filter(query=pk).delete()
             Query.objects.filter(pk=pk).update(
                 risk="", risk_at=None, source_reachable=None, source_unreachable_since=None

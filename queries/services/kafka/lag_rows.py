@@ -13,8 +13,8 @@ from django.db import transaction
 
 from controlplane.nudge import changed, reconcile_soon
 from listeners.models import upsert
-from queries.brokers.options import Wanted
-from queries.brokers.reader import At, BrokerLook, Ends, RecordSeen
+from queries.brokers.options import TopicSelection
+from queries.brokers.reader import At, BrokerLook, PartitionEnds, RecordSeen
 from queries.domain.kafka.lag import PartitionLook, after, is_new, unread
 from queries.domain.kafka.losses import OffsetGap, gaps_of
 from queries.domain.kafka.retention import Retention, risk
@@ -155,7 +155,7 @@ def write_reported(reported: ReportedOffsets, now: datetime) -> None:
 def _rows(
     reading: Reading,
     look: BrokerLook,
-    mine: Sequence[Wanted],
+    mine: Sequence[TopicSelection],
     stored_lags: StoredLags,
     unread_topics: Collection[str],
     now: datetime,
@@ -196,7 +196,7 @@ def _rows(
 def _partition_look(
     reading: Reading,
     at: At,
-    ends: Ends,
+    ends: PartitionEnds,
     record: RecordSeen | None,
     row: SourceLag | None,
     now: datetime,

@@ -19,7 +19,7 @@ from django.db.models import F
 from controlplane.nudge import changed
 from listeners.loops.backlogs import LEDGER, rows_left
 from listeners.loops.slices import BulkRun, Slice, bulk_work, lies_in_the_row
-from listeners.loops.troubles import each, set_aside
+from listeners.loops.troubles import loop_errors, quarantine
 from listeners.models import Cursor, Progress
 from queries.domain.checkpoints.repeated_batches import is_uncounted
 from queries.domain.kafka.losses import (
@@ -42,7 +42,7 @@ from queries.selectors.kafka.topic_ids import read_ids
 from queries.services.kafka.loss_corrections import correct_by_batch
 
 logger = logging.getLogger(__name__)
-_loop = each("loss ledger", logger)
+_loop = loop_errors("loss ledger", logger)
 
 _ROWS_AT_ONCE = 1_000  # batches per read; bodies are some KB each
 _LATE_LINES = 8  # per slice: each is read and written separately
@@ -157,7 +157,7 @@ def _write_some(batches: "Sequence[_Batch]", now: datetime, time_slice: Slice) -
     for batch in batches:
         selected.append(batch)
         if batch.unsound is not None:
-            set_aside(LEDGER, _name(batch.row), batch.unsound, log=logger)
+            quarantine(LEDGER, _name(batch.row), batch.unsound, log=logger)
         late.update(_late_lines(batch))
         if batch.short:
             _write_short(batch, lags, now)
@@ -180,7 +180,7 @@ def _write_separately(work: BulkRun, batch: "_Batch", now: datetime) -> int:
         except Exception as error:
             if not lies_in_the_row(error):
                 raise
-            set_aside(LEDGER, _name(batch.row), error, log=logger)
+            quarantine(LEDGER, _name(batch.row), error, log=logger)
             Cursor.advance(LEDGER, batch.row.pk)
             return 1
 
@@ -214,7 +214,7 @@ def _judged(rows: list[Progress], now: datetime) -> list[_LedgerBatch]:
     runs = Run.objects.select_related("revision").in_bulk({row.run for row in rows})
     skips: dict[int, bool] = {}
     for pk, run in runs.items():
-        with _loop.by_itself(f"run {pk}"):
+        with _loop.isolate_errors(f"run {pk}"):
             skips[pk] = _may_skip(run)
     looked, doubted = _looked_at(queries), with_ranges(queries)
     batches = []

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from queries.brokers.options import Wanted
+from queries.brokers.options import TopicSelection
 from queries.brokers.reader import At, BrokerLook
 from queries.domain.kafka.losses import OffsetGap
 from queries.domain.kafka.topic_ids import (
@@ -171,7 +171,11 @@ def _fails_on_loss(reading: Reading, source: KafkaSource) -> bool:
 
 
 def _places(
-    row: Checkpoint, wanted: Wanted, topic: str, at: Mapping[int, int], stored_lags: StoredLags
+    row: Checkpoint,
+    wanted: TopicSelection,
+    topic: str,
+    at: Mapping[int, int],
+    stored_lags: StoredLags,
 ) -> dict[int, PartitionPosition]:
     """Return the query's position in a topic's partitions at the previous pass.
 

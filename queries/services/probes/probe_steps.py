@@ -216,7 +216,7 @@ def await_answer(context: StepContext) -> ProbeResult | StepResult:
     """
     driver = _must(context)
     name = driver.application.name
-    sighting = context.launcher.sight(name, driver.epoch, probe=True, known=driver.identity)
+    sighting = context.launcher.sight(name, driver.epoch, probe=True, identity=driver.identity)
     result = read_result(driver, launcher=context.launcher)
     _note(driver, sighting, up=result is not None and result.took_ms != {}, now=context.now)
     if result is not None and result.done:
@@ -253,7 +253,7 @@ def put_away(context: StepContext) -> StepResult:
     context.launcher.end_probe(
         name, driver.epoch, grace_s=LEAVES_S if _answered(context, driver) else 0
     )
-    sighting = context.launcher.sight(name, driver.epoch, probe=True, known=driver.identity)
+    sighting = context.launcher.sight(name, driver.epoch, probe=True, identity=driver.identity)
     if sighting.liveness not in PASSED and sighting.liveness is not Liveness.ABSENT:
         return waiting("Waiting for the probe driver's processes to end")
     Driver.objects.filter(pk=driver.pk).update(

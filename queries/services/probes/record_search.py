@@ -151,7 +151,7 @@ def _find(context: StepContext) -> StepResult:
     if isinstance(logs, StepResult):
         return logs
     number, spec = context.arguments["batch"], _spec(context.query)
-    batch = batches.one(logs, number)
+    batch = batches.batch_by_number(logs, number)
     if batch is None:
         raise NotAllowed(f"The checkpoint does not contain batch {number}.")
     files = [file.path for file in batches.files_of(logs, number)]

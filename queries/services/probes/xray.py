@@ -11,7 +11,7 @@ from typing import Any
 
 from django.conf import settings
 
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.snapshot import remove
 from queries.domain.counts import counted
@@ -36,7 +36,7 @@ from queries.services.procedures.engine import (
 )
 
 logger = logging.getLogger(__name__)
-_forget = each("prune", logger)
+_forget = loop_errors("prune", logger)
 
 PROBE_LIMIT_S = 120.0
 _SIDES = ("", "left", "right")
@@ -94,7 +94,7 @@ def forget_old_results(*, launcher: Launcher, now: datetime) -> None:
         ended_at__lt=now - SHOWN_FOR,
     ).select_related("application")
     for driver in over.filter(ended_at__gt=now - timedelta(days=2)):
-        with _forget.by_itself(f"probe {driver.epoch} of {driver.application.name}"):
+        with _forget.isolate_errors(f"probe {driver.epoch} of {driver.application.name}"):
             launcher.forget_result(driver.application.name, driver.epoch)
 
 

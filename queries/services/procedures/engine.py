@@ -20,7 +20,7 @@ from django.utils import timezone
 from controlplane import fail_points
 from controlplane.nudge import advance_soon, changed
 from listeners.loops.leases import Lease, Leases
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries import host_pressure
 from queries.domain.access import acts
 from queries.domain.errors import Conflict, HeadgateError, NotAllowed
@@ -46,7 +46,7 @@ from queries.services.scripts.discovered import refuse_discovered
 from queries.services.supervision.operations import locked
 
 logger = logging.getLogger(__name__)
-_loop = each("operations", logger)
+_loop = loop_errors("operations", logger)
 
 #: How long a worker's claim on a step lasts; renewed after a third of it. A dead worker delays a
 #: step by at most this long.
@@ -227,7 +227,7 @@ def advance(
     lease = _lease(operation_id, now)
     if lease is None:
         return False
-    with lease.kept():
+    with lease.renewed():
         more = True
         while more:
             operation = Operation.objects.select_related("query__application").get(pk=operation_id)
@@ -402,7 +402,7 @@ def note_silent_hosts() -> None:
     """Record why an operation is waiting if its host has no heartbeat."""
     waits = Operation.objects.filter(outcome=OperationOutcome.OPEN).exclude(verb__in=PLAIN_VERBS)
     for operation in waits.exclude(_of_this_host()).select_related("application"):
-        with _loop.by_itself(f"operation {operation.uuid}"):
+        with _loop.isolate_errors(f"operation {operation.uuid}"):
             _note_silent_host(operation)
 
 

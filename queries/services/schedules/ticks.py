@@ -20,7 +20,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.domain.access.acts import Act
 from queries.domain.definitions.spec import Schedule
 from queries.domain.errors import Conflict, HeadgateError, Invalid
@@ -48,7 +48,7 @@ from queries.services.schedules import upstream
 from queries.services.schedules.targets import ACTOR, Target, target_of
 
 logger = logging.getLogger(__name__)
-_loop = each("schedules", logger)
+_loop = loop_errors("schedules", logger)
 
 #: Ends of another query's runs handled in one transaction; the rest follow at once in the next.
 _AT_ONCE = 500
@@ -143,7 +143,7 @@ def run_schedules(*, now: datetime) -> None:
     states = ScheduleState.objects.filter(due | busy).order_by("pk")
     for state in states.select_related("query", "application"):
         target = target_of(state)
-        with _loop.by_itself(f"schedule of {target.name}"):
+        with _loop.isolate_errors(f"schedule of {target.name}"):
             while _handle(state.pk, target, now):
                 pass
 

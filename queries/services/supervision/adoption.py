@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 from django.conf import settings
 
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.domain.states import DISPATCHED_KINDS, OPEN_DRIVER_STATES, DriverKind, Reason
 from queries.domain.supervision.observation import LIVING
 from queries.launchers.base import Launcher
@@ -17,7 +17,7 @@ from queries.models.applications import Application
 from queries.models.drivers import Driver
 
 logger = logging.getLogger(__name__)
-_loop = each("drivers that were given up", logger)
+_loop = loop_errors("drivers that were given up", logger)
 
 #: How many of an application's newest drivers on a host declared gone are looked for.
 ABANDONED_DRIVERS_LIMIT = 5
@@ -46,7 +46,7 @@ def end_strays(*, launcher: Launcher) -> list[tuple[str, int]]:
             logger.warning(
                 "driver %s of %s is alive although its row has ended; killing it", epoch, name
             )
-            with _loop.by_itself(f"driver {epoch} of {name}"):
+            with _loop.isolate_errors(f"driver {epoch} of {name}"):
                 launcher.kill(name, epoch, Reason.GIVEN_UP)
                 strays.append((name, epoch))
     return strays
@@ -63,7 +63,7 @@ def end_given_up(application: Application, *, launcher: Launcher) -> bool:
     epochs = [
         row.epoch
         for row in rows[:ABANDONED_DRIVERS_LIMIT]
-        if launcher.sight(application.name, row.epoch, known=row.identity).liveness in LIVING
+        if launcher.sight(application.name, row.epoch, identity=row.identity).liveness in LIVING
     ]
     for epoch in epochs:
         logger.warning(

@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import F
 
 from controlplane.nudge import changed, reconcile_soon
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.domain.protocol import ExecutorSeen, RunStatus, Want
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import (
@@ -48,7 +48,7 @@ from queries.services.spark_ui import free_port
 from queries.services.supervision.started_topics import note_look, note_start
 
 logger = logging.getLogger(__name__)
-_loop = each("reconcile", logger)
+_loop = loop_errors("reconcile", logger)
 
 #: How long to wait for the telemetry of a run's first batch.
 MEASURED_WITHIN = timedelta(minutes=10)
@@ -84,7 +84,7 @@ def create_driver(
         epoch=epoch,
         generation=0 if probe else application.generation,
         host=settings.HEADGATE_HOST,
-        directory=launcher.place(application.name, epoch, probe=probe),
+        directory=launcher.files_location(application.name, epoch, probe=probe),
         ui_port=None if probe else free_port(),
         created_at=now,
         state=DriverState.STARTING,
@@ -272,7 +272,7 @@ def _replayed(run: Run, *, ended: bool, now: datetime) -> dict[str, Any] | None:
     if run.first_commit_at is None:
         return None
     replay = None
-    with _loop.by_itself(f"run {run.pk}: what it replayed"), transaction.atomic():
+    with _loop.isolate_errors(f"run {run.pk}: what it replayed"), transaction.atomic():
         replay = replayed_by(run)
     if replay is None and (ended or now - run.first_commit_at > MEASURED_WITHIN):
         return {}

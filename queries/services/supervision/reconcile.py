@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from controlplane.nudge import changed
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from listeners.missing.gaps import note_exit
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.hosts import Responsibility, responsibility
@@ -49,8 +49,8 @@ from queries.services.supervision import (
 )
 
 logger = logging.getLogger(__name__)
-_loop = each("reconcile", logger)
-_prune = each("prune", logger)
+_loop = loop_errors("reconcile", logger)
+_prune = loop_errors("prune", logger)
 
 #: Rounds per call: after an end is recorded, its consequences are decided at once.
 ROUNDS = 4
@@ -113,7 +113,7 @@ def _sight(rows: Rows, launcher: Launcher) -> Sighting | None:
         rows.application.name,
         rows.driver.epoch,
         locations=rows.locations,
-        known=rows.driver.identity,
+        identity=rows.driver.identity,
     )
     return without_secrets(sighting, rows.driver)
 
@@ -222,7 +222,7 @@ class _Step:
         )
         if not ended or self.driver is None or self.driver.host != settings.HEADGATE_HOST:
             return ""
-        with _loop.by_itself(f"the log of driver {self.driver.epoch}"):
+        with _loop.isolate_errors(f"the log of driver {self.driver.epoch}"):
             return read_log(self.driver, launcher=self.launcher, lines=100)
         return ""
 
@@ -424,5 +424,5 @@ def prune_folders(*, launcher: Launcher) -> None:
     """Delete the folders of this host's ended drivers, except each application's newest few."""
     local = on_this_host() | Q(drivers__host=settings.HEADGATE_HOST)
     for name in Application.objects.filter(local).values_list("name", flat=True).distinct():
-        with _prune.by_itself(f"folders of {name}"):
+        with _prune.isolate_errors(f"folders of {name}"):
             launcher.prune(name, keep=settings.DRIVER_FOLDERS_KEPT)

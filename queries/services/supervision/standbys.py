@@ -14,7 +14,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import OuterRef, Q, Subquery
 from django.db.models.fields.json import KT
 
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from listeners.missing.gaps import note_exit
 from queries import host_pressure
 from queries.domain.definitions.spec import ApplicationSpec
@@ -59,7 +59,7 @@ from queries.services.code.frozen import Frozen
 from queries.services.supervision import assignments, decision_rows
 
 logger = logging.getLogger(__name__)
-_loop = each("standbys", logger)
+_loop = loop_errors("standbys", logger)
 
 _OPEN = sorted(OPEN_DRIVER_STATES)
 
@@ -74,7 +74,7 @@ def keep_standbys(*, launcher: Launcher, now: datetime) -> None:
     )
     drivers = drivers.filter(Q(kind=DriverKind.STANDBY) | Q(wanted="own"))
     for pk, name in sorted(set(drivers.values_list("application_id", "application__name"))):
-        with _loop.by_itself(name):
+        with _loop.isolate_errors(name):
             keep_standby(pk, launcher=launcher, now=now)
 
 
@@ -87,7 +87,7 @@ def keep_standby(application_id: int, *, launcher: Launcher, now: datetime) -> N
     observed = None
     if row is not None:
         name = rows.application.name
-        observed = observed_driver(row, launcher.sight(name, row.epoch, known=row.identity))
+        observed = observed_driver(row, launcher.sight(name, row.epoch, identity=row.identity))
     limits = supervision_limits()
     choice = decide_standby(observed, _wanted(rows, row, launcher, now), limits, now)
     if row is None:
@@ -119,7 +119,7 @@ def able(rows: Rows, launcher: Launcher, *, now: datetime) -> Driver | None:
     if row is None or row.state not in TAKES_OVER or _why_not_fit(rows, row):
         return None
     observed = observed_driver(
-        row, launcher.sight(rows.application.name, row.epoch, known=row.identity)
+        row, launcher.sight(rows.application.name, row.epoch, identity=row.identity)
     )
     assert observed is not None
     return row if may_take_over(observed, supervision_limits(), now) else None

@@ -10,14 +10,14 @@ from datetime import datetime
 from django.db.models import Q
 
 from controlplane.nudge import changed
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from queries.domain.states import JUDGED_PHASES, RunOutcome
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.selectors.supervision.health import healths
 
 logger = logging.getLogger(__name__)
-_loop = each("verdicts", logger)
+_loop = loop_errors("verdicts", logger)
 
 
 def note_verdicts(*, now: datetime) -> int:
@@ -34,7 +34,7 @@ def note_verdicts(*, now: datetime) -> int:
     count = 0
     for pk, query in queries.items():
         verdict = str(judged[pk].verdict) if pk in judged else ""
-        with _loop.by_itself(f"query {query.name}"):
+        with _loop.isolate_errors(f"query {query.name}"):
             count += _note(query, verdict, now)
     return count
 

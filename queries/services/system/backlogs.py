@@ -11,7 +11,6 @@ from queries.domain.system import Part, clock, first_line, ok, problem
 
 if TYPE_CHECKING:
     from listeners.loops.backlogs import Backlog
-    from listeners.loops.troubles import Shown
 
 
 def backlog(now: datetime) -> Part:

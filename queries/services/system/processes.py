@@ -8,7 +8,7 @@ from django.conf import settings
 
 from controlplane import redis_client, signs_of_life
 from controlplane.signs_of_life import Sign
-from controlplane.ticks import LATE_INTERVALS, Late, Report, late_ticks
+from controlplane.ticks import LATE_INTERVALS, LateTick, TickReport, late_ticks
 from queries.domain.hosts import SILENT_AFTER
 from queries.domain.system import Part, clock, first_line, ok, problem, unknown
 from queries.services.system.checks import checked
@@ -24,7 +24,7 @@ def redis_and_processes(now: datetime) -> tuple[Part, ...]:
     try:
         with redis_client.client(settings.REDIS_URL, limit_s=redis_client.LOOK_LIMIT_S) as client:
             info: Any = client.info()
-            signs = signs_of_life.heard(client)
+            signs = signs_of_life.heartbeats(client)
             reports = signs_of_life.reports(client)
             consumers = _consumers(client)
             parser = checked(PARSER, lambda: parser_part(client, now))
@@ -59,7 +59,7 @@ def redis_part(info: dict[str, Any]) -> Part:
     return ok("redis", f"Redis {version} responds.")
 
 
-def worker_part(signs: dict[str, Sign], reports: list[Report], now: datetime) -> Part:
+def worker_part(signs: dict[str, Sign], reports: list[TickReport], now: datetime) -> Part:
     """Check the workers: at least one must run, and sweep on time."""
     worker = signs.get(signs_of_life.WORKER)
     if worker is None:
@@ -80,7 +80,7 @@ def worker_part(signs: dict[str, Sign], reports: list[Report], now: datetime) ->
     return problem("worker", _sentence(first), first.since)
 
 
-def ticks_part(reports: list[Report], now: datetime) -> Part:
+def ticks_part(reports: list[TickReport], now: datetime) -> Part:
     """Check that no tick of the workers is late; which workers run is another part's."""
     late = sorted(_late(reports, now), key=lambda late_tick: late_tick.since)
     if not late:
@@ -88,11 +88,11 @@ def ticks_part(reports: list[Report], now: datetime) -> Part:
     return problem("ticks", " ".join(map(_sentence, late)), late[0].since)
 
 
-def _late(reports: list[Report], now: datetime) -> list[Late]:
+def _late(reports: list[TickReport], now: datetime) -> list[LateTick]:
     return late_ticks(reports, now=now, silent_after=SILENT_AFTER)
 
 
-def _sentence(late: Late) -> str:
+def _sentence(late: LateTick) -> str:
     name = late.tick.name.replace("_", " ").capitalize()
     where = f" on {late.host}" if late.host else ""
     if late.is_running:

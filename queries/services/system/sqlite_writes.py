@@ -9,7 +9,7 @@ from pathlib import Path
 from django.conf import settings
 from django.db import connection
 
-from controlplane.write_lock import Holder, write_lock_holder
+from controlplane.write_lock import WriteLockHolder, write_lock_holder
 
 #: Seconds that the check waits for the lock; a write takes milliseconds.
 WAITS_S = 1.0
@@ -58,7 +58,7 @@ def _refusal(path: Path) -> str:
     return ""
 
 
-def _sentence(holder: Holder | None, waited_s: float) -> str:
+def _sentence(holder: WriteLockHolder | None, waited_s: float) -> str:
     sentence = f"SQLite can be read, but no write has begun for {max(waited_s, WAITS_S):.0f} s"
     if holder is None:
         return f"{sentence}: the database is locked, and this host does not show by which process."

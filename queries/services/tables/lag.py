@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 from django.db import transaction
 
 from controlplane.nudge import changed, look_at_tables_soon
-from listeners.loops.troubles import each
+from listeners.loops.troubles import loop_errors
 from listeners.models import upsert
 from queries.domain.definitions.locations import local_path
 from queries.domain.kafka.lag import PartitionLook, after
@@ -48,7 +48,7 @@ from queries.storage.table_logs import (
 )
 
 logger = logging.getLogger(__name__)
-_loop = each("look at tables", logger)
+_loop = loop_errors("look at tables", logger)
 
 #: How often a table on a storage is read: its storage JVM ends in between (`STORAGE_IDLE_S`).
 REMOTE_EVERY = timedelta(minutes=10)
@@ -87,7 +87,7 @@ def look_at_tables(
     mine = looked_after("application__")
     passed_over: set[int] = set()  # their stored rows stay
     query_readings = table_readings(
-        query_ids, where=mine, isolate=_loop.by_itself, passed_over=passed_over
+        query_ids, where=mine, isolate=_loop.isolate_errors, passed_over=passed_over
     )
     if query_ids is None:
         _forget_others({query_reading.query.pk for query_reading in query_readings} | passed_over)
@@ -103,7 +103,7 @@ def look_at_tables(
         if time.monotonic() - began > PASS_S:
             break
         _BEGAN[reading.query.pk] = now.timestamp()
-        with _loop.by_itself(f"the tables of {reading.query.name}"):
+        with _loop.isolate_errors(f"the tables of {reading.query.name}"):
             again |= _look(
                 reading,
                 stored_lags[reading.query.pk],
@@ -221,7 +221,7 @@ def _delta_lags(
         needed={offset.version for offset in offsets},
         snapshots={offset.version for offset in offsets if offset.initial},
         whole=not reading.offsets,
-        known=_DELTA.pop(name, None),  # removed, so that it is forgotten if the read fails
+        earlier=_DELTA.pop(name, None),  # removed, so that it is forgotten if the read fails
         unpack=open_checkpoints,
     )
     _DELTA[name] = log
@@ -358,7 +358,7 @@ def _forget_others(reading: set[int]) -> None:
     tables = SourceLag.objects.filter(partition=TABLE)
     others = tables.filter(looked_after("query__application__")).exclude(query__in=reading)
     for pk in list(others.order_by().values_list("query_id", flat=True).distinct()):
-        with _loop.by_itself(f"the former tables of query number {pk}"):
+        with _loop.isolate_errors(f"the former tables of query number {pk}"):
             tables.filter(query=pk).delete()
             if not SourceLag.objects.filter(query=pk).exists():
                 Query.objects.filter(pk=pk).update(risk="", risk_at=None)

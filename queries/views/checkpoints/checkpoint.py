@@ -10,7 +10,7 @@ from django.template.loader import render_to_string
 from django.urls import path, reverse
 
 from queries.checkpoints import batches
-from queries.checkpoints.batches import Batch
+from queries.checkpoints.batches import LoggedBatch
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
 from queries.checkpoints.source_logs import log_offset
 from queries.domain.checkpoints.lock_files import local_path
@@ -28,7 +28,7 @@ from queries.selectors.definitions.definitions import query as living_query
 from queries.selectors.hosts import about_mirror, elsewhere, logs_to_show, mirror_of, way_to
 from queries.services.checkpoints.remote import read_if_old
 from queries.services.probes.record_search import records_can_be_read
-from queries.storage.remote_checkpoint import About, Cost
+from queries.storage.remote_checkpoint import CopyCost, MirrorState
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs
 from queries.views.console.numbers import whole
@@ -43,7 +43,7 @@ CHART = (720.0, 120.0)
 class BatchLine:
     """One row in the table of batches."""
 
-    batch: Batch
+    batch: LoggedBatch
     rows: int | None  # from the progress, otherwise counted by offsets
     counted: bool  # by offsets, because no event counts them
     repeated: str  # why an event does not count them; "" if one does, or there is none
@@ -65,7 +65,7 @@ def batch_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
     """Show one batch: what it read from each partition, and which files it read."""
     context = _head(request, name, "batches")
     logs: CheckpointLogs | None = context["logs"]
-    batch = batches.one(logs, number) if logs else None
+    batch = batches.batch_by_number(logs, number) if logs else None
     if logs is None or batch is None:
         raise Missing(f"The checkpoint of {name} does not contain batch {number}.")
     context |= {
@@ -95,10 +95,10 @@ def compare_page(request: HttpRequest, name: str) -> HttpResponse:
     rows = reads.rows_of(context["query"], _between(logs, difference))
     context |= {
         "found": difference,
-        "pair": _lines(context["query"], [difference.one, difference.other]),
+        "pair": _lines(context["query"], [difference.earlier, difference.other]),
         "rows_between": sum(read or 0 for read in rows.values()) if rows else None,
         "uncounted": sum(read is None for read in rows.values()),
-        "batches_between": difference.other.number - difference.one.number,
+        "batches_between": difference.other.number - difference.earlier.number,
     }
     return render(request, "checkpoints/compare.html", context)
 
@@ -136,7 +136,7 @@ def copies_tab(request: HttpRequest, name: str) -> HttpResponse:
 
 def logs_of(
     checkpoint: Checkpoint | None, now: datetime
-) -> tuple[CheckpointLogs | None, About | None]:
+) -> tuple[CheckpointLogs | None, MirrorState | None]:
     """Return a checkpoint's logs, None if they cannot be read here, and about their mirror.
 
     If the checkpoint is on a storage, its mirror is shown, and this host's worker is asked to read
@@ -155,7 +155,7 @@ def logs_of(
         return None, about_mirror(checkpoint.location, checkpoint.query.application, now=now)
 
 
-def cost_of(checkpoint: Checkpoint) -> Cost | None:
+def cost_of(checkpoint: Checkpoint) -> CopyCost | None:
     """Return what a copy of a checkpoint costs; None for local ones, whose files are linked."""
     if local_path(checkpoint.location) is not None:
         return None
@@ -218,7 +218,7 @@ def _batches(query: Query, logs: CheckpointLogs | None, before: int | None) -> d
     }
 
 
-def _lines(query: Query, batch_list: list[Batch]) -> list[BatchLine]:
+def _lines(query: Query, batch_list: list[LoggedBatch]) -> list[BatchLine]:
     rows_by_batch = reads.rows_of(query, batch_list)
     return [
         BatchLine(
@@ -236,7 +236,7 @@ def _lines(query: Query, batch_list: list[Batch]) -> list[BatchLine]:
     ]
 
 
-def ends_of(batch: Batch) -> tuple[tuple[str, str], ...]:
+def ends_of(batch: LoggedBatch) -> tuple[tuple[str, str], ...]:
     """Return how far each source of a batch has been read, in words."""
     return tuple((source, _end(offset)) for source, offset in batch.sources.items())
 
@@ -256,12 +256,12 @@ def _end(offset: Any) -> str:
     return f"{offset:,}" if isinstance(offset, int) else str(offset)
 
 
-def _between(logs: CheckpointLogs | None, difference: batches.Difference) -> list[Batch]:
+def _between(logs: CheckpointLogs | None, difference: batches.BatchDifference) -> list[LoggedBatch]:
     if logs is None:
         return []
-    span = difference.other.number - difference.one.number
+    span = difference.other.number - difference.earlier.number
     page = batches.page(logs, before=difference.other.number + 1, limit=min(span, 500))
-    return [batch for batch in page if batch.number > difference.one.number]
+    return [batch for batch in page if batch.number > difference.earlier.number]
 
 
 def _chart(points: tuple[tuple[datetime, int, int], ...], limit: int | None) -> dict[str, Any]:

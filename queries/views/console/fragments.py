@@ -23,10 +23,10 @@ from django.template.loader import render_to_string
 from controlplane.long_texts import WebSearch
 from headgate_ground.masking import searched_by
 from headgate_ground.tolerant.values import at_s
-from listeners.loops.each import Each
+from listeners.loops.each import LoopErrors
 from queries.views.console.numbers import whole
 
-_loop = Each("parts of pages", logging.getLogger(__name__))
+_loop = LoopErrors("parts of pages", logging.getLogger(__name__))
 
 #: What has changed since a topic was last drawn: messages such as "query:42". None: anything may
 #: have changed.
@@ -65,7 +65,7 @@ def parts(names: Iterable[str], topic: str, folder: str, key: str, context: Any)
     end = f"-{key}" if key else ""
     for name in names:
         drawn: str | None = None
-        with _loop.by_itself(f"{topic}-{name}{end}"):
+        with _loop.isolate_errors(f"{topic}-{name}{end}"):
             drawn = render_to_string(f"{folder}/_{name}.html", context)
         if drawn is not None:
             yield f"{topic}-{name}{end}", drawn

@@ -30,7 +30,7 @@ from django.conf import settings
 from django.db import close_old_connections, connection
 from redis.exceptions import RedisError
 
-from listeners.loops.each import Each
+from listeners.loops.each import LoopErrors
 from queries.domain.pacing import RefreshPace, page_due_at
 from queries.selectors.access.sessions import viewing_sessions
 from queries.selectors.console.badges import SilentDriver, newest_event_at, silent_drivers
@@ -79,7 +79,7 @@ class Hub:
         self._newest: datetime | None = None
         self._silent: list[SilentDriver] = []
         self._aged_at = -inf  # when these two were read, by the loop's clock
-        self._loop = Each("pages", logger)
+        self._loop = LoopErrors("pages", logger)
 
     # --- viewers ------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class Hub:
         keys = {viewer.session for viewer in self.viewers if viewer.session}
         if not keys:
             return
-        with self._loop.by_itself("sessions that have ended"):
+        with self._loop.isolate_errors("sessions that have ended"):
             read = functools.partial(viewing_sessions, keys, now=datetime.now(UTC))
             ended = keys - await self._in_thread(read)
             for viewer in list(self.viewers):
@@ -249,7 +249,7 @@ class Hub:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._woken.wait(), timeout=min(1.0, due_at - now))
                 continue
-            with self._loop.by_itself(f"the viewers of {' '.join(sorted(page.topics))}"):
+            with self._loop.isolate_errors(f"the viewers of {' '.join(sorted(page.topics))}"):
                 for topic in page.topics & self._drawn.keys():
                     if self._drawn[topic].pace.due_at <= now:
                         await self._draw(topic)
@@ -268,7 +268,7 @@ class Hub:
         if changes is None:
             drawn.whole_at = now
         rendered: list[tuple[str, str, bytes]] = []
-        with self._loop.by_itself(f"topic {topic}"):
+        with self._loop.isolate_errors(f"topic {topic}"):
             rendered = await self._in_thread(_drawing, topic, changes, datetime.now(UTC))
         for event, data, digest in rendered:
             before = drawn.fragments.get(event)
@@ -312,7 +312,7 @@ class Hub:
                     viewer.comment()
 
     async def _look_at_age(self) -> None:
-        with self._loop.by_itself("the age of the data"):
+        with self._loop.isolate_errors("the age of the data"):
             self._newest = await self._in_thread(newest_event_at)
             read = functools.partial(silent_drivers, now=datetime.now(UTC))
             self._silent = await self._in_thread(read)

@@ -11,7 +11,7 @@ from headgate_ground.masking import MASK
 from queries.domain.definitions.spec import ProcessingTime
 from queries.models.failures import Failure
 from queries.runtime.build import overridden
-from queries.runtime.code.stream_writers import Said
+from queries.runtime.code.stream_writers import WriterSettings
 from tests.api.conftest import SPEC
 from tests.listeners.rows import store_batch
 from tests.scenarios.stage import DIVIDE, Stage
@@ -62,7 +62,7 @@ def test_a_run_says_what_its_code_sets_and_does_not_get(as_viewer: APIClient, st
     stage.up("delays")
     run = stage.run("delays")
     trigger = ProcessingTime(kind="processing_time", interval="5 seconds")
-    said = Said(name="flights", checkpoint="/tmp/mine?password=hunter2")
+    said = WriterSettings(name="flights", checkpoint="/tmp/mine?password=hunter2")
     sentences = overridden(said, "delays", "file:///checkpoints/delays", trigger)
     stage.launcher.warns(run.pk, *sentences)
     stage.look("delays")

@@ -8,7 +8,7 @@ import pytest
 from rest_framework.test import APIClient
 
 from listeners.loops.backlogs import LEDGER
-from listeners.loops.troubles import set_aside
+from listeners.loops.troubles import quarantine
 from listeners.models import Cursor, Heartbeat
 from queries.services.system import health as system
 
@@ -52,7 +52,7 @@ def test_it_says_that_bulk_work_has_not_ended_for_long(as_viewer: APIClient) -> 
 def test_it_says_what_is_passed_over_on_the_server_and_in_drivers(as_viewer: APIClient) -> None:
     _, found = parts(as_viewer)
     assert found["loops"]["sentence"] == "Nothing is skipped."
-    set_aside("ledger", "batch 4", ValueError("password=hunter2"), log=logging.getLogger("x"))
+    quarantine("ledger", "batch 4", ValueError("password=hunter2"), log=logging.getLogger("x"))
     told = {"about": "status.json", "cause": "OSError: No space left on device", "times": 9}
     Heartbeat.objects.create(
         driver=3, epoch=7, seq=1, at=NOW, received_at=datetime.now(UTC), body={"troubles": [told]}

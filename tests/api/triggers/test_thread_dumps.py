@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from headgate_ground.wire import Kind
+from headgate_ground.wire import EventKind
 from listeners.models import Event
 from queries.models.drivers import Driver, Run
 from tests.scenarios.stage import Stage
@@ -30,7 +30,7 @@ def taken(run: Run, **more: str) -> None:
         seq=7,
         at=timezone.now(),
         received_at=timezone.now(),
-        kind=Kind.THREAD_DUMP,
+        kind=EventKind.THREAD_DUMP,
         query=run.query_id,
         run=run.pk,
         body={"quiet_s": 3, "threads": '"main" <waiting>', "heap": "[B", **more},

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from headgate_ground.providers import may_be_asked
+from headgate_ground.providers import is_allowed_address
 from queries.domain.access.single_sign_on import groups_in, name_in, read_group
 from queries.domain.errors import Invalid
 
@@ -32,12 +32,12 @@ from queries.domain.errors import Invalid
     ],
 )
 def test_a_provider_is_asked_by_https_or_on_this_machine(address: str, allowed: bool) -> None:
-    assert may_be_asked(address, http_allowed=False) is allowed
+    assert is_allowed_address(address, http_allowed=False) is allowed
 
 
 def test_plain_http_elsewhere_needs_the_setting() -> None:
-    assert may_be_asked("http://id.example.org", http_allowed=True)
-    assert not may_be_asked("ftp://id.example.org", http_allowed=True)
+    assert is_allowed_address("http://id.example.org", http_allowed=True)
+    assert not is_allowed_address("ftp://id.example.org", http_allowed=True)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
-from controlplane.home import Trouble
+from controlplane.home import StartProblem
 from headgate_ground import identities
 from installation.machine import kafka
 from tests import pieces
@@ -101,7 +101,7 @@ def test_it_outlives_the_process_that_started_it(tmp_path: Path) -> None:
 
 
 def test_without_jars_it_says_how_to_get_them(tmp_path: Path) -> None:
-    with pytest.raises(Trouble, match="make kafka"):
+    with pytest.raises(StartProblem, match="make kafka"):
         kafka.Broker(tmp_path, usual_port=None).start(tmp_path)
 
 
@@ -112,7 +112,7 @@ def test_a_taken_port_is_named_before_anything_is_started(tmp_path: Path) -> Non
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", broker.address().sasl))
         taken.listen()
-        with pytest.raises(Trouble, match=f"Port {broker.address().sasl}"):
+        with pytest.raises(StartProblem, match=f"Port {broker.address().sasl}"):
             broker.start(tmp_path)
 
 
@@ -125,7 +125,7 @@ def test_a_broker_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> 
         settings={"num.io.threads": "none"},
     )
 
-    with pytest.raises(Trouble, match=r"num\.io\.threads"):
+    with pytest.raises(StartProblem, match=r"num\.io\.threads"):
         broken.start(pieces.java().home)
 
     assert broken.process() is None

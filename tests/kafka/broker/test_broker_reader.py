@@ -7,15 +7,15 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from confluent_kafka import Producer
 
-from queries.brokers.options import Wanted, client_options
-from queries.brokers.reader import At, BrokerLook, BrokerReader, Ends, Unreachable
+from queries.brokers.options import TopicSelection, client_options
+from queries.brokers.reader import At, BrokerLook, BrokerReader, PartitionEnds, Unreachable
 from queries.domain.kafka.retention import RECORD_OVERHEAD_BYTES, Retention
 from tests.conftest_kafka import KafkaBroker
 
 pytestmark = pytest.mark.kafka
 
 
-def _from_the_first(ends: dict[At, Ends]) -> dict[At, int]:
+def _from_the_first(ends: dict[At, PartitionEnds]) -> dict[At, int]:
     return {at: one.earliest for at, one in ends.items() if one.latest > one.earliest}
 
 
@@ -24,7 +24,7 @@ def _look(reader: BrokerReader, topic: str, partitions: int) -> BrokerLook:
     until = time.monotonic() + 60
     while True:
         with suppress(Unreachable):
-            found = reader.look([Wanted(topics=(topic,))], records=_from_the_first)
+            found = reader.look([TopicSelection(topics=(topic,))], records=_from_the_first)
             if len(found.ends) == partitions:
                 return found
         assert time.monotonic() < until, f"{topic} has no leaders"
@@ -39,14 +39,16 @@ def test_a_look_tells_ends_times_and_retention_and_leaves_no_group(broker: Kafka
     reader = BrokerReader({"bootstrap.servers": broker.servers})
     try:
         look = _look(reader, topic, 2)
-        assert look.ends == {(topic, 0): Ends(20, 50), (topic, 1): Ends(0, 0)}
+        assert look.ends == {(topic, 0): PartitionEnds(20, 50), (topic, 1): PartitionEnds(0, 0)}
         assert look.retention == {topic: Retention(ms=3_600_000, bytes=1_000_000)}
         record = look.records[topic, 0]
         assert record.offset == 20
         assert record.bytes == 5 + RECORD_OVERHEAD_BYTES
         assert record.at is not None
         assert abs((record.at - written).total_seconds()) < 0.01
-        again = reader.look([Wanted(pattern=f"{topic[:-1]}.")], records=lambda _: {(topic, 0): 40})
+        again = reader.look(
+            [TopicSelection(pattern=f"{topic[:-1]}.")], records=lambda _: {(topic, 0): 40}
+        )
         assert again.records[topic, 0].offset == 40
     finally:
         reader.close()
@@ -63,7 +65,7 @@ def test_a_record_stamped_in_microseconds_has_no_time_and_the_others_do(
         broker.produce(topic, [(None, '{"v":1}')], partition=partition, timestamp=stamp)
     with closing(BrokerReader({"bootstrap.servers": broker.servers})) as reader:
         look = _look(reader, topic, 2)
-    assert look.ends == {(topic, 0): Ends(0, 1), (topic, 1): Ends(0, 1)}
+    assert look.ends == {(topic, 0): PartitionEnds(0, 1), (topic, 1): PartitionEnds(0, 1)}
     assert look.records[topic, 0].at is None
     at = look.records[topic, 1].at
     assert at is not None
@@ -87,13 +89,13 @@ def test_an_open_transaction_is_told_to_those_who_read_committed_records(
     one, other = BrokerReader(committed), BrokerReader({"bootstrap.servers": broker.servers})
     try:
         assert _look(one, topic, 2).ends == {
-            (topic, 0): Ends(0, 25, stable=5),
-            (topic, 1): Ends(0, 0, stable=0),
+            (topic, 0): PartitionEnds(0, 25, stable=5),
+            (topic, 1): PartitionEnds(0, 0, stable=0),
         }
-        assert _look(other, topic, 2).ends[topic, 0] == Ends(0, 25)
+        assert _look(other, topic, 2).ends[topic, 0] == PartitionEnds(0, 25)
         producer.commit_transaction(60)
         until = time.monotonic() + 60
-        while _look(one, topic, 2).ends[topic, 0] != Ends(0, 26, stable=26):
+        while _look(one, topic, 2).ends[topic, 0] != PartitionEnds(0, 26, stable=26):
             assert time.monotonic() < until, "the transaction stays open"
     finally:
         one.close()
@@ -103,7 +105,7 @@ def test_an_open_transaction_is_told_to_those_who_read_committed_records(
 def test_a_topic_that_is_not_there_is_not_made_by_asking(broker: KafkaBroker) -> None:
     reader = BrokerReader({"bootstrap.servers": broker.servers})
     try:
-        look = reader.look([Wanted(topics=("never-made",))], records=_from_the_first)
+        look = reader.look([TopicSelection(topics=("never-made",))], records=_from_the_first)
     finally:
         reader.close()
     assert (look.ends, look.retention) == ({}, {})
@@ -114,7 +116,7 @@ def test_assigned_partitions_are_looked_at_and_no_others(broker: KafkaBroker) ->
     topic = broker.topic("assigned", partitions=3)
     reader = BrokerReader({"bootstrap.servers": broker.servers})
     try:
-        wanted = Wanted(partitions=((topic, (0, 2)),))
+        wanted = TopicSelection(partitions=((topic, (0, 2)),))
         assert set(reader.look([wanted], records=_from_the_first).ends) == {(topic, 0), (topic, 2)}
     finally:
         reader.close()
@@ -139,7 +141,7 @@ def test_a_password_lets_in_and_a_wrong_one_is_said(broker: KafkaBroker) -> None
     try:
         assert _look(one, topic, 1).ends
         with pytest.raises(Unreachable, match=r"(?i)authentication"):
-            other.look([Wanted(topics=(topic,))], records=_from_the_first)
+            other.look([TopicSelection(topics=(topic,))], records=_from_the_first)
     finally:
         one.close()
         other.close()
@@ -154,7 +156,7 @@ def test_a_broker_that_is_gone_is_told_within_the_limit_and_found_again(
         _look(reader, topic, 1)
         broker.stop()
         with pytest.raises(Unreachable):
-            reader.look([Wanted(topics=(topic,))], records=_from_the_first)
+            reader.look([TopicSelection(topics=(topic,))], records=_from_the_first)
         broker.start()
         assert _look(reader, topic, 1).ends
     finally:
@@ -167,7 +169,10 @@ def test_a_topic_that_was_created_again_has_another_id(broker: KafkaBroker) -> N
         before = _look(reader, topic, 1).topic_ids
         assert before.keys() == {topic}
         assert _look(reader, topic, 1).topic_ids == before
-        assert reader.look([Wanted(topics=("not-there",))], records=_from_the_first).topic_ids == {}
+        assert (
+            reader.look([TopicSelection(topics=("not-there",))], records=_from_the_first).topic_ids
+            == {}
+        )
         broker.recreate(topic)
         after = _look(reader, topic, 1).topic_ids
     assert after.keys() == {topic}

@@ -9,16 +9,16 @@ from django.db import DatabaseError
 from listeners import models
 from listeners.loops import each as module
 from listeners.loops import troubles
-from listeners.loops.each import Each, Trouble
+from listeners.loops.each import LoopErrors, SkippedElement
 
 logger = logging.getLogger("listeners.test")
 NAMES = ("first", "second", "third")
 
 
-def serve(each: Each, rotten: set[str]) -> list[str]:
+def serve(each: LoopErrors, rotten: set[str]) -> list[str]:
     served = []
     for name in NAMES:
-        with each.by_itself(name):
+        with each.isolate_errors(name):
             if name in rotten:
                 raise OSError(28, "No space left on device")
             served.append(name)
@@ -26,10 +26,10 @@ def serve(each: Each, rotten: set[str]) -> list[str]:
 
 
 def test_the_others_are_served(caplog: pytest.LogCaptureFixture) -> None:
-    each = Each("gaps", logger)
+    each = LoopErrors("gaps", logger)
     assert serve(each, {"second"}) == ["first", "third"]
     assert each.now() == (
-        Trouble("gaps", "second", "OSError: [Errno 28] No space left on device", 1),
+        SkippedElement("gaps", "second", "OSError: [Errno 28] No space left on device", 1),
     )
     assert [record.getMessage() for record in caplog.records] == [
         "gaps: skipped second, once in a row: OSError: [Errno 28] No space left on device"
@@ -39,7 +39,7 @@ def test_the_others_are_served(caplog: pytest.LogCaptureFixture) -> None:
 def test_a_cause_is_logged_once_however_often_and_wherever_it_is_met(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    each = Each("gaps", logger)
+    each = LoopErrors("gaps", logger)
     for _ in range(5):
         serve(each, {"second", "third"})
     assert len(caplog.records) == 1
@@ -51,7 +51,9 @@ def test_a_cause_is_logged_once_however_often_and_wherever_it_is_met(
 
 def test_what_follows_from_an_end_told_elsewhere_is_no_trouble() -> None:
     ended: list[bool] = []
-    each = Each("driver", logger, moot=lambda error: isinstance(error, OSError) and bool(ended))
+    each = LoopErrors(
+        "driver", logger, moot=lambda error: isinstance(error, OSError) and bool(ended)
+    )
     assert serve(each, {"first"}) == ["second", "third"]
     assert [one.about for one in each.now()] == ["first"]
     ended.append(True)
@@ -63,9 +65,9 @@ def test_a_trouble_that_is_over_is_said_and_forgotten_and_is_news_when_it_comes_
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO, logger.name)
-    met: list[Trouble] = []
-    over: list[Trouble] = []
-    each = Each("gaps", logger, met=met.append, over=over.append)
+    met: list[SkippedElement] = []
+    over: list[SkippedElement] = []
+    each = LoopErrors("gaps", logger, on_error=met.append, over=over.append)
     serve(each, {"second"})
     serve(each, set())
     serve(each, {"second"})
@@ -78,31 +80,31 @@ def test_a_trouble_that_is_over_is_said_and_forgotten_and_is_news_when_it_comes_
 def test_a_secret_in_a_cause_is_masked_and_no_traceback_shows_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    each = Each("driver", logger, mask=lambda text: text.replace("hunter2", "***"))
-    with each.by_itself("current.json"):
+    each = LoopErrors("driver", logger, mask=lambda text: text.replace("hunter2", "***"))
+    with each.isolate_errors("current.json"):
         raise ValueError("hunter2 is no epoch\nsecond line")
     assert each.now()[0].cause == "ValueError: *** is no epoch"
     assert "hunter2" not in caplog.text
 
 
 def test_what_ends_the_whole_loop_is_let_through() -> None:
-    each = Each("gaps", logger, through=(KeyError,))
-    with pytest.raises(KeyError), each.by_itself("first"):
+    each = LoopErrors("gaps", logger, through=(KeyError,))
+    with pytest.raises(KeyError), each.isolate_errors("first"):
         raise KeyError("lease")
     assert each.now() == ()
 
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_REMEMBERED", 3)
-    each = Each("gaps", logger)
+    each = LoopErrors("gaps", logger)
     for number in range(10):
-        each.meet(f"driver {number}", ValueError("x"))
+        each.record_error(f"driver {number}", ValueError("x"))
     assert [one.about for one in each.now()] == ["driver 7", "driver 8", "driver 9"]
 
 
 @pytest.mark.django_db
 def test_a_trouble_of_the_server_is_a_row_until_it_is_over() -> None:
-    each = troubles.each("a loop of a test", logger)
+    each = troubles.loop_errors("a loop of a test", logger)
     serve(each, {"second"})
     serve(each, {"second"})  # written again only after a while
     now = datetime.now(UTC)
@@ -115,8 +117,8 @@ def test_a_trouble_of_the_server_is_a_row_until_it_is_over() -> None:
 
 @pytest.mark.django_db
 def test_what_is_set_aside_is_shown_for_a_day() -> None:
-    troubles.set_aside("ledger", "batch 4", ValueError("rotten"), log=logger)
-    troubles.set_aside("ledger", "batch 4", ValueError("rotten"), log=logger)
+    troubles.quarantine("ledger", "batch 4", ValueError("rotten"), log=logger)
+    troubles.quarantine("ledger", "batch 4", ValueError("rotten"), log=logger)
     now = datetime.now(UTC)
     [shown] = troubles.current(now + timedelta(hours=23))
     assert (shown.about, shown.cause, shown.times, shown.set_aside) == (
@@ -135,6 +137,6 @@ def test_a_database_that_is_the_trouble_itself_hides_nothing(
         raise DatabaseError("database is locked")
 
     monkeypatch.setattr(troubles, "_write", write)
-    each = troubles.each("another loop of a test", logger)
+    each = troubles.loop_errors("another loop of a test", logger)
     assert serve(each, {"second"}) == ["first", "third"]
     assert len(each.now()) == 1

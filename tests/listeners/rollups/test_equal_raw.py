@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate_ground.wire import Event, Kind
+from headgate_ground.wire import EventKind, WireEvent
 from listeners import models
 from listeners.rollups import PHASES, WIDTHS_S
-from listeners.store import Batch, store
+from listeners.store import EventBatch, store
 from tests.listeners.rows import START
 
 pytestmark = pytest.mark.django_db
@@ -38,17 +38,17 @@ _bodies = st.fixed_dictionaries(
 
 
 @st.composite
-def _events(draw: st.DrawFn) -> Event:
+def _events(draw: st.DrawFn) -> WireEvent:
     """Return a batch of one of two queries: with few numbers, so that many come twice."""
     query, seq = draw(st.integers(1, 2)), draw(st.integers(1, 12))
     body: dict[str, Any] = draw(_bodies)
     at = body["timestamp"].isoformat()
-    return Event(
+    return WireEvent(
         driver=query,
         epoch=7,
         seq=seq,
         at=at,
-        kind=Kind.PROGRESS,
+        kind=EventKind.PROGRESS,
         query=query,
         run=query,
         spark_run_id=f"run-{query}",
@@ -61,12 +61,12 @@ def _events(draw: st.DrawFn) -> Event:
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(_events(), max_size=8), max_size=4))
 def test_buckets_equal_the_rows_whatever_comes_twice_late_or_repaired(
-    arrivals: list[list[Event]],
+    arrivals: list[list[WireEvent]],
 ) -> None:
     for model in (models.Progress, models.Rollup, models.Received, models.Latest):
         model.objects.all().delete()
     for events in [*arrivals, *arrivals[:1]]:
-        batch = Batch(START)
+        batch = EventBatch(START)
         for one in events:
             batch.add(one)
         store(batch)

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from headgate_ground import spool
-from headgate_ground.wire import REVOKED, Event, Kind, sealed
+from headgate_ground.wire import REVOKED, EventKind, WireEvent, sealed
 from listeners.spark import outbox as module
 from listeners.spark.outbox import Outbox
 from listeners.spark.settings import TelemetrySettings
@@ -52,8 +52,8 @@ def make_outbox(valkey: ValkeyServer, tmp_path: Path) -> Iterator[MakeOutbox]:
         one.close(1)
 
 
-def said(number: int, size: int = 0) -> Event:
-    return event(Kind.STATUS, 0, body={"state": f"{number}", "padding": "x" * size})
+def said(number: int, size: int = 0) -> WireEvent:
+    return event(EventKind.STATUS, 0, body={"state": f"{number}", "padding": "x" * size})
 
 
 def arrived(client: redis.Redis) -> list[int]:
@@ -62,7 +62,7 @@ def arrived(client: redis.Redis) -> list[int]:
     What Redis took without saying so in time comes again; the ingester stores it once.
     """
     entries: Any = client.xrange(STREAM)
-    return list(dict.fromkeys(Event.decode(fields[b"e"]).seq for _, fields in entries))
+    return list(dict.fromkeys(WireEvent.decode(fields[b"e"]).seq for _, fields in entries))
 
 
 def looks_at_the_stream(client: redis.Redis) -> int:

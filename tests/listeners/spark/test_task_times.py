@@ -13,42 +13,42 @@ from hypothesis import given
 from hypothesis import strategies as st
 from py4j.protocol import Py4JError
 
-from headgate_ground.wire import Event, Kind, QueryPulse
+from headgate_ground.wire import EventKind, QueryPulse, WireEvent
 from listeners.spark.slow_batches import SlowBatches, timing_ms
 from listeners.spark.sorter import RunKnown
-from listeners.spark.task_times import Stage, TaskTimes, waited
+from listeners.spark.task_times import StageTimes, TaskTimes, waited
 from listeners.spark.thread_dumps import ThreadDumps
 from queries.domain.triggers.slow_batches import BatchCause, diagnose, evidence_of
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
-LIGHT = Stage("light", submitted=1_000, first_task=1_400, ended=1_500, task_ms=100)
+LIGHT = StageTimes("light", submitted=1_000, first_task=1_400, ended=1_500, task_ms=100)
 
 
 def test_a_stage_that_begins_at_once_waits_for_nobody() -> None:
-    assert waited(Stage("light", 1_000, 1_000, 1_100, 100), [LIGHT]) == (0, {})
-    assert waited(Stage("light", 1_000, None, None, 0), [LIGHT]) == (0, {})
+    assert waited(StageTimes("light", 1_000, 1_000, 1_100, 100), [LIGHT]) == (0, {})
+    assert waited(StageTimes("light", 1_000, None, None, 0), [LIGHT]) == (0, {})
 
 
 def test_a_wait_while_nobody_ran_is_nobodys() -> None:
-    before = Stage("heavy", 0, 0, 1_000, 1_000)
-    own = Stage("light", 900, 900, 1_300, 400)
-    unborn = Stage("heavy", 900, None, None, 0)
+    before = StageTimes("heavy", 0, 0, 1_000, 1_000)
+    own = StageTimes("light", 900, 900, 1_300, 400)
+    unborn = StageTimes("heavy", 900, None, None, 0)
     assert waited(LIGHT, [before, own, unborn, LIGHT]) == (400, {})
 
 
 def test_a_wait_is_divided_by_the_task_time_of_each() -> None:
-    two_cores = Stage("heavy", 0, 0, 4_000, 8_000)
-    half = Stage("other", 1_000, 1_200, 2_200, 1_000)
+    two_cores = StageTimes("heavy", 0, 0, 4_000, 8_000)
+    half = StageTimes("other", 1_000, 1_200, 2_200, 1_000)
     assert waited(LIGHT, [two_cores, half]) == (400, {"heavy": 320, "other": 80})
 
 
 def test_a_stage_that_still_runs_counts_too() -> None:
-    assert waited(LIGHT, [Stage("heavy", 0, 500, None, 0)]) == (400, {"heavy": 400})
+    assert waited(LIGHT, [StageTimes("heavy", 0, 500, None, 0)]) == (400, {"heavy": 400})
 
 
 _stages = st.builds(
-    Stage,
+    StageTimes,
     group=st.sampled_from("abc"),
     submitted=st.integers(0, 1_000),
     first_task=st.none() | st.integers(0, 1_000),
@@ -58,17 +58,19 @@ _stages = st.builds(
 
 
 @given(_stages, st.lists(_stages, max_size=6))
-def test_what_is_divided_is_never_more_than_the_wait(stage: Stage, others: list[Stage]) -> None:
+def test_what_is_divided_is_never_more_than_the_wait(
+    stage: StageTimes, others: list[StageTimes]
+) -> None:
     wait, shares = waited(stage, others)
     assert wait >= 0
     assert sum(shares.values()) <= wait + len(shares)
     assert stage.group not in shares
 
 
-def batch(number: int, took: int, run: int = 5) -> Event:
+def batch(number: int, took: int, run: int = 5) -> WireEvent:
     """Return the event of a batch that took so many ms."""
     body = {"batchId": number, "batchDuration": took}
-    return Event(1, 1, 1, "", Kind.PROGRESS, 42, run, batch=number, body=body)
+    return WireEvent(1, 1, 1, "", EventKind.PROGRESS, 42, run, batch=number, body=body)
 
 
 class Explained(SlowBatches):
@@ -190,13 +192,13 @@ def test_a_run_has_few_dumps(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_requested_dump_is_taken_once_from_a_query_that_does_not_hang() -> None:
     dumps = Dumping(SimpleNamespace(sparkContext=None))
     assert dumps.look([hanging(active=False)], ()) is None
-    dumps.ask(5, "10:00")
+    dumps.request(5, "10:00")
     found = dumps.look([hanging(active=False)], ())
     assert found is not None
     assert found.body == {"quiet_s": 0, "asked": "10:00", "threads": "main", "heap": ""}
-    dumps.ask(5, "10:00")  # the assignment is read every second
+    dumps.request(5, "10:00")  # the assignment is read every second
     assert dumps.look([hanging(active=False)], ()) is None
-    dumps.ask(5, "10:05")
+    dumps.request(5, "10:05")
     assert dumps.look([hanging(active=False)], ()) is not None
 
 

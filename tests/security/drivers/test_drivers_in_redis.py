@@ -215,7 +215,10 @@ def test_a_redis_that_makes_no_users_is_said_with_the_way_out(
 ) -> None:
     redis_client.execute_command("ACL", "SETUSER", "plain", "on", ">x", "~*", "+@all", "-acl")
     plain = redis.Redis(port=valkey.port, username="plain", password="x")
-    with plain, pytest.raises(driver_users.Refused, match="set HEADGATE_DRIVER_REDIS_USERS=0"):
+    with (
+        plain,
+        pytest.raises(driver_users.UsersRejected, match="set HEADGATE_DRIVER_REDIS_USERS=0"),
+    ):
         driver_users.keep(plain, senders.living())
 
 
@@ -247,7 +250,7 @@ def test_the_ingester_tells_a_driver_of_its_revocation_though_redis_loses_it(
     ingester = make_ingester(known=senders, living=senders.living, revoked=lambda: revoked)
     place = driver_users.revocation_of(ours.driver.epoch)
     for _ in range(2):
-        ingester._kept_house_at = -ingest.HOUSEKEEPING_S
+        ingester._housekeeping_at = -ingest.HOUSEKEEPING_S
         ingester.step()
         address = driver_users.address(ours.driver_id, ours.driver.epoch)
         with redis.Redis.from_url(address, socket_timeout=5) as there:

@@ -9,7 +9,7 @@ import pytest
 
 from controlplane import senders
 from headgate_ground import spool
-from headgate_ground.wire import FIELD, Event, sealed
+from headgate_ground.wire import FIELD, WireEvent, sealed
 from listeners.models import DeadLetter, Heartbeat, Latest, Progress
 from listeners.senders import Senders, believed_only
 from queries.launchers.process.launcher import LocalProcessLauncher
@@ -43,7 +43,7 @@ Say = Callable[..., None]
 def say(redis_client: Any, make_ingester: MakeIngester) -> Say:
     """Put an entry into the stream and let the ingester work."""
 
-    def say(event: Event, key: bytes) -> None:
+    def say(event: WireEvent, key: bytes) -> None:
         redis_client.xadd(STREAM, {FIELD: sealed(event.encode(), key)})
         ingester = make_ingester(known=senders)
         ingester.step()  # makes its group

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controlplane import senders
-from headgate_ground.wire import Event
+from headgate_ground.wire import WireEvent
 from queries.models.drivers import Run
 from tests.listeners.events import progress
 from tests.scenarios.stage import Stage
@@ -44,7 +44,7 @@ def _run_of(stage: Stage, name: str) -> Run:
     return stage.run(name)
 
 
-def batch_of(of: Run, /, **columns: Any) -> Event:
+def batch_of(of: Run, /, **columns: Any) -> WireEvent:
     about = {"driver": of.driver_id, "epoch": of.driver.epoch, "run": of.pk}
     return replace(progress(1, 0, **about, query=of.query_id), **columns)
 

@@ -13,7 +13,7 @@ import pytest
 from queries.domain.walls import Mode
 from queries.launchers.process.walls import bubblewrap, limits, proven, system_calls
 from queries.launchers.process.walls.mounts import Mounts
-from queries.launchers.process.walls.trial import Missing
+from queries.launchers.process.walls.trial import IsolationMissing
 
 #: By their numbers on x86-64, and on each processor since Linux 5.
 REFUSED = {
@@ -47,12 +47,12 @@ Tried = dict[str, Any]
 def _within_bubblewrap(log: Path) -> Tried:
     shown = Mounts(["--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"], ())
     with log.open("w") as file:
-        walls = bubblewrap.Walls.raise_around(
+        walls = bubblewrap.Walls.apply(
             [sys.executable, "-c", TRIES], env=dict(os.environ), mounts=shown, log=file.fileno()
         )
     assert walls.status_of(walls.begin()) == 0, log.read_text()
     walls.process.wait(60)
-    os.close(walls.told)
+    os.close(walls.report_pipe)
     return dict(json.loads(log.read_text()))
 
 
@@ -106,7 +106,7 @@ def test_where_the_library_is_missing_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(system_calls, "LIBRARY", "libnone.so.2")
-    with pytest.raises(Missing, match="it is in the libseccomp2 package"):
+    with pytest.raises(IsolationMissing, match="it is in the libseccomp2 package"):
         system_calls.compiled()
     assert proven.prove("auto", tmp_path / "drivers").mode is Mode.BUBBLEWRAP
     said = limits.sentence(unfiltered=limits.system_call_filter()[1])

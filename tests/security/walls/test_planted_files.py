@@ -219,11 +219,11 @@ def test_an_exit_code_that_no_process_has_is_not_reported(own: Path, said: str) 
         shim = Shim(DriverFolder.of(own.parent), _spec(3), claim)
     os.write(write, f"{said}\n".encode())
     shim._read_rest(read)
-    assert shim.jvm_said == ""
+    assert shim.jvm_exit == ""
     os.write(write, b"jvm-exit -9\n")
     os.close(write)
     shim._read_rest(read)
-    assert shim.jvm_said == "SIGKILL"
+    assert shim.jvm_exit == "SIGKILL"
     os.close(read)
 
 

@@ -20,7 +20,7 @@ from queries.domain.walls import IsolationChoice, Mode, choose
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.launchers.process.walls import bubblewrap, mounts, proven
-from queries.launchers.process.walls.trial import Late, Missing
+from queries.launchers.process.walls.trial import IsolationMissing, TrialInconclusive
 from queries.launchers.recorded_walls import recorded_walls
 from tests.launchers.test_contract import _spec
 
@@ -119,11 +119,11 @@ _OF_PROCESSES = ("--unshare-pid", "--as-pid-1")
 @pytest.mark.parametrize(
     ("error", "late"),
     [
-        (Late("the trial took longer than 300 s."), True),
+        (TrialInconclusive("the trial took longer than 300 s."), True),
         (OSError(errno.ENOSPC, "No space left on device"), True),
         (OSError(errno.EAGAIN, "Resource temporarily unavailable"), True),
         (OSError(errno.EACCES, "Permission denied"), False),
-        (Missing("the trial failed: it was not stopped."), False),
+        (IsolationMissing("the trial failed: it was not stopped."), False),
     ],
 )
 def test_a_host_that_is_busy_or_full_is_not_one_without_walls(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pytest_django.fixtures import Settings
 
-from queries.code_roots import kept_root
+from queries.code_roots import stored_root
 from queries.domain.definitions.spec import ApplicationSpec, Code
 from queries.domain.states import Phase, Reason
 from queries.models.applications import Application
@@ -33,7 +33,7 @@ class Outside:
         self.fetched.append(code.commit)
         if self.fault:
             raise FetchFailed(self.fault)
-        root = kept_root(places.git_note(code).parents[1], "a" * 64)
+        root = stored_root(places.git_note(code).parents[1], "a" * 64)
         root.mkdir(parents=True)
         note = places.git_note(code)
         note.parent.mkdir(exist_ok=True)

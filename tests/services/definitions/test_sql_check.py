@@ -84,7 +84,7 @@ def worker(client: "redis.Redis") -> Iterator[list[Parser]]:
         started.append(Parser())
         return started[-1]
 
-    signs_of_life.say(client, signs_of_life.WORKER, now=datetime.now(UTC))
+    signs_of_life.record_heartbeat(client, signs_of_life.WORKER, now=datetime.now(UTC))
     leaving = threading.Event()
     answering = Answering(leaving, start=start)
     thread = threading.Thread(target=answering.run)
@@ -148,7 +148,7 @@ def test_where_there_is_no_redis_nothing_is_known() -> None:
 def test_a_worker_that_does_not_answer_is_not_waited_for(
     client: "redis.Redis", monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    signs_of_life.say(client, signs_of_life.WORKER, now=datetime.now(UTC))
+    signs_of_life.record_heartbeat(client, signs_of_life.WORKER, now=datetime.now(UTC))
     monkeypatch.setattr(sql_check, "ASK_LIMIT_S", 0.2)
     assert ask_spark(spec("SELECT a FORM b")) is None
 

@@ -19,7 +19,7 @@ from django.core import serializers
 from django.test import Client
 from django.utils import timezone
 
-from headgate_ground.wire import FIELD, Event
+from headgate_ground.wire import FIELD, WireEvent
 from queries.domain.probes.questions import (
     TASK,
     AttemptEnd,
@@ -56,7 +56,7 @@ from queries.models.failures import Failure, FailureGroup
 from queries.models.history import Operation, Transition
 from queries.runtime.jvms.driver import Jvm
 from queries.runtime.probes.main import Probe
-from queries.runtime.status_report import Board
+from queries.runtime.status_report import StatusFile
 from queries.secret_references import References
 from queries.services.probes.preflight import begin_preflight
 from queries.services.probes.xray import begin_xray, rows_of
@@ -374,7 +374,7 @@ def test_the_exit_report_in_its_file_and_on_redis(folder: DriverFolder, valkey: 
     exits.notify(spec, report)
     with redis.Redis.from_url(valkey, socket_timeout=5) as client:
         ((_, fields),) = client.xrange("events")
-    body = Event.decode(fields[FIELD.encode()]).body
+    body = WireEvent.decode(fields[FIELD.encode()]).body
     assert body["python"] == report.python
     assert silent(json.dumps(body))
 
@@ -382,7 +382,7 @@ def test_the_exit_report_in_its_file_and_on_redis(folder: DriverFolder, valkey: 
 def test_the_status_of_a_driver(folder: DriverFolder) -> None:
     references = References(env_allowlist=(), secrets_dir=str(folder.root.parent / "secrets"))
     references.learn({"env": "file:vault", "password": WRITTEN})
-    board = Board(folder.own, 7, lambda: None, references.mask_within)
+    board = StatusFile(folder.own, 7, lambda: None, references.mask_within)
     board.add(
         RunStatus(
             3,
@@ -396,7 +396,7 @@ def test_the_status_of_a_driver(folder: DriverFolder) -> None:
     board.driver(error=ERROR)
     board.driver(executors=(ExecutorSeen("0", "h:1", 1, False, "", None, SAID),))
     board.driver(script=ScriptReport(ScriptState.RUNNING, notes=(SAID,)))
-    board.found(FoundQuery(1, "name:a", "a", "", "file:///c", temporary=SAID))
+    board.report(FoundQuery(1, "name:a", "a", "", "file:///c", temporary=SAID))
     board.write()
     text = (folder.own / STATUS).read_text()
     assert text.count("denied") == 9
@@ -410,8 +410,8 @@ def test_what_a_probe_writes_down(folder: DriverFolder) -> None:
     )
     (folder.control / TASK).write_text(XrayTask("file:///c", 10, 5).dumps())
     probe = Probe(folder, spec, Jvm(spec, folder.own, lock=-1))
-    probe.found = ANSWER
-    probe.say(state={"sample": [{"key": SAID}]})
+    probe.report = ANSWER
+    probe.publish(state={"sample": [{"key": SAID}]})
     text = (folder.own / "result.json").read_text()
     assert text.count("denied") == 5
     assert silent(text)

@@ -252,7 +252,7 @@ def test_a_sign_of_life_that_cannot_be_sent_ends_no_thread(
         raise ValueError("an odd answer of Redis")
 
     monkeypatch.setattr(signs_of_life, "say", say)
-    signs_of_life.try_to_say(signs_of_life.WORKER, now=datetime.now(UTC))
+    signs_of_life.try_to_record_heartbeat(signs_of_life.WORKER, now=datetime.now(UTC))
     assert "heartbeat of worker not sent" in caplog.text
 
 

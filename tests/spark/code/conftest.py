@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from django.test import override_settings
 
-from queries.code_roots import kept_root
+from queries.code_roots import stored_root
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.selectors.code import packages_folder
 from queries.services.code import packages
@@ -85,7 +85,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def code_driver(code_dir: Path, upload: Unpacked, installed: Path) -> Iterator[DriverUnderTest]:
     """Return the session's driver; it has the connector avro where that is installed."""
     driver = DriverUnderTest(code_dir.parent)
-    roots, digest = driver.launcher.freeze_code((str(kept_root(code_dir, upload.sha256)),))
+    roots, digest = driver.launcher.freeze_code((str(stored_root(code_dir, upload.sha256)),))
     jar = avro_jar()
     try:
         driver.launch(

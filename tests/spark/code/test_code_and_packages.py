@@ -24,7 +24,7 @@ def test_a_query_of_uploaded_code_uses_its_packages_in_driver_and_workers(
     assert running.state is RunState.RUNNING, running.error
 
     wait_for(lambda: (run := driver.run(10)) and (run.last_batch or 0) >= 2, "two batches")
-    driver.ask(10, Want.DRAIN)
+    driver.request_end(10, Want.DRAIN)
     driver.wait_run(10, RunState.ENDED, RunState.FAILED)
     found = pyarrow.parquet.read_table(out).to_pylist()
     assert found[0]["vectorized"].startswith("dark ")

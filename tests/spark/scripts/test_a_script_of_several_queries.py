@@ -188,5 +188,5 @@ def test_the_control_plane_gives_it_rows_and_stops_one_run(
     adopted = driver.wait_run(70, RunState.RUNNING)
     assert adopted.query == 7
     assert not any(line.run == -found.number for line in driver.status().runs)
-    driver.ask(70, Want.DRAIN)
+    driver.request_end(70, Want.DRAIN)
     assert driver.wait_run(70, RunState.ENDED).asked_for is Want.DRAIN

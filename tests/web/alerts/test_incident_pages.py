@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from headgate_ground.wire import Kind
+from headgate_ground.wire import EventKind
 from listeners.models import Event
 from queries.domain.alerts.incidents import QUIET_BEFORE_CLOSING
 from queries.domain.alerts.kinds import IncidentKind
@@ -94,7 +94,7 @@ def test_a_stalled_query_shows_its_drivers_thread_dump(
             seq=seq,
             at=stage.now - timedelta(minutes=minutes),
             received_at=stage.now,
-            kind=Kind.THREAD_DUMP,
+            kind=EventKind.THREAD_DUMP,
             query=run.query_id,
             run=run.pk,
             body=body if seq else {**body, "threads": "an older one"},

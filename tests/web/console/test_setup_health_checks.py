@@ -19,7 +19,7 @@ from pytest_django.fixtures import Settings
 from controlplane import signs_of_life
 from controlplane.home import Home
 from controlplane.signs_of_life import Sign
-from controlplane.ticks import TICKS, Report, Run
+from controlplane.ticks import TICKS, TickReport, TickRun
 from installation.machine import claims
 from queries.domain.hosts import SILENT_AFTER
 from queries.domain.system import OF_DATA, READY_PARTS, PartState
@@ -127,7 +127,7 @@ def test_readyz_is_ready_once_every_part_gives_signs_of_life(
     settings.REDIS_URL = redis_server
     with redis.Redis.from_url(redis_server) as connection:
         for name in (signs_of_life.WORKER, signs_of_life.INGESTER):
-            signs_of_life.say(connection, name, now=timezone.now())
+            signs_of_life.record_heartbeat(connection, name, now=timezone.now())
         signs_of_life.report(connection, _report(timezone.now()))
         answer = client.get("/readyz")
         connection.flushdb()
@@ -150,13 +150,13 @@ def test_an_ingester_is_seen_by_its_reads_of_the_stream(
     assert checks["worker"]["status"] == "problem"
 
 
-def _report(now: datetime, host: str = "here", **ended_s: float) -> Report:
+def _report(now: datetime, host: str = "here", **ended_s: float) -> TickReport:
     """Return a worker's report, in which all ticks have just ended but those named."""
     runs = {}
     for tick in TICKS:
         ended = now - timedelta(seconds=ended_s.get(tick.name, 1))
-        runs[tick.name] = Run(ended - timedelta(seconds=1), ended)
-    return Report(host, now - timedelta(seconds=1), now - timedelta(days=1), runs)
+        runs[tick.name] = TickRun(ended - timedelta(seconds=1), ended)
+    return TickReport(host, now - timedelta(seconds=1), now - timedelta(days=1), runs)
 
 
 def test_a_worker_whose_sweep_is_late_is_a_problem(now: datetime) -> None:
@@ -177,7 +177,7 @@ def test_sweeps_on_one_host_are_enough_for_starts_and_the_other_is_named(now: da
 
 def test_each_late_tick_has_a_sentence(now: datetime) -> None:
     report = _report(now, send_alerts=31, keep_ledger=61)
-    hangs = Run(now - timedelta(minutes=5), now - timedelta(minutes=6))
+    hangs = TickRun(now - timedelta(minutes=5), now - timedelta(minutes=6))
     part = processes.ticks_part(
         [replace(report, runs={**report.runs, "look_at_sources": hangs})], now
     )

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from headgate_ground.wire import Heartbeat as Beat
+from headgate_ground.wire import HeartbeatBody as Beat
 from listeners.models import DroppedEvents, Gap, Heartbeat, Progress
 
 

@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from controlplane.long_texts import IN_REQUEST
-from headgate_ground.masking import TABLE, Here
+from headgate_ground.masking import TABLE, LocalSearcher
 from queries.domain.protocol import Killer, RunError
 from queries.models.failures import Failure, FailureGroup
 from queries.services.failures import resolution
@@ -166,16 +166,16 @@ def test_a_request_searches_no_more_than_64_kib_in_the_web_process(
     client: Client, viewer: User, broken: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     searched: list[int] = []
-    real = Here.mask
+    real = LocalSearcher.mask
 
-    def noted(self: Here, text: str) -> str:
+    def noted(self: LocalSearcher, text: str) -> str:
         searched.append(len(text))
         return real(self, text)
 
     failure = Failure.objects.get(run__query__name="delays")
     tail = f"pwd=of_log {'-eyJ' * 50_000} end"
     Failure.objects.filter(pk=failure.pk).update(masked_with="older", log_tail=tail)
-    monkeypatch.setattr(Here, "mask", noted)
+    monkeypatch.setattr(LocalSearcher, "mask", noted)
     for address in (f"/failures/{failure.pk}/", f"/api/v1/failures/{failure.pk}/"):
         client.force_login(viewer)
         searched.clear()

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client, override_settings
 
 from controlplane.long_texts import IN_REQUEST
-from headgate_ground.masking import MASK, Here
+from headgate_ground.masking import MASK, LocalSearcher
 from queries.services.failures import driver_logs
 from tests.scenarios.stage import Stage
 from tests.web.browserless import Page
@@ -198,13 +198,13 @@ def test_a_page_masks_64_kib_and_goes_on_before_them(
     vera: Client, delays: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     masked: list[int] = []
-    real = Here.mask
+    real = LocalSearcher.mask
 
-    def noted(self: Here, text: str) -> str:
+    def noted(self: LocalSearcher, text: str) -> str:
         masked.append(len(text))
         return real(self, text)
 
-    monkeypatch.setattr(Here, "mask", noted)
+    monkeypatch.setattr(LocalSearcher, "mask", noted)
     line = "26/11/23 16:13:29 WARN Utils: " + "-eyJ" * 500 + "\n"
     delays.launcher.log("delays", delays.driver("delays").epoch, line * 200)
     shown = 0
@@ -223,7 +223,7 @@ def test_a_page_that_was_shown_is_not_masked_again_until_a_secret_becomes_known(
     vera: Client, delays: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = _lines(vera, "/queries/delays/log/")
-    monkeypatch.setattr(Here, "mask", lambda self, text: "masked again")
+    monkeypatch.setattr(LocalSearcher, "mask", lambda self, text: "masked again")
     assert _lines(vera, "/queries/delays/log/") == first
     assert _lines(vera, "/queries/delays/log/?q=again") == []
     monkeypatch.setenv("OF_LOG_PAGES", "a new secret")
@@ -235,13 +235,13 @@ def test_a_download_masks_all_but_64_kib_in_another_process(
     vera: Client, delays: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     masked: list[int] = []
-    real = Here.mask
+    real = LocalSearcher.mask
 
-    def noted(self: Here, text: str) -> str:
+    def noted(self: LocalSearcher, text: str) -> str:
         masked.append(len(text))
         return real(self, text)
 
-    monkeypatch.setattr(Here, "mask", noted)
+    monkeypatch.setattr(LocalSearcher, "mask", noted)
     written = "".join(f"{number} password=hunter2hunter2\n" for number in range(10_000))
     delays.launcher.log("delays", delays.driver("delays").epoch, written)
     answer = vera.get("/queries/delays/log/download/")

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.db.models.functions import Now
 from django.test import Client
 
-from headgate_ground.wire import Heartbeat as Told
+from headgate_ground.wire import HeartbeatBody as Told
 from headgate_ground.wire import ListenerTimes, QueueCounters
 from listeners.models import DroppedEvents, Heartbeat
 from queries.models.applications import Application

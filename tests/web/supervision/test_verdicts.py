@@ -15,9 +15,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from headgate_ground.wire import Event, Heartbeat, Kind, QueryPulse
+from headgate_ground.wire import EventKind, HeartbeatBody, QueryPulse, WireEvent
 from listeners import models
-from listeners.store import Batch, store
+from listeners.store import EventBatch, store
 from queries.brokers.reader import Unreachable
 from queries.models.definitions import Checkpoint
 from queries.selectors.query_lines import query_line
@@ -70,16 +70,16 @@ class Driver:
                 "durationMs": {"addBatch": int(duration_s * 1000)},
             }
             ended = began + timedelta(seconds=duration_s)
-            self._say(Kind.PROGRESS, ended, body, batch=number)
+            self._say(EventKind.PROGRESS, ended, body, batch=number)
 
     def idle(self, *, at_s: float) -> None:
-        self._say(Kind.IDLE, self.ago(at_s), {})
+        self._say(EventKind.IDLE, self.ago(at_s), {})
 
     def beat(
         self, *, jvm: bool = True, alive: bool = True, task_at: datetime | None = None
     ) -> None:
         pulse = QueryPulse(self.run.pk, alive, task_at.isoformat() if task_at else None)
-        beat = Heartbeat(
+        beat = HeartbeatBody(
             mode="private",
             streams=None,
             ours=None,
@@ -92,11 +92,11 @@ class Driver:
             jvm_alive=jvm,
             queries=(pulse,) if jvm else (),
         )
-        self._say(Kind.HEARTBEAT, self.ago(1), beat.body(), query=None, run=None)
+        self._say(EventKind.HEARTBEAT, self.ago(1), beat.body(), query=None, run=None)
 
-    def _say(self, kind: Kind, at: datetime, body: dict[str, Any], **columns: Any) -> None:
+    def _say(self, kind: EventKind, at: datetime, body: dict[str, Any], **columns: Any) -> None:
         self.seq += 1
-        event = Event(
+        event = WireEvent(
             driver=self.run.driver_id,
             epoch=self.run.driver.epoch,
             seq=self.seq,
@@ -106,8 +106,8 @@ class Driver:
             body=body,
             **{"query": self.run.query_id, "run": self.run.pk, **columns},
         )
-        batch = Batch(self.now)
-        batch.add(Event.decode(event.encode()))
+        batch = EventBatch(self.now)
+        batch.add(WireEvent.decode(event.encode()))
         store(batch)
 
 

@@ -53,7 +53,7 @@ class Walls:
     """The sandbox of one driver, as held by its shim."""
 
     process: subprocess.Popen[bytes]  # bubblewrap itself, our child
-    told: int  # lines from the init
+    report_pipe: int  # lines from the init
     _go: int
     init_pid: int = 0
     init_start: int | None = None
@@ -63,7 +63,7 @@ class Walls:
     _lines: PipeLines = field(default_factory=PipeLines)
 
     @classmethod
-    def raise_around(
+    def apply(
         cls,
         argv: Sequence[str],
         *,
@@ -78,7 +78,7 @@ class Walls:
 
         Processes inside can make only the listed system calls, if this host supports a filter.
         """
-        told, tells = os.pipe()
+        report_pipe, tells = os.pipe()
         goes, go = os.pipe()
         calls, _ = limits.system_call_filter()
         filtered = () if calls is None else ("--seccomp", str(calls))
@@ -117,14 +117,14 @@ class Walls:
                 umask=umask,
             )
         except BaseException:
-            for descriptor in (told, go):
+            for descriptor in (report_pipe, go):
                 os.close(descriptor)
             raise
         finally:
             for descriptor in passed:
                 os.close(descriptor)
-        os.set_blocking(told, False)
-        return cls(process, told, go)
+        os.set_blocking(report_pipe, False)
+        return cls(process, report_pipe, go)
 
     def begin(self) -> int:
         """Let the driver start; return its outer PID. Raises `NotStarted` if it cannot start."""
@@ -155,8 +155,8 @@ class Walls:
         """Return the outer PID of a process inside; None if there is no such process."""
         depth = len(identities.namespace_pids(self.init_pid))
         for pid in identities.descendants(self.init_pid) if depth else ():
-            known = identities.namespace_pids(pid)
-            if len(known) == depth and known[-1] == inner:
+            pids = identities.namespace_pids(pid)
+            if len(pids) == depth and pids[-1] == inner:
                 self._inner[pid] = inner
                 return pid
         return None
@@ -184,12 +184,12 @@ class Walls:
         Only the init writes there: no other process inside can open its descriptors. Its reports
         are nevertheless checked, since it reaps whatever a driver's code starts.
         """
-        lines = self._lines.read(self.told)
+        lines = self._lines.read(self.report_pipe)
         if lines is None:
             return False
         for line in lines:
             word, *rest = line.split(" ")
-            match word, [whole(each) for each in rest]:
+            match word, [whole(part) for part in rest]:
                 case "start", [int(pid)] if not self._started:
                     self._started = pid
                 case "end", [int(pid), int(status)]:
@@ -200,7 +200,7 @@ class Walls:
     def _await(self, deadline: float) -> bool:
         """Wait until there is something to read; False if the time is up."""
         left = max(0.0, deadline - time.monotonic())
-        return bool(select.select([self.told], [], [], left)[0])
+        return bool(select.select([self.report_pipe], [], [], left)[0])
 
     def _init(self) -> int:
         """Return the PID of the first process inside."""

@@ -22,14 +22,14 @@ import sys
 _PR_SET_DUMPABLE = 4  # prctl(2)
 
 
-def main(command: int, go: int, told: int) -> None:
+def main(command: int, go: int, report_pipe: int) -> None:
     """Run the command, and reap children until none is left."""
     with os.fdopen(command) as file:
         wanted = json.load(file)
     _limit(wanted["limits"])
     child = os.fork()
     if not child:
-        os.close(told)
+        os.close(report_pipe)
         if os.read(go, 1):  # otherwise the shim is gone, and nothing would know about this driver
             os.close(go)
             os.setsid()
@@ -39,13 +39,13 @@ def main(command: int, go: int, told: int) -> None:
         os.close(descriptor)
     # The driver's processes have our UID: without this, they could write to `told` in /proc/1/fd.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
-    _tell(told, f"start {child}")
+    _report(report_pipe, f"start {child}")
     while True:
         try:
             pid, status = os.waitpid(-1, 0)
         except ChildProcessError:
             return
-        _tell(told, f"end {pid} {status}")
+        _report(report_pipe, f"end {pid} {status}")
 
 
 def become(limits: str, argv: list[str]) -> None:
@@ -59,15 +59,15 @@ def _limit(limits: dict[str, int]) -> None:
     for name, most in limits.items():
         number = getattr(resource, name)
         bounded = [
-            most if one == resource.RLIM_INFINITY else min(one, most)
-            for one in resource.getrlimit(number)
+            most if limit == resource.RLIM_INFINITY else min(limit, most)
+            for limit in resource.getrlimit(number)
         ]
         resource.setrlimit(number, (bounded[0], bounded[1]))
 
 
-def _tell(told: int, line: str) -> None:
+def _report(report_pipe: int, line: str) -> None:
     try:
-        os.write(told, f"{line}\n".encode())
+        os.write(report_pipe, f"{line}\n".encode())
     except OSError:  # a dead shim must not end a healthy driver
         return
 

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 from queries.launchers.process.walls import system_calls
-from queries.launchers.process.walls.trial import Missing
+from queries.launchers.process.walls.trial import IsolationMissing
 
 INIT = Path(__file__).with_name("init.py")
 #: Open files per process; a RocksDB state store has a few thousand.
@@ -21,18 +21,18 @@ def limits() -> dict[str, int]:
     A driver's processes run under the worker's account. Only newer kernels count them per driver,
     and only if that account is not root.
     """
-    found = {"RLIMIT_NOFILE": FILES}
+    bounds = {"RLIMIT_NOFILE": FILES}
     version = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
     if os.geteuid() != 0 and version >= _COUNTED_APART:
-        found["RLIMIT_NPROC"] = PROCESSES
-    return found
+        bounds["RLIMIT_NPROC"] = PROCESSES
+    return bounds
 
 
 def system_call_filter() -> tuple[int | None, str]:
     """Return a descriptor for the filter (the caller must close it), or None and the reason."""
     try:
         return system_calls.compiled(), ""
-    except Missing as error:
+    except IsolationMissing as error:
         return None, str(error)
 
 

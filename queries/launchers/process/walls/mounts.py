@@ -78,7 +78,7 @@ def mounts(spec: DriverSpec, folder: DriverFolder, environ: Mapping[str, str]) -
     driver could replace a folder with a link. The targets of links are not visible to the driver.
     """
     made, opened = _laid_out(
-        _seen(spec, folder, environ), own=str(folder.own), scratch=str(folder.own / TMP)
+        _visible(spec, folder, environ), own=str(folder.own), scratch=str(folder.own / TMP)
     )
     made += ["--proc", "/proc", "--dev", "/dev"]
     made += _hide(_KERNELS_OWN)
@@ -97,12 +97,12 @@ def tool_mounts(
     """
     etc = [str(path) for pattern in _TO_START.split() for path in Path("/etc").glob(pattern)]
     system = [path for path in _SYSTEM.split() if path not in ("/etc", "/sys")]
-    seen = [(Sees.READ, path) for path in (*system, *_python(), *_java(environ))]
-    seen += [(Sees.NOTHING, str(path)) for path in hidden]
-    seen += [*_our_packages(), (Sees.SCRATCH, "/tmp")]
-    seen += [(Sees.READ, os.path.realpath(path)) for path in reads]
-    seen += [(Sees.READ, str(path)) for path in reads]
-    made, _ = _laid_out(seen, own="/tmp", scratch="")
+    visible = [(Sees.READ, path) for path in (*system, *_python(), *_java(environ))]
+    visible += [(Sees.NOTHING, str(path)) for path in hidden]
+    visible += [*_our_packages(), (Sees.SCRATCH, "/tmp")]
+    visible += [(Sees.READ, os.path.realpath(path)) for path in reads]
+    visible += [(Sees.READ, str(path)) for path in reads]
+    made, _ = _laid_out(visible, own="/tmp", scratch="")
     for path in etc:
         made += ("--ro-bind-try", path, path)
     made += ["--proc", "/proc", "--dev", "/dev", "--remount-ro", "/dev"]
@@ -111,12 +111,12 @@ def tool_mounts(
 
 
 def _laid_out(
-    seen: Iterable[tuple[Sees, str]], *, own: str, scratch: str
+    visible: Iterable[tuple[Sees, str]], *, own: str, scratch: str
 ) -> tuple[list[str], tuple[int, ...]]:
     """Return the mounts of folders, and the descriptors of those that are opened for them."""
     table: dict[str, Sees] = {}
     opened: list[int] = []
-    for kind, path in seen:
+    for kind, path in visible:
         table[path] = max(kind, table.get(path, kind), key=list(Sees).index)
     made: list[str] = []
     shown: dict[str, Sees] = {}
@@ -125,15 +125,15 @@ def _laid_out(
         mode = _as_it_is(path, wanted, outer)
         if mode == outer == Sees.WRITE:
             continue
-        found: int | None = None
+        descriptor: int | None = None
         if mode is Sees.WRITE and path != own:
-            found = _open_own(path)
-            mode = _absent(outer) if found is None else mode
+            descriptor = _open_own(path)
+            mode = _absent(outer) if descriptor is None else mode
         if mode is None:
             continue
-        if found is not None:
-            opened.append(found)
-            made += ("--bind-fd", str(found), path)
+        if descriptor is not None:
+            opened.append(descriptor)
+            made += ("--bind-fd", str(descriptor), path)
         else:
             made += _mount(path, mode, scratch)
         shown[path] = mode
@@ -146,16 +146,16 @@ def _laid_out(
 def _open_own(path: str) -> int | None:
     """Open a folder; return None if its path contains a link."""
     try:
-        found = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     except OSError:
         return None
-    if os.readlink(f"/proc/self/fd/{found}") == path:
-        return found
-    os.close(found)
+    if os.readlink(f"/proc/self/fd/{descriptor}") == path:
+        return descriptor
+    os.close(descriptor)
     return None
 
 
-def _seen(
+def _visible(
     spec: DriverSpec, folder: DriverFolder, environ: Mapping[str, str]
 ) -> Iterator[tuple[Sees, str]]:
     for path in (*_SYSTEM.split(), *_python(), *_java(environ), *_named(environ)):
@@ -163,12 +163,12 @@ def _seen(
     yield Sees.NOTHING, _OURS
     yield from _our_packages()
     for kind, named in ((Sees.NOTHING, spec.own_folders), (Sees.WRITE, spec.data_roots)):
-        found = (local_path(place) for place in named)
-        yield from ((kind, str(path)) for path in found if path is not None)
+        paths = (local_path(location) for location in named)
+        yield from ((kind, str(path)) for path in paths if path is not None)
     for root in readable(spec, folder):
         yield Sees.READ, root
-    for place in writable(spec, folder):
-        yield Sees.WRITE, place
+    for location in writable(spec, folder):
+        yield Sees.WRITE, location
     yield Sees.READ, str(current_file(folder.root.parent).parent)
     yield Sees.READ, str(folder.control)
     yield Sees.WRITE, str(folder.own)
@@ -209,19 +209,19 @@ def readable(spec: DriverSpec, folder: DriverFolder) -> list[str]:
 
 def writable(spec: DriverSpec, folder: DriverFolder) -> list[str]:
     """Return the local folders for a driver's checkpoints, their locks, and a probe's task."""
-    found = list(spec.folders)
+    folders = list(spec.folders)
     task = _task(folder)
     named: tuple[str, ...] = ()
     if isinstance(task, PreflightTask):
         named = (task.scratch, task.copy, task.sink_copy)
     elif isinstance(task, XrayTask):
         named = (task.checkpoint,)
-    found += [str(path) for place in named if (path := local_path(place)) is not None]
-    for place in spec.checkpoints:
-        path, lock = local_path(place), lock_folder(place)
+    folders += [str(path) for location in named if (path := local_path(location)) is not None]
+    for location in spec.checkpoints:
+        path, lock = local_path(location), lock_folder(location)
         if path is not None and lock is not None:
-            found += [str(path), str(lock)]
-    return found
+            folders += [str(path), str(lock)]
+    return folders
 
 
 def _task(folder: DriverFolder) -> object:
@@ -257,18 +257,18 @@ def _python() -> set[str]:
 
 def _with_our_packages() -> set[str]:
     """Return the folder of our packages under each path by which a driver refers to it."""
-    found = {str(places.ROOT)}
+    folders = {str(places.ROOT)}
     for prefix in _python():
         if places.ROOT.is_relative_to(real := os.path.realpath(prefix)):
-            found.add(str(Path(prefix) / places.ROOT.relative_to(real)))
-    return found
+            folders.add(str(Path(prefix) / places.ROOT.relative_to(real)))
+    return folders
 
 
 def _java(environ: Mapping[str, str]) -> Iterator[str]:
     if home := environ.get("JAVA_HOME"):
         yield from {home, os.path.realpath(home)}
-    elif found := shutil.which("java", path=environ.get("PATH")):
-        yield str(Path(os.path.realpath(found)).parent.parent)
+    elif executable := shutil.which("java", path=environ.get("PATH")):
+        yield str(Path(os.path.realpath(executable)).parent.parent)
 
 
 def _named(environ: Mapping[str, str]) -> Iterator[str]:

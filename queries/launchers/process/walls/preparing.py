@@ -35,8 +35,8 @@ def hand_over(named: Iterable[object], *, secrets: Path, folder: DriverFolder) -
 
     The driver reports a missing secret when it needs it.
     """
-    found = references(list(named))
-    names = sorted(name.partition(":")[2] for name in found if name.startswith("file:"))
+    names_referenced = references(list(named))
+    names = sorted(name.partition(":")[2] for name in names_referenced if name.startswith("file:"))
     copies = folder.control / SECRETS
     copies.mkdir(mode=0o700, exist_ok=True)
     for name in names:

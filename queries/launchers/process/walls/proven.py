@@ -25,7 +25,13 @@ from queries.domain.walls import IsolationChoice, Mode, choose
 from queries.driver_folder import DriverFolder
 from queries.launchers.process import environment
 from queries.launchers.process.walls import bubblewrap, limits, mounts
-from queries.launchers.process.walls.trial import PASSED, Late, Missing, attempt, ground
+from queries.launchers.process.walls.trial import (
+    PASSED,
+    IsolationMissing,
+    TrialInconclusive,
+    attempt,
+    ground,
+)
 from queries.launchers.recorded_walls import record_walls
 
 logger = logging.getLogger(__name__)
@@ -73,49 +79,49 @@ def walls() -> IsolationChoice:
     with _once:
         if _late and time.monotonic() < _late[-1][0]:
             return _late[-1][1]
-        found = _walls()
-        if found.late:  # not a result: the next start tests again
+        choice = _walls()
+        if choice.late:  # not a result: the next start tests again
             _walls.cache_clear()
-            _late[:] = [(time.monotonic() + AGAIN_S, found)]
-        return found
+            _late[:] = [(time.monotonic() + AGAIN_S, choice)]
+        return choice
 
 
 @cache
 def _walls() -> IsolationChoice:
-    found = prove(settings.WALLS, settings.DRIVERS_DIR)
-    isolated = found.mode is not Mode.NEITHER and not found.refused
+    choice = prove(settings.WALLS, settings.DRIVERS_DIR)
+    isolated = choice.mode is not Mode.NEITHER and not choice.refused
     holds = limits.sentence(unfiltered=_unfiltered()) if isolated else ""
-    found = replace(found, root=os.geteuid() == 0, holds=holds)
-    logger.log(logging.ERROR if found.refused else logging.INFO, "%s", found.told)
+    choice = replace(choice, root=os.geteuid() == 0, holds=holds)
+    logger.log(logging.ERROR if choice.refused else logging.INFO, "%s", choice.told)
     with contextlib.suppress(OSError):  # a full disk costs only a line on a page
-        record_walls(found)
-    return found
+        record_walls(choice)
+    return choice
 
 
-def prove(asked: str, drivers: Path) -> IsolationChoice:
+def prove(mode: str, drivers: Path) -> IsolationChoice:
     """Return the requested isolation, or the best available, tested in a folder of drivers."""
-    if asked == Mode.NEITHER:
-        return choose(asked)
+    if mode == Mode.NEITHER:
+        return choose(mode)
     try:
         _try_bubblewrap(drivers)
-    except Late as error:
-        return choose(asked, str(error), late=True)
-    except Missing as error:
-        return choose(asked, str(error))
+    except TrialInconclusive as error:
+        return choose(mode, str(error), late=True)
+    except IsolationMissing as error:
+        return choose(mode, str(error))
     except OSError as error:
-        return choose(asked, f"{error}.", late=error.errno in _USED_UP)
-    return choose(asked)
+        return choose(mode, f"{error}.", late=error.errno in _USED_UP)
+    return choose(mode)
 
 
 def _try_bubblewrap(drivers: Path) -> None:
     if shutil.which(bubblewrap.PROGRAM) is None:
-        raise Missing("bubblewrap is not installed; it is in the bubblewrap package.")
+        raise IsolationMissing("bubblewrap is not installed; it is in the bubblewrap package.")
     with ground(drivers) as (folder, spec, hidden):
         env = environment.for_driver(os.environ, allowlist=(), code_roots=(), tmp=folder.own / TMP)
         log = open_plain(
             folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, within=folder.root
         )
-        within = bubblewrap.Walls.raise_around(
+        within = bubblewrap.Walls.apply(
             attempt(folder, [hidden], filtered=not _unfiltered(), limits=limits.limits()),
             env=env,
             mounts=mounts.mounts(spec, folder, env),
@@ -126,11 +132,13 @@ def _try_bubblewrap(drivers: Path) -> None:
         try:
             python = within.begin()
             if not identities.wait_end(python, identities.start_time(python), PROVEN_WITHIN_S):
-                raise Late(f"the trial took longer than {PROVEN_WITHIN_S} s.")
+                raise TrialInconclusive(f"the trial took longer than {PROVEN_WITHIN_S} s.")
             status = within.status_of(python)
         except bubblewrap.NotStarted as error:
             if error.killed is Killer.WALLS_LATE:
-                raise Late(f"bubblewrap took longer than {bubblewrap.STARTS_WITHIN_S} s.") from None
+                raise TrialInconclusive(
+                    f"bubblewrap took longer than {bubblewrap.STARTS_WITHIN_S} s."
+                ) from None
         finally:
             identities.kill_and_wait(within.init_pid, within.init_start, PROVEN_WITHIN_S)
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -148,11 +156,15 @@ def _unfiltered() -> str:
 
 
 def _judge(status: int | None, folder: DriverFolder, *, killed: bool) -> None:
-    said = read_tail(folder.own / DRIVER_LOG, 2000, within=folder.root).strip().rpartition("\n")[2]
+    output = (
+        read_tail(folder.own / DRIVER_LOG, 2000, within=folder.root).strip().rpartition("\n")[2]
+    )
     if killed:  # by the kernel, for its memory, or by somebody
-        raise Late("the trial was killed.")
-    if any(os.strerror(code) in said for code in _USED_UP):
-        raise Late(f"the trial failed: {said.rstrip('.')}.")
-    if status != 0 or said != PASSED:
-        ways = (way for words, way in _WAYS_OUT if any(word in said for word in words))
-        raise Missing(f"the trial failed: {said.rstrip('.') or 'no output'}.{next(ways, '')}")
+        raise TrialInconclusive("the trial was killed.")
+    if any(os.strerror(code) in output for code in _USED_UP):
+        raise TrialInconclusive(f"the trial failed: {output.rstrip('.')}.")
+    if status != 0 or output != PASSED:
+        ways = (way for words, way in _WAYS_OUT if any(word in output for word in words))
+        raise IsolationMissing(
+            f"the trial failed: {output.rstrip('.') or 'no output'}.{next(ways, '')}"
+        )

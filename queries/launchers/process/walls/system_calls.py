@@ -11,7 +11,7 @@ import errno
 import os
 from pathlib import Path
 
-from queries.launchers.process.walls.trial import Missing
+from queries.launchers.process.walls.trial import IsolationMissing
 
 LIBRARY = "libseccomp.so.2"
 _ALLOW, _REFUSE = 0x7FFF_0000, 0x0005_0000 | errno.ENOSYS  # seccomp.h: SCMP_ACT_…
@@ -83,11 +83,13 @@ def compiled() -> int:
     Raises `Missing` if the library is missing or the kernel does not support filters.
     """
     if not Path("/proc/sys/kernel/seccomp/actions_avail").exists():
-        raise Missing("the kernel does not support system call filters.")
+        raise IsolationMissing("the kernel does not support system call filters.")
     try:
         library = ctypes.CDLL(LIBRARY)
     except OSError:
-        raise Missing(f"{LIBRARY} is not installed; it is in the libseccomp2 package.") from None
+        raise IsolationMissing(
+            f"{LIBRARY} is not installed; it is in the libseccomp2 package."
+        ) from None
     library.seccomp_init.restype = ctypes.c_void_p
     made = ctypes.c_void_p(library.seccomp_init(ctypes.c_uint32(_REFUSE)))
     descriptor = os.memfd_create("headgate-system-calls")
@@ -123,4 +125,4 @@ def _allow(library: ctypes.CDLL, made: ctypes.c_void_p, name: str, *compared: _C
 
 def _insist(code: int, what: str) -> None:
     if code < 0:
-        raise Missing(f"libseccomp refuses {what}: {os.strerror(-code)}.")
+        raise IsolationMissing(f"libseccomp refuses {what}: {os.strerror(-code)}.")

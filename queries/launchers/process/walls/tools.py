@@ -43,8 +43,8 @@ def start(
     env = _environ()
     if choice.mode is Mode.NEITHER:
         return _open(argv, env, ())
-    said = json.dumps(limits.limits())
-    argv = [sys.executable, "-I", "-S", str(limits.INIT), "become", said, *argv]
+    limits_json = json.dumps(limits.limits())
+    argv = [sys.executable, "-I", "-S", str(limits.INIT), "become", limits_json, *argv]
     options = [*_NAMESPACES, *mounts.tool_mounts(reads, hidden, env)]
     calls, _ = limits.system_call_filter()
     passed = () if calls is None else (calls,)
@@ -60,10 +60,10 @@ def start(
 def _environ() -> dict[str, str]:
     """Return what a program of ours needs to find Python, Java and Spark, and nothing else."""
     named = {"PATH", "LANG", "TZ", "JAVA_HOME", "SPARK_HOME"}
-    found = {
+    variables = {
         name: value for name, value in environment.passed(os.environ, ()).items() if name in named
     }
-    return {"LANG": "C.UTF-8", **found, "PYTHONPATH": ":".join(places.import_path())}
+    return {"LANG": "C.UTF-8", **variables, "PYTHONPATH": ":".join(places.import_path())}
 
 
 def _open(

@@ -15,14 +15,14 @@ from queries.domain.protocol import TMP, DriverSpec
 from queries.driver_folder import DriverFolder
 
 PASSED = "within walls"
-GIVEN = "given"  # the data root, next to what is hidden
+DATA_ROOT = "given"  # the data root, next to what is hidden
 
 
-class Missing(Exception):
+class IsolationMissing(Exception):
     """This host cannot provide the requested isolation; the message says what is missing."""
 
 
-class Late(Missing):
+class TrialInconclusive(IsolationMissing):
     """The test did not finish, so it is not known whether this host can provide the isolation."""
 
 
@@ -122,16 +122,16 @@ def attempt(
     """
     worker = os.getpid()
     paths = json.dumps([str(path) for path in closed])
-    told = (
+    arguments = (
         folder.own,
-        folder.root.with_name(GIVEN),
+        folder.root.with_name(DATA_ROOT),
         folder.control,
         paths,
         worker,
         identities.start_time(worker),
     )
     wanted = json.dumps({"filtered": filtered, "limits": dict(limits or {})})
-    return [sys.executable, "-P", "-c", _ATTEMPT, *map(str, told), wanted]
+    return [sys.executable, "-P", "-c", _ATTEMPT, *map(str, arguments), wanted]
 
 
 @contextlib.contextmanager
@@ -145,9 +145,9 @@ def ground(drivers: Path) -> Iterator[tuple[DriverFolder, DriverSpec, Path]]:
         hidden = trial / "hidden"
         hidden.write_text("not for drivers")
         hidden.chmod(0o600)
-        (trial / GIVEN).mkdir(mode=0o700)
-        home, given = drivers.parent.resolve().as_uri(), (trial / GIVEN).as_uri()
-        yield folder, replace(_SPEC, own_folders=(home,), data_roots=(given,)), hidden
+        (trial / DATA_ROOT).mkdir(mode=0o700)
+        home, data_root = drivers.parent.resolve().as_uri(), (trial / DATA_ROOT).as_uri()
+        yield folder, replace(_SPEC, own_folders=(home,), data_roots=(data_root,)), hidden
     finally:
         remove_tree(trial)
 
