@@ -169,7 +169,7 @@ def _sustain(folder: Path, port: int, seconds: int) -> list[float]:
             stream=STREAM,
             consumer="ours",
             clock=lambda: datetime.now(UTC),
-            known=_Known(),
+            lookup=_Known(),
             living=dict,
         )
         ingester.step()  # creates the group

@@ -73,7 +73,7 @@ class AreaTable:
         self.root = root
 
     @classmethod
-    def read(cls, file: Path = DATA, root: Path = REPOSITORY) -> "Table":
+    def read(cls, file: Path = DATA, root: Path = REPOSITORY) -> "AreaTable":
         """Return the contents of the data file."""
         rows = tomllib.loads(file.read_text())["area"]
         lists = ("tests", "paths")

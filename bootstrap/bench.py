@@ -12,7 +12,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from run import say
+from run import print_line
 from steps import run
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
@@ -53,7 +53,7 @@ def benchmarks() -> list[Benchmark]:
 
 def measure(benchmark: Benchmark, options: list[str]) -> None:
     """Start prerequisites, run the benchmark, and print the expected and actual duration."""
-    say(
+    print_line(
         f"\n{benchmark.name}: {benchmark.about}\n  takes about {benchmark.takes} on two quiet cores"
     )
     if benchmark.needs_kafka:
@@ -69,8 +69,10 @@ def main(arguments: list[str]) -> None:
     by_name = {benchmark.name: benchmark for benchmark in benchmarks()}
     if not arguments:
         for benchmark in by_name.values():
-            say(f"  make bench {benchmark.name:<16}{benchmark.takes:<12}{benchmark.about}")
-        say('\nmake bench all runs them one after the other; ARGS="--help" shows one\'s options.')
+            print_line(f"  make bench {benchmark.name:<16}{benchmark.takes:<12}{benchmark.about}")
+        print_line(
+            '\nmake bench all runs them one after the other; ARGS="--help" shows one\'s options.'
+        )
         return
     name, options = arguments[0].replace("-", "_"), arguments[1:]
     if name == "all":

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from groups import NOT_LARGE
-from steps import PARTS, Beside, run, told
+from steps import PARTS, ParallelPart, print_durations, run
 
 #: The share of examples that each property test tries.
 EXAMPLES = "0.1"
@@ -22,8 +22,10 @@ def main(arguments: list[str]) -> int:
     # Otherwise each new process would compile hundreds of modules again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     os.environ.setdefault("HEADGATE_TEST_EXAMPLES", EXAMPLES)
-    with told():
-        linting = Beside(sys.executable, str(Path(__file__).with_name("lint.py")), part="lint")
+    with print_durations():
+        linting = ParallelPart(
+            sys.executable, str(Path(__file__).with_name("lint.py")), part="lint"
+        )
         # More than the number of cores: some tests wait for processes and deadlines. A file stays
         # in one process, because each process that runs its tests builds what they share.
         processes = str(len(os.sched_getaffinity(0)) + 3)

@@ -10,10 +10,10 @@ import os
 import time
 from collections.abc import Sequence
 
-from areas import PROMISE, GitMissingError, Table, left_out
+from areas import PROMISE, AreaTable, GitMissingError, left_out
 from groups import EXAMPLES, Groups
-from run import say
-from steps import repeated, told
+from run import print_line
+from steps import print_durations, repeated
 
 #: No area is started that would end later than this after CI began.
 TIME_S = 60 * 60
@@ -24,10 +24,10 @@ def main(arguments: Sequence[str]) -> int:
     passed_s = max(0.0, time.time() - float(arguments[0])) if arguments else 0.0
     end = time.monotonic() + TIME_S - passed_s
     os.environ.setdefault("HEADGATE_TEST_EXAMPLES", EXAMPLES)
-    table = Table.read()
+    table = AreaTable.read()
     touched, others = _order(table)
-    say(f"Touched by recent commits: {', '.join(touched) or 'no area'}.")
-    with repeated() as reports, told():
+    print_line(f"Touched by recent commits: {', '.join(touched) or 'no area'}.")
+    with repeated() as reports, print_durations():
         groups = Groups(table, reports)
         began = time.monotonic()
         groups.light(covered=True)
@@ -46,11 +46,11 @@ def main(arguments: Sequence[str]) -> int:
                 remaining.append(area)
             else:
                 groups.whole(area, but=PROMISE)
-    say(left_out(table, remaining))
+    print_line(left_out(table, remaining))
     return groups.code
 
 
-def _order(table: Table) -> tuple[list[str], list[str]]:
+def _order(table: AreaTable) -> tuple[list[str], list[str]]:
     """Return the areas that recent commits touched, and all others in the order of this commit."""
     names = [area.name for area in table.optional]
     try:

@@ -15,7 +15,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from run import REPOSITORY, fail, say
+from run import REPOSITORY, fail, print_line
 
 #: Excluded from wheels, at the top of the checkout or anywhere in it.
 _LEFT_OUT = (".*", "var", "dist", "build", "*.egg-info", "node_modules", "__pycache__", "tests")
@@ -82,7 +82,7 @@ def main(arguments: list[str]) -> None:
         check=True,
     )
     for file in sorted(target.iterdir()):
-        say(f"{file.stat().st_size / 1e3:8.0f} kB  {file}")
+        print_line(f"{file.stat().st_size / 1e3:8.0f} kB  {file}")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from run import REPOSITORY, fail, say
+from run import REPOSITORY, fail, print_line
 
 #: Services that use our own image.
 OURS = ("migrate", "web", "worker", "spark-ui", "ingester", "watcher")
@@ -183,5 +183,5 @@ class Engine:
 
     def down(self) -> None:
         """Remove the project's containers, network and volumes."""
-        say("Removing its containers and volumes…")
+        print_line("Removing its containers and volumes…")
         self.compose("down", "--volumes", "--timeout", "20")

@@ -18,7 +18,7 @@ import shutil
 import sys
 from pathlib import Path
 
-from run import REPOSITORY, fail, follow, say
+from run import REPOSITORY, fail, follow, print_line
 
 sys.path.append(str(REPOSITORY))  # last: in a wheel, the installed packages are found first
 from headgate_server.downloads import DownloadFailed, Downloads, replaced, tool
@@ -28,7 +28,7 @@ DOWNLOADS = Downloads(
     recipes=REPOSITORY / "connectors",
     connectors=Path(os.environ.get("HEADGATE_CONNECTORS") or HOME / "connectors").resolve(),
     sparks=HOME / "sparks",
-    report=say,
+    report=print_line,
     follow=follow,
 )
 #: A real S3 gateway, by its Go module; a new version is tried with the tests marked `s3`.
@@ -107,9 +107,9 @@ def s3() -> None:
     target = HOME / "s3" / "bin"
     with replaced(target, GATEWAY.encode()) as folder:
         if folder:
-            say("Building the S3 gateway with Go; this takes a minute or two…")
+            print_line("Building the S3 gateway with Go; this takes a minute or two…")
             _build_gateway(folder)
-            say(f"  versitygw {GATEWAY.rpartition('@')[2]}, in {target}")
+            print_line(f"  versitygw {GATEWAY.rpartition('@')[2]}, in {target}")
 
 
 def hadoop() -> None:

@@ -9,9 +9,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from areas import LARGE, PROMISE, Area, Table, matches
-from run import say
-from steps import Beside, Reports, run
+from areas import LARGE, PROMISE, Area, AreaTable, matches
+from run import print_line
+from steps import ParallelPart, Reports, run
 
 #: Pure decisions and the wire format must have full branch coverage.
 COVERED = ("queries.domain", "headgate_ground.wire", "headgate_ground.tolerant")
@@ -49,7 +49,7 @@ NO_TESTS = 5
 class Groups:
     """Runs groups of tests, and remembers the exit code of each."""
 
-    def __init__(self, table: Table, reports: Reports) -> None:
+    def __init__(self, table: AreaTable, reports: Reports) -> None:
         self.table, self.reports = table, reports
         self.codes: list[int] = []
         os.environ.setdefault("JDK_JAVA_OPTIONS", JAVA_OPTIONS)
@@ -66,7 +66,7 @@ class Groups:
 
         Spark's classes are archived at the same time, for the JVMs of the groups that follow.
         """
-        archiving = Beside(*MAKES_ARCHIVES, part="class archive")
+        archiving = ParallelPart(*MAKES_ARCHIVES, part="class archive")
         try:
             if not covered:
                 return self._light("light")
@@ -82,14 +82,14 @@ class Groups:
         run(*MAKES_ARCHIVES, go_on=True)
         _use_archives()
 
-    def postgresql(self) -> Beside:
+    def postgresql(self) -> ParallelPart:
         """Start the tests marked `sql` on PostgreSQL, in parallel with the next group.
 
         All tests of the area's folders have the mark, and some in other files.
         """
         folders = self.table.areas["postgresql"].tests
         marked = (file for file in _tests() if "pytest.mark.sql" in Path(file).read_text())
-        return Beside(
+        return ParallelPart(
             *(sys.executable, "-m", "pytest", "-q", "-p", "no:playwright"),
             *("-p", "no:cacheprovider", "--database", "postgresql", "-m", f"sql and {NOT_LARGE}"),
             *(*folders, *(file for file in marked if not matches(file, folders))),
@@ -141,16 +141,16 @@ class Groups:
         codes = [self._on_spark(version, area.tests) for version in installed_sparks()]
         return next((code for code in codes if code), 0)
 
-    def promises_on_other_spark(self, area: Area) -> Beside | None:
+    def promises_on_other_spark(self, area: Area) -> ParallelPart | None:
         """Start the promises on the newest other Spark, in parallel; None if none is installed."""
         versions = installed_sparks()
         if not versions:
-            say(f"\nNo other version of Spark was tested: {how_to_install_sparks()}")
+            print_line(f"\nNo other version of Spark was tested: {how_to_install_sparks()}")
             return None
         part = f"promises on Spark {versions[-1]}"
         os.environ["HEADGATE_TEST_SPARK"] = versions[-1]
         try:
-            return Beside(
+            return ParallelPart(
                 *(sys.executable, "-m", "pytest", "-q", "-p", "no:playwright", "--promises"),
                 *("-p", "no:cacheprovider", *_at_once(), *BY_FILE, *_promising(area.tests)),
                 *self.reports.of(part),
@@ -159,7 +159,7 @@ class Groups:
         finally:
             del os.environ["HEADGATE_TEST_SPARK"]
 
-    def end(self, group: Beside | None) -> int:
+    def end(self, group: ParallelPart | None) -> int:
         """Wait for a group that runs in parallel; return its exit code."""
         code = group.end() if group else 0
         self.codes.append(code)

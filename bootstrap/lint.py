@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-from steps import run, told
+from steps import print_durations, run
 
 BIN = Path(sys.executable).parent
 #: Name of the check -> its command.
@@ -16,6 +16,6 @@ CHECKS = {
 }
 
 if __name__ == "__main__":
-    with told():
+    with print_durations():
         codes = [run(*command, go_on=True, part=name) for name, command in CHECKS.items()]
     sys.exit(max(codes))

@@ -30,7 +30,7 @@ from typing import Any
 
 import psutil
 from red import ASSERTION, PASSED, PROGRAMS, SKIPPED, VERDICTS
-from run import say
+from run import print_line
 from steps import clock
 
 REPOSITORY = Path(__file__).resolve().parent.parent
@@ -292,7 +292,7 @@ def sabotage(plan: GuardPlan, folder: Path, source: Path = REPOSITORY) -> list[G
     first = Copy(folder / "1", plan.programs)
     first.take_tree(source)
     began = time.monotonic()
-    say(f"Before: {len(plan.tests)} tests with every guard in its place…")
+    print_line(f"Before: {len(plan.tests)} tests with every guard in its place…")
     verdicts = first.test(plan.tests)
     end_what_works_in(first.folder)
     red = {test: cases_of(test, verdicts) for test in plan.tests}
@@ -304,7 +304,7 @@ def sabotage(plan: GuardPlan, folder: Path, source: Path = REPOSITORY) -> list[G
     ]
     if failed:
         sys.exit("\n".join([*verdicts.values()] if "" in verdicts else failed))
-    say(f"  all pass, {clock(time.monotonic() - began)}\n")
+    print_line(f"  all pass, {clock(time.monotonic() - began)}\n")
     untried = [_untried(guard, skipped) for guard in plan.guards if skipped & {*guard.tests}]
     tried = [guard for guard in plan.guards if not skipped & {*guard.tests}]
     if not tried:
@@ -337,9 +337,9 @@ def _try_guard(free: "queue.Queue[Copy]", alive: Sequence[str], guard: Guard) ->
 
 def _print_result(result: GuardResult) -> None:
     red = f"{result.red} of {len(result.guard.tests)} red"
-    say(f"{result.guard.name:<28}{red:>12}{clock(result.seconds):>12}")
+    print_line(f"{result.guard.name:<28}{red:>12}{clock(result.seconds):>12}")
     for problem in result.problems:
-        say(f"    {problem}")
+        print_line(f"    {problem}")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -351,7 +351,7 @@ def main(arguments: Sequence[str]) -> int:
     plan = names_of(read(), chosen.only)
     if chosen.list:
         for guard in plan.guards:
-            say(f"{guard.name:<28}{guard.file}\n    {guard.holds}")
+            print_line(f"{guard.name:<28}{guard.file}\n    {guard.holds}")
         return 0
     began = time.monotonic()
     folder = Path(tempfile.mkdtemp(prefix="headgate-sabotage-"))
@@ -361,7 +361,7 @@ def main(arguments: Sequence[str]) -> int:
         end_what_works_in(folder)
         shutil.rmtree(folder, ignore_errors=True)
     caught = sum(not result.problems for result in results)
-    say(f"\n{caught} of {len(results)} guards caught, {clock(time.monotonic() - began)}")
+    print_line(f"\n{caught} of {len(results)} guards caught, {clock(time.monotonic() - began)}")
     return 0 if caught == len(results) else 1
 
 

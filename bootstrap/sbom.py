@@ -26,7 +26,7 @@ from cyclonedx.output import make_outputter
 from cyclonedx.schema import OutputFormat, SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
-from run import REPOSITORY, say
+from run import REPOSITORY, print_line
 
 HOME = Path(environ.get("HEADGATE_HOME") or REPOSITORY / "var").resolve()
 CONNECTORS = Path(environ.get("HEADGATE_CONNECTORS") or HOME / "connectors").resolve()
@@ -122,4 +122,4 @@ if __name__ == "__main__":
     file = Path(sys.argv[1] if len(sys.argv) > 1 else HOME / "sbom.cdx.json")
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(bill())
-    say(f"The bill of materials is in {file}.")
+    print_line(f"The bill of materials is in {file}.")

@@ -13,7 +13,7 @@ import tempfile
 from importlib.resources import files
 from pathlib import Path
 
-from run import fail, say
+from run import fail, print_line
 
 #: The image in the Dockerfile or the compose file -> its stand-in.
 STAND_INS = {
@@ -92,7 +92,8 @@ def insist_on_engine() -> None:
     if done.returncode:
         lines = (done.stderr.strip() or done.stdout.strip()).splitlines()
         fail(
-            f"The container engine does not respond: {lines[-1] if lines else 'docker info failed'}",
+            "The container engine does not respond: "
+            f"{lines[-1] if lines else 'docker info failed'}",
             "Start it (`sudo systemctl start docker`), make sure that this account can use it "
             "(the docker group), or specify another one with DOCKER_HOST.",
         )
@@ -102,7 +103,7 @@ def pull() -> None:
     """Pull the missing base images; exit with instructions on failure."""
     for image in STAND_INS:
         if not present(image):
-            say(f"Fetching {image}…")
+            print_line(f"Fetching {image}…")
             command = ("docker", "pull", "--quiet", image)
             if subprocess.run(command, timeout=LIMIT_S, check=False).returncode:
                 fail(
@@ -141,7 +142,7 @@ def _make_base(root: Path) -> None:
             "The Debian of the stand-ins is built by debootstrap, which must run as root.",
             "Install it (Debian, Ubuntu: `sudo apt-get install debootstrap`) and run this as root.",
         )
-    say("Building a small Debian as a stand-in; this takes some minutes…")
+    print_line("Building a small Debian as a stand-in; this takes some minutes…")
     _run(
         *("debootstrap", "--variant=minbase", "--include=ca-certificates"),
         *(RELEASE, str(root)),
@@ -179,7 +180,7 @@ def _context(folder: Path, dockerfile: str) -> Path:
 
 
 def _build(image: str, context: Path, network: str) -> None:
-    say(f"Stand-in: {image}…")
+    print_line(f"Stand-in: {image}…")
     _run("docker", "build", "--quiet", "--network", network, "--tag", image, str(context))
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from xml.etree import ElementTree
 
-from run import say
+from run import print_line
 
 #: The finished parts: name, seconds, exit code.
 PARTS: list[tuple[str, float, int]] = []
@@ -28,7 +28,7 @@ def run(*command: str, go_on: bool = False, part: str = "") -> int:
 
     With `part`, the command's duration is printed at the end under that name.
     """
-    say(f"\n$ {shlex.join(_shown(command))}")
+    print_line(f"\n$ {shlex.join(_shown(command))}")
     began = time.monotonic()
     code = subprocess.call(command)
     if part:
@@ -42,7 +42,7 @@ class ParallelPart:
     """A command that runs in parallel with others; its output is shown when it ends."""
 
     def __init__(self, *command: str, part: str) -> None:
-        say(f"\n$ {shlex.join(_shown(command))} &")
+        print_line(f"\n$ {shlex.join(_shown(command))} &")
         self._part, self._began, self._seconds = part, time.monotonic(), 0.0
         self._output = tempfile.TemporaryFile("w+")  # noqa: SIM115 (closed by `end`)
         self._process = subprocess.Popen(command, stdout=self._output, stderr=subprocess.STDOUT)
@@ -57,7 +57,7 @@ class ParallelPart:
         PARTS.append((self._part, self._seconds, code))
         with self._output as output:
             output.seek(0)
-            say(f"\n{self._part}:\n{output.read().rstrip()}")
+            print_line(f"\n{self._part}:\n{output.read().rstrip()}")
         return code
 
     def _wait(self) -> None:
@@ -72,10 +72,10 @@ def print_durations() -> Iterator[None]:
     try:
         yield
     finally:
-        say("")
+        print_line("")
         for part, seconds, code in PARTS:
-            say(f"{part:<32}{clock(seconds):>8}{'' if code == 0 else f'  failed ({code})'}")
-        say(f"{'together':<32}{clock(time.monotonic() - began):>8}")
+            print_line(f"{part:<32}{clock(seconds):>8}{'' if code == 0 else f'  failed ({code})'}")
+        print_line(f"{'together':<32}{clock(time.monotonic() - began):>8}")
 
 
 class Reports:
@@ -121,11 +121,11 @@ def repeated() -> Iterator[Reports]:
         finally:
             failures = reports.failures()
             for number, (title, text) in enumerate(failures):
-                say(f"\n==== {title}")
+                print_line(f"\n==== {title}")
                 if number < MOST_WHOLE:
-                    say(text)
+                    print_line(text)
             if failures:
-                say(f"\n{len(failures)} failed")
+                print_line(f"\n{len(failures)} failed")
 
 
 def clock(seconds: float) -> str:

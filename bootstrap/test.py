@@ -11,10 +11,10 @@ import sys
 from collections.abc import Sequence
 
 import ci
-from areas import Area, Table, left_out
+from areas import Area, AreaTable, left_out
 from groups import EXAMPLES, Groups
-from run import say
-from steps import repeated, run, told
+from run import print_line
+from steps import print_durations, repeated, run
 
 
 def main(arguments: list[str]) -> int:
@@ -25,10 +25,10 @@ def main(arguments: list[str]) -> int:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         return run(sys.executable, "-m", "pytest", *arguments, go_on=True)
     os.environ.setdefault("HEADGATE_TEST_EXAMPLES", EXAMPLES)
-    table = Table.read()
+    table = AreaTable.read()
     changed = table.named(table.changed())
-    say(_plan(changed))
-    with repeated() as reports, told():
+    print_line(_plan(changed))
+    with repeated() as reports, print_durations():
         groups = Groups(table, reports)
         groups.light()
         on_postgresql = groups.postgresql()
@@ -45,7 +45,7 @@ def main(arguments: list[str]) -> int:
         finally:
             groups.end(on_other_spark)
             groups.end(on_postgresql)
-    say(left_out(table, [area for area in table.optional if area not in changed]))
+    print_line(left_out(table, [area for area in table.optional if area not in changed]))
     return groups.code
 
 

@@ -9,18 +9,18 @@ here, or if its contents changed during the run.
 import sys
 from collections.abc import Sequence
 
-from areas import GitMissingError, Table
-from groups import Groups, how_to_install_sparks, installed_sparks, known_sparks
-from run import say
-from steps import Reports, repeated, told
+from areas import AreaTable, GitMissingError
+from groups import Groups, how_to_install_sparks, installed_sparks, spark_versions
+from run import print_line
+from steps import Reports, print_durations, repeated
 
 
 def main(names: Sequence[str]) -> int:
     """Run the named areas, or all; return the exit code of the first that fails, otherwise 0."""
-    table = Table.read()
+    table = AreaTable.read()
     chosen = [requested.name for requested in table.named(names)] or list(table.areas)
     before = _digests(table)
-    with repeated() as reports, told():
+    with repeated() as reports, print_durations():
         groups = Groups(table, reports)
         if "light" in chosen:
             record(table, before, "light", groups.light(covered=True), reports)
@@ -40,26 +40,28 @@ def main(names: Sequence[str]) -> int:
     return groups.code
 
 
-def record(table: Table, before: dict[str, str], name: str, code: int, reports: Reports) -> None:
+def record(
+    table: AreaTable, before: dict[str, str], name: str, code: int, reports: Reports
+) -> None:
     """Record an area that has passed whole, or print why it is not recorded."""
     if code:
         return
     problem = ""
     if missing := reports.skipped(name):
         problem = f"{len(missing)} tests were skipped, the first because {missing[0]}"
-    if table.areas[name].other_sparks and installed_sparks() != known_sparks():
+    if table.areas[name].other_sparks and installed_sparks() != spark_versions():
         problem = f"not every version of Spark is installed: {how_to_install_sparks()}"
     if not before:
         problem = "git cannot tell its contents"
     elif _digests(table).get(name) != before[name]:
         problem = "its files changed during the run"
     if problem:
-        say(f"\n{name} passed, but is not recorded in tests/last-full: {problem}.")
+        print_line(f"\n{name} passed, but is not recorded in tests/last-full: {problem}.")
     else:
         table.record({name: before[name]})
 
 
-def _digests(table: Table) -> dict[str, str]:
+def _digests(table: AreaTable) -> dict[str, str]:
     try:
         return table.digests()
     except GitMissingError:

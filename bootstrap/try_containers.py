@@ -27,7 +27,7 @@ from typing import Any
 
 import stand_ins
 from engine import BUILD_LIMIT_S, IMAGE, Engine, wait
-from run import REPOSITORY, fail, say
+from run import REPOSITORY, fail, print_line
 
 #: Services to kill and recreate, in this order.
 VICTIMS = ("worker", "redis", "postgres", "web")
@@ -45,7 +45,7 @@ def main() -> None:
     stand_ins.insist_on_engine()
     images = dict(stand_ins.STAND_INS) if chosen.stand_ins else {}
     if images:
-        say("Using stand-ins for the base images.")
+        print_line("Using stand-ins for the base images.")
         stand_ins.make(chosen.build_network)
     else:
         stand_ins.pull()
@@ -59,8 +59,8 @@ def main() -> None:
         finally:
             engine.down()
             for name, value in FIGURES.items():
-                say(f"{name.replace('_', ' '):<34}{value:>10}")
-    say(json.dumps(FIGURES))
+                print_line(f"{name.replace('_', ' '):<34}{value:>10}")
+    print_line(json.dumps(FIGURES))
 
 
 def _try(engine: Engine) -> None:
@@ -100,7 +100,7 @@ def _begin(engine: Engine) -> None:
         "exec", "-T", "web", "python", "manage.py", "createtoken", "admin"
     ).strip()
     [connector] = engine.call("GET", "connectors/")["results"]
-    say(f"Connector {connector['name']}: {len(connector['jars'])} jars")
+    print_line(f"Connector {connector['name']}: {len(connector['jars'])} jars")
 
 
 def _readme_query() -> dict[str, Any]:
@@ -137,7 +137,7 @@ def _jars_are_on_the_class_path(engine: Engine) -> None:
 
 def _outlive(engine: Engine, service: str, how: str, strike: Callable[[str], object]) -> None:
     """Crash or recreate a service; record the seconds until it is healthy and until a new batch."""
-    say(f"{service}: {how}…")
+    print_line(f"{service}: {how}…")
     before = engine.state(service)["State"]["StartedAt"]
     began = time.monotonic()
     strike(service)
@@ -157,7 +157,7 @@ def _outlive(engine: Engine, service: str, how: str, strike: Callable[[str], obj
 
 
 def _compare(engine: Engine, spec: dict[str, Any]) -> None:
-    say("Comparing the sink with a batch over the same input…")
+    print_line("Comparing the sink with a batch over the same input…")
     body = engine.call("GET", "queries/kept/")
     FIGURES["batches_told_missing"] = (
         body["dropped_events"]["missing_batches"] - body["dropped_events"]["repaired"]
@@ -178,7 +178,7 @@ def _compare(engine: Engine, spec: dict[str, Any]) -> None:
 
 @contextmanager
 def _timed(name: str, what: str) -> Iterator[None]:
-    say(what)
+    print_line(what)
     began = time.monotonic()
     yield
     FIGURES[name] = round(time.monotonic() - began, 1)

@@ -46,7 +46,7 @@ _outlook_round = outlook.Round()
 def sweep() -> None:
     """Reconcile every application of this host that is due, even if a nudge was lost."""
     for application_id in service.due_applications(now=timezone.now()):
-        with _sweep.by_itself(f"application number {application_id}"):
+        with _sweep.isolate_errors(f"application number {application_id}"):
             service.reconcile(application_id, launcher=launcher(), now=timezone.now())
     standbys.keep_standbys(launcher=launcher(), now=timezone.now())
 

@@ -12,9 +12,9 @@ from django.conf import settings
 
 sys.path.append(str(Path(settings.BASE_DIR) / "bootstrap"))
 
-from areas import LARGE, LIGHT, PROMISE, Table
+from areas import LARGE, LIGHT, PROMISE, AreaTable
 
-_TABLE = Table.read()
+_TABLE = AreaTable.read()
 #: The marks by which areas choose among the tests of a file.
 MARKS = {area.mark for area in _TABLE.areas.values()}
 #: Ten thousand tests have few files and marks.

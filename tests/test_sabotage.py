@@ -16,7 +16,7 @@ sys.path.append(str(REPOSITORY / "bootstrap"))
 
 import sabotage  # noqa: E402
 from red import ASSERTION, PASSED  # noqa: E402
-from sabotage import Guard, Plan  # noqa: E402
+from sabotage import Guard, GuardPlan  # noqa: E402
 
 PLAN = sabotage.read()
 PAGE = (REPOSITORY / "docs" / "reliability.md").read_text()
@@ -176,8 +176,8 @@ def _guard(name: str, *tests: str, **changes: str) -> Guard:
     return Guard(name=name, tests=named, **about)
 
 
-def _plan(*guards: Guard) -> Plan:
-    return Plan(guards, ("tests/test_small.py::test_it_works",), ("small.program",))
+def _plan(*guards: Guard) -> GuardPlan:
+    return GuardPlan(guards, ("tests/test_small.py::test_it_works",), ("small.program",))
 
 
 def test_a_guard_is_caught_by_assertions_alone_and_a_program_that_is_broken_is_no_proof(

@@ -117,7 +117,7 @@ class SkippedRow:
     cause: str
     times: int
     since: datetime
-    quarantine: bool = False
+    set_aside: bool = False
 
 
 def current(now: datetime) -> list[SkippedRow]:

@@ -123,7 +123,10 @@ def judge(
 
 
 def _in_slices(
-    work: BulkRun, every: Sequence["Missing"], write: Callable[["Missing"], None], kind: str
+    work: BulkRun,
+    every: Sequence["MissingEvents"],
+    write: Callable[["MissingEvents"], None],
+    kind: str,
 ) -> bool:
     """Write one driver or run at a time; return whether there was time for all."""
     waiting = list(every)
@@ -138,7 +141,9 @@ def _in_slices(
     return not waiting
 
 
-def _settle_gaps(missing: "Missing", searched: set["Key"], repaired: int, now: datetime) -> None:
+def _settle_gaps(
+    missing: "MissingEvents", searched: set["SequenceKey"], repaired: int, now: datetime
+) -> None:
     """Settle the gaps of a driver or run.
 
     If the spool was searched for all missing events (`asked`), those that it does not contain are
@@ -158,7 +163,7 @@ def _settle_gaps(missing: "Missing", searched: set["Key"], repaired: int, now: d
 
 
 def _left(
-    missing: Sequence["Missing"], asked: set["Key"], exits: Sequence[models.Event]
+    missing: Sequence["MissingEvents"], asked: set["SequenceKey"], exits: Sequence[models.Event]
 ) -> tuple[int, datetime | None]:
     """Return the number of drivers and runs to be checked, and since when the oldest has waited."""
     open_gaps = [

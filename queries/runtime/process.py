@@ -99,7 +99,7 @@ def stat_cpu_s(file: Path) -> float:
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
-def end_jvm(process: Any, timeout_s: float, shim: "Shim") -> None:
+def end_jvm(process: Any, timeout_s: float, shim: "ShimPipe") -> None:
     """Wait for the JVM to exit, kill it if it takes too long, and report its code to the shim."""
     try:
         code = process.wait(timeout_s)

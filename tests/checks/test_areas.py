@@ -15,12 +15,12 @@ sys.path.append(str(REPOSITORY / "bootstrap"))
 import areas  # noqa: E402
 import sabotage  # noqa: E402
 import test_all  # noqa: E402
-from areas import Area, Table  # noqa: E402
+from areas import Area, AreaTable  # noqa: E402
 from steps import Reports  # noqa: E402
 
 from tests.checks.listed_areas import LISTED  # noqa: E402
 
-TABLE = Table.read()
+TABLE = AreaTable.read()
 
 
 @pytest.fixture(scope="module")
@@ -154,7 +154,7 @@ def test_a_large_test_that_no_area_runs_ends_the_run(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def small(tmp_path: Path) -> Table:
+def small(tmp_path: Path) -> AreaTable:
     """Return a table of one area whose code, test and helper are in a repository."""
     for name, text in {
         "water/pump.py": "RATE = 1\n",
@@ -169,7 +169,7 @@ def small(tmp_path: Path) -> Table:
         (tmp_path / name).write_text(text)
     _git(tmp_path, "init", "-q")
     _commit(tmp_path, "first")
-    return Table(
+    return AreaTable(
         [
             Area("light", "", ("tests/",), paths=("docs/",), always=True),
             Area("ground", "", (), paths=("tests/conftest.py", "tests/last-full"), always=True),
@@ -189,7 +189,7 @@ def _commit(folder: Path, subject: str) -> None:
     _git(folder, *who, "commit", "-q", "--allow-empty", "-m", subject)
 
 
-def test_an_area_is_left_out_until_its_contents_change(small: Table) -> None:
+def test_an_area_is_left_out_until_its_contents_change(small: AreaTable) -> None:
     assert small.changed() == ["pump"]
     small.record({"pump": small.digests()["pump"]})
     assert small.changed() == []
@@ -213,26 +213,28 @@ def test_an_area_is_left_out_until_its_contents_change(small: Table) -> None:
         ("tests/bucket.py", "# used through tools\n"),
     ],
 )
-def test_a_change_that_is_not_committed_runs_the_area(small: Table, name: str, text: str) -> None:
+def test_a_change_that_is_not_committed_runs_the_area(
+    small: AreaTable, name: str, text: str
+) -> None:
     small.record(small.digests())
     assert small.changed() == []
     (small.root / name).write_text(text)
     assert small.changed() == ["pump"]
 
 
-def test_a_removed_file_runs_the_area(small: Table) -> None:
+def test_a_removed_file_runs_the_area(small: AreaTable) -> None:
     small.record(small.digests())
     (small.root / "water/pump.py").unlink()
     assert small.changed() == ["pump"]
 
 
-def test_without_git_every_area_may_have_changed(small: Table) -> None:
+def test_without_git_every_area_may_have_changed(small: AreaTable) -> None:
     small.record(small.digests())
     (small.root / ".git").rename(small.root / "elsewhere")
     assert small.changed() == ["pump"]
 
 
-def test_recent_commits_touch_the_areas_of_their_files(small: Table) -> None:
+def test_recent_commits_touch_the_areas_of_their_files(small: AreaTable) -> None:
     assert small.touched_by_recent_commits() == ["pump"]  # the first commit is recent
     for number in range(areas.RECENT_COMMITS):
         (small.root / "docs/page.md").write_text(str(number))
@@ -249,18 +251,18 @@ def test_recent_commits_touch_the_areas_of_their_files(small: Table) -> None:
     assert small.touched_by_recent_commits() == []
 
 
-def test_a_record_keeps_the_other_areas(small: Table) -> None:
+def test_a_record_keeps_the_other_areas(small: AreaTable) -> None:
     small.record({"light": "1"})
     small.record({"pump": "2"})
     assert small.last_full() == {"light": "1", "pump": "2"}
 
 
-def test_an_area_that_does_not_exist_is_refused_with_those_that_do(small: Table) -> None:
+def test_an_area_that_does_not_exist_is_refused_with_those_that_do(small: AreaTable) -> None:
     with pytest.raises(SystemExit, match=r"There is no area pumps. Choose light, ground, pump\."):
         small.named(["pumps"])
 
 
-def test_what_was_left_out_is_shown_with_its_command(small: Table) -> None:
+def test_what_was_left_out_is_shown_with_its_command(small: AreaTable) -> None:
     assert "`make test-all` runs all of their tests: about 3 min" in areas.left_out(
         small, small.optional
     )
@@ -277,7 +279,7 @@ def test_what_was_left_out_is_shown_with_its_command(small: Table) -> None:
     ],
 )
 def test_only_an_area_that_has_passed_whole_is_recorded(
-    small: Table, tmp_path: Path, skipped: str, code: int, recorded: bool
+    small: AreaTable, tmp_path: Path, skipped: str, code: int, recorded: bool
 ) -> None:
     before = small.digests()
     reason = f'<skipped type="pytest.skip" message="{skipped}"/>' if skipped else ""
@@ -288,7 +290,9 @@ def test_only_an_area_that_has_passed_whole_is_recorded(
     assert ("pump" in small.last_full()) is recorded
 
 
-def test_an_area_that_changed_during_its_run_is_not_recorded(small: Table, tmp_path: Path) -> None:
+def test_an_area_that_changed_during_its_run_is_not_recorded(
+    small: AreaTable, tmp_path: Path
+) -> None:
     before = small.digests()
     (small.root / "water/pump.py").write_text("RATE = 3\n")
     test_all.record(small, before, "pump", 0, Reports(tmp_path))

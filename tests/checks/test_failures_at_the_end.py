@@ -10,9 +10,9 @@ REPOSITORY = Path(settings.BASE_DIR)
 #: Two groups as `bootstrap/test.py` runs them, the second of which fails.
 PROGRAM = """
 import sys
-from steps import repeated, run, told
+from steps import repeated, run, print_durations
 
-with repeated() as reports, told():
+with repeated() as reports, print_durations():
     for part, file in (("first", sys.argv[1]), ("second", sys.argv[2])):
         pytest = (sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-c", "/dev/null")
         run(*pytest, *reports.of(part), file, part=part)
@@ -22,9 +22,9 @@ with repeated() as reports, told():
 LOOP = """
 import sys
 sys.path.insert(0, sys.argv[1])
-from steps import repeated, run, told
+from steps import repeated, run, print_durations
 
-with repeated() as reports, told():
+with repeated() as reports, print_durations():
     pytest = (sys.executable, "-m", "pytest", "-q", "-n", "1", "-p", "no:cacheprovider")
     run(*pytest, "-p", "no:playwright", *reports.of("loop"), sys.argv[2], part="loop", go_on=True)
 """

@@ -13,9 +13,9 @@ from django.conf import settings
 BOOTSTRAP = Path(settings.BASE_DIR) / "bootstrap"
 sys.path.append(str(BOOTSTRAP))
 
-from areas import Area, Table  # noqa: E402
+from areas import Area, AreaTable  # noqa: E402
 
-TABLE = Table.read()
+TABLE = AreaTable.read()
 NAMES = [area.name for area in TABLE.optional]
 
 
@@ -78,7 +78,7 @@ def run(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[str]]:
             monkeypatch.setattr(script.time, "monotonic", lambda: clock[0])
             monkeypatch.setattr(script.time, "time", lambda: 1_000_000.0)
         for method, value in changes.items():
-            monkeypatch.setattr(script.Table, method, lambda *_, value=value: value)
+            monkeypatch.setattr(script.AreaTable, method, lambda *_, value=value: value)
         assert script.main(arguments) == 0
         return listing.ran
 

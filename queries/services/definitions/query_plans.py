@@ -254,7 +254,7 @@ def _validate(
             partitions.begins(row, item.manifest.checkpoint if item.manifest else ""),
         )
         ask = time.monotonic() < deadline and not item.problems
-        judged = judge(item.query_form, around, parsed=verdict, ask=ask, observed=seen)
+        judged = judge(item.query_form, around, parsed=verdict, ask=ask, seen=seen)
         item.problems += below_spec(judged.problems)
         item.checked, item.answers = judged.checked, Answers(verdict, judged.seen)
         if row is not None and not judged.problems and not alone:

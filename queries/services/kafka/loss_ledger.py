@@ -134,7 +134,7 @@ def _rows_after(position: int) -> list[Progress]:
     return list(Progress.objects.filter(pk__gt=position).order_by("pk")[:_ROWS_AT_ONCE])
 
 
-def _write(work: BulkRun, batches: "list[_Batch]", now: datetime) -> int:
+def _write(work: BulkRun, batches: "list[_LedgerBatch]", now: datetime) -> int:
     """Write the losses of batches, as far as time allows; return the number of batches written."""
     done = 0
     while done < len(batches) and work.has_time:
@@ -149,7 +149,7 @@ def _write(work: BulkRun, batches: "list[_Batch]", now: datetime) -> int:
     return done
 
 
-def _write_some(batches: "Sequence[_Batch]", now: datetime, time_slice: Slice) -> int:
+def _write_some(batches: "Sequence[_LedgerBatch]", now: datetime, time_slice: Slice) -> int:
     """Write batches until the slice is complete; return how many were written."""
     selected: list[_LedgerBatch] = []
     late: set[tuple[int, str, date]] = set()
@@ -171,7 +171,7 @@ def _write_some(batches: "Sequence[_Batch]", now: datetime, time_slice: Slice) -
     return len(selected)
 
 
-def _write_separately(work: BulkRun, batch: "_Batch", now: datetime) -> int:
+def _write_separately(work: BulkRun, batch: "_LedgerBatch", now: datetime) -> int:
     """Write one batch separately; set it aside if its own data cannot be stored."""
     with work.slice() as time_slice:
         try:

@@ -11,6 +11,7 @@ from queries.domain.system import Part, clock, first_line, ok, problem
 
 if TYPE_CHECKING:
     from listeners.loops.backlogs import Backlog
+    from listeners.loops.troubles import SkippedRow
 
 
 def backlog(now: datetime) -> Part:
@@ -65,7 +66,7 @@ def loops(now: datetime) -> Part:
     return loops_part(skipped)
 
 
-def loops_part(skipped: "list[Shown]") -> Part:
+def loops_part(skipped: "list[SkippedRow]") -> Part:
     """Check for elements that loops skip while they process the others."""
     if not skipped:
         return ok("loops", "Nothing is skipped.")

@@ -237,17 +237,17 @@ def _begin(request: HttpRequest, verb: Verb, rows: list[Query]) -> HttpResponseB
     refusals = {row.pk: error for row in rows if (error := _refusal(request, row)) is not None}
     if len(refusals) == len(rows):
         raise refusals[rows[0].pk]
-    actor_and_now = actor_and_now(request)
+    audit = actor_and_now(request)
     operation = begin_many(
         Verb(f"{verb}-many"),
         rows,
         arguments={"mode": consequences.stop_mode(request.POST)} if verb is Verb.STOP else {},
         refusals=refusals,
         key=request.POST.get("key", ""),
-        **actor_and_now,
+        **audit,
     )
     text = f"The {verb} of {counted(len(rows) - len(refusals), 'query,queries')} was requested."
-    if operation.created_at != actor_and_now["now"]:
+    if operation.created_at != audit["now"]:
         text = f"This was already requested at {operation.created_at:%H:%M:%S} UTC."
     return redirect_with_message(request, text, reverse("operation", args=[operation.uuid]))
 

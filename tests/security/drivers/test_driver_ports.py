@@ -227,7 +227,7 @@ def test_a_query_with_a_shuffle_works_behind_the_secret(guarded: Guarded) -> Non
     sink = {"format": "noop", "output_mode": "complete"}
     guarded.driver.start(10, rate_query(sql=sql, sink=sink))
     guarded.driver.wait_run(10, RunState.RUNNING)
-    guarded.driver.ask(10, Want.STOP)
+    guarded.driver.request_end(10, Want.STOP)
     guarded.driver.wait_run(10, RunState.ENDED)
 
 

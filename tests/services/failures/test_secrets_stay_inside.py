@@ -396,7 +396,7 @@ def test_the_status_of_a_driver(folder: DriverFolder) -> None:
     board.driver(error=ERROR)
     board.driver(executors=(ExecutorSeen("0", "h:1", 1, False, "", None, SAID),))
     board.driver(script=ScriptReport(ScriptState.RUNNING, notes=(SAID,)))
-    board.report(FoundQuery(1, "name:a", "a", "", "file:///c", temporary=SAID))
+    board.found(FoundQuery(1, "name:a", "a", "", "file:///c", temporary=SAID))
     board.write()
     text = (folder.own / STATUS).read_text()
     assert text.count("denied") == 9

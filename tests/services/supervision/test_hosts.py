@@ -385,9 +385,9 @@ def test_a_claim_is_renewed_given_back_and_lost(settings: Any) -> None:
     assert not found.free  # it may live: its last sign is fresh, and its process cannot be seen
     assert not found.refused
     Host.objects.filter(name="host-c").update(seen_at=Now() + timedelta(seconds=1))
-    assert service.attempt(mine, found.seen, take=True).refused
+    assert service.attempt(mine, found.observed, take=True).refused
     sign("host-c", seconds_ago=16)
-    assert service.attempt(mine, found.seen, take=True).free
+    assert service.attempt(mine, found.observed, take=True).free
 
     service.release(mine)
     assert Host.objects.get(name="host-c").claim == ""

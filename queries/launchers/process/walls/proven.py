@@ -143,7 +143,7 @@ def _try_bubblewrap(drivers: Path) -> None:
             identities.kill_and_wait(within.init_pid, within.init_start, PROVEN_WITHIN_S)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 within.process.wait(PROVEN_WITHIN_S)
-            os.close(within.told)
+            os.close(within.report_pipe)
         _judge(status, folder, killed=status is not None and os.WIFSIGNALED(status))
 
 
