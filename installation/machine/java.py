@@ -18,7 +18,7 @@ _LOOK_LIMIT_S = 120  # it takes 0.3 s on a quiet machine
 _SHIM = """#!/bin/sh
 for argument do shift; [ "$argument" = --add-modules=jdk.incubator.vector ] || set -- "$@" "$argument"; done
 exec {java} "$@"
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ log.cleaner.dedupe.buffer.size=16777216
 log.retention.check.interval.ms=30000
 num.network.threads=2
 num.io.threads=4
-"""
+"""  # noqa: E501
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,8 +185,8 @@ def advise(operator: AsyncOperator) -> OperatorAdvice:
     if operator.delay_shares[Bound.KEYS] > MOST:
         return OperatorAdvice(
             Bound.KEYS,
-            f"A task held {counted(round(operator.keys), 'distinct key')} with a call or a row each, "
-            "and rows of one key are processed one at a time.",
+            f"A task held {counted(round(operator.keys), 'distinct key')} with a call or a row "
+            "each, and rows of one key are processed one at a time.",
             f"At most {counted(round(operator.keys), 'call')} can be in flight, regardless of the "
             "limit. A finer key or a larger hold allows more calls in parallel.",
             max(1, round(operator.keys)),
@@ -195,8 +195,8 @@ def advise(operator: AsyncOperator) -> OperatorAdvice:
         return _limited(operator)
     return OperatorAdvice(
         Bound.SOURCE,
-        f"{operator.used:.1f} of {counted(round(operator.allowed), 'allowed call')} were in flight; most "
-        "calls ended when no more rows were available.",
+        f"{operator.used:.1f} of {counted(round(operator.allowed), 'allowed call')} were in "
+        "flight; most calls ended when no more rows were available.",
         "The calls keep up with the input. No tuning is needed.",
         None,
     )
@@ -209,8 +209,8 @@ def _limited(operator: AsyncOperator) -> OperatorAdvice:
     if times >= SATURATED and knee < operator.allowed:
         return OperatorAdvice(
             Bound.REMOTE,
-            f"A call takes {operator.latency_ms:.1f} ms; it took {operator.best_latency_ms:.1f} ms when "
-            "fewer were in flight.",
+            f"A call takes {operator.latency_ms:.1f} ms; it took {operator.best_latency_ms:.1f} "
+            "ms when fewer were in flight.",
             f"{counted(knee, 'call')} in flight per task {'gives' if knee == 1 else 'give'} about "
             "95 % of this throughput. With more, "
             f"calls only wait longer: {times:.1f} times as long at {operator.allowed:.0f}.",
@@ -222,14 +222,14 @@ def _limited(operator: AsyncOperator) -> OperatorAdvice:
             Bound.LIMIT,
             "All allowed calls are in flight and more rows are waiting: "
             f"{operator.allowed:.0f} per task.",
-            f"As long as a call takes {operator.latency_ms:.1f} ms, allowing {more} calls in flight "
-            f"gives up to {operator.rate * 2:,.0f} calls per second.",
+            f"As long as a call takes {operator.latency_ms:.1f} ms, allowing {more} calls in "
+            f"flight gives up to {operator.rate * 2:,.0f} calls per second.",
             more,
         )
     return OperatorAdvice(
         Bound.LIMIT,
-        f"{operator.allowed:.0f} of at most {operator.cap} calls are allowed: the limiter found no gain "
-        "with more.",
+        f"{operator.allowed:.0f} of at most {operator.cap} calls are allowed: the limiter found "
+        "no gain with more.",
         "The limiter tries one step up or down from time to time. No action is needed.",
         None,
     )
@@ -245,8 +245,9 @@ def failing(progress: Mapping[str, Any] | None) -> list[str]:
                 rows = "row became a dead letter,rows became dead letters"
                 after = counted(operator.dead_letters, rows)
             notes.append(
-                f"{operator.failed:.0%} of the calls of {operator.name!r} fail: {operator.errors:,} of "
-                f"{operator.calls:,} in the newest batch, of which {operator.timeouts:,} timed out; "
-                f"{after}."
+                f"{operator.failed:.0%} of the calls of {operator.name!r} fail: "
+                f"{operator.errors:,} of "
+                f"{operator.calls:,} in the newest batch, of which {operator.timeouts:,} timed "
+                f"out; {after}."
             )
     return notes

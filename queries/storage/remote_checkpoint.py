@@ -205,8 +205,8 @@ def copy(
             own |= {f"offsets/{chosen.filled}"} if chosen.filled is not None else set()
             if missing := bring({name: sizes[name] for name in sorted(set(names) - own)}):
                 raise CannotCopy(
-                    f"{counted(len(missing), 'file')} of {location} disappeared while the checkpoint "
-                    f"was copied, {missing[0]} first.",
+                    f"{counted(len(missing), 'file')} of {location} disappeared while the "
+                    f"checkpoint was copied, {missing[0]} first.",
                     way_out="Try again: Spark purges old batches while a query runs.",
                 )
             for name in sorted(own):

@@ -80,8 +80,8 @@ HELD_BY = {
     "queries.selectors.definitions.spark_users.spark_users": LISTS,
     "queries.selectors.kafka.sources.readings": f"{LAG}a_query_whose_definition_cannot_be_read"
     "_leaves_out_itself_alone",
-    "queries.selectors.kafka.sources.offsets_in_progress": f"{LAG}a_query_whose_definition_cannot_be"
-    "_read_leaves_out_itself_alone",
+    "queries.selectors.kafka.sources.offsets_in_progress": f"{LAG}a_query_whose_definition_cannot"
+    "_be_read_leaves_out_itself_alone",
     "queries.selectors.metrics.queries._figures": "web/supervision/test_one_rotten_query.py::"
     "test_metrics_leave_out_the_query_that_cannot_be_counted",
     "queries.selectors.secrets._namings": LISTS,

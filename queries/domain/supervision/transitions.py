@@ -105,7 +105,8 @@ def archive(current: TransitionInput) -> None:
         )
     if current.desired is not Desired.STOPPED or stopping:
         raise NotAllowed(
-            f"{current.name} is {current.phase.label.lower()} and can be deleted only when stopped.",
+            f"{current.name} is {current.phase.label.lower()} and can be deleted only when "
+            "stopped.",
             way_out="Stop it first.",
         )
 

@@ -69,7 +69,8 @@ def restarted(name: str, in_table: InTable) -> list[str]:
         return [_no_batch_text(name, in_table), "Rows that are read again are added."]
     skipped = _span(0, in_table.newest)
     return [
-        f"{_has(name, in_table.newest)} The query keeps its ID and numbers its batches from 0 again, "
+        f"{_has(name, in_table.newest)} The query keeps its ID and numbers its batches from 0 "
+        "again, "
         f"so the table skips {skipped[0].lower()}{skipped[1:]}, whatever they contain: those rows "
         "are lost. Instead, clone the query and reset the clone, or write to a new table."
     ]
@@ -81,8 +82,8 @@ def continued(name: str, in_table: InTable, batch: int) -> list[str]:
         return [_no_batch_text(name, in_table), "Rows that are read again are added a second time."]
     if in_table.newest <= batch:
         return [
-            f"{_has(name, in_table.newest)} The next batch is {batch + 1:,}, so nothing is skipped; "
-            "rows that are read again are in the table twice."
+            f"{_has(name, in_table.newest)} The next batch is {batch + 1:,}, so nothing is "
+            "skipped; rows that are read again are in the table twice."
         ]
     skipped = _span(batch + 1, in_table.newest)
     return [
@@ -111,8 +112,8 @@ def resumed(name: str, in_table: InTable, batch: int | None) -> list[str]:
     if batch is None or in_table.newest is None or in_table.newest < batch:
         return [f"Table {name} skips nothing: it does not have the next batch."]
     return [
-        f"{_has(name, in_table.newest)} Batch {batch:,} was written before Spark could commit it, so "
-        "the table skips it. If the batch now reads other rows than before, they are lost."
+        f"{_has(name, in_table.newest)} Batch {batch:,} was written before Spark could commit "
+        "it, so the table skips it. If the batch now reads other rows than before, they are lost."
     ]
 
 

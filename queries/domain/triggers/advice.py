@@ -316,4 +316,5 @@ def _hourly(expectation: Expected) -> str:
 
 
 def _band(expectation: Expected) -> str:
-    return f"{words(expectation.low_ms or 0)} to {words(expectation.high_ms or 0)} within the error band"
+    low, high = words(expectation.low_ms or 0), words(expectation.high_ms or 0)
+    return f"{low} to {high} within the error band"

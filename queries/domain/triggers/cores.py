@@ -130,8 +130,8 @@ def core_doubts(spec: SqlQuery | PythonQuery, ground: Ground) -> list[str]:
         doubts.append(f"{rule}; the partitions of {', '.join(unknown)} are unknown{has}.")
     elif ground.cores is None:
         doubts.append(
-            f"{rule}: {permanent_cores(spec, ground)}. The number of cores that the cluster provides is "
-            "unknown."
+            f"{rule}: {permanent_cores(spec, ground)}. The number of cores that the cluster "
+            "provides is unknown."
         )
     return doubts
 

@@ -266,7 +266,8 @@ class Meeting:
         names = {row.query: row.identity for row in self._job.known}
         missing = ", ".join(names[query] for query in open_question.missing)
         raise StartRefused(
-            f"The query {called(name, specified)} is new, and the script has not started queries that "
+            f"The query {called(name, specified)} is new, and the script has not started "
+            "queries that "
             f"it started before: {missing}. An author must decide on the application's page "
             "whether the new query is one of these; until then, it is not started."
         )

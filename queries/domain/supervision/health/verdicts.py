@@ -247,7 +247,8 @@ def _idle(signals: HealthSignals) -> Health | None:
     is_single = len(passed) == 1
     return Health(
         Verdict.WAITING,
-        f"{_of_partitions(len(passed), signals)} {'holds' if is_single else 'hold'} unread records, but its "
+        f"{_of_partitions(len(passed), signals)} {'holds' if is_single else 'hold'} unread "
+        "records, but its "
         "triggers do not start a batch; it may be waiting for minOffsetsPerTrigger.",
         min(passed),
     )
@@ -338,8 +339,8 @@ def _left_unread(signals: HealthSignals) -> Health | None:
         cores = " It needs one core per source partition."
     return Health(
         Verdict.LAGGING,
-        f"{_of_partitions(len(left), signals)} {'holds' if len(left) == 1 else 'hold'} records that "
-        f"no batch has read for {span(signals.now - min(left))}.{cores}",
+        f"{_of_partitions(len(left), signals)} {'holds' if len(left) == 1 else 'hold'} records "
+        f"that no batch has read for {span(signals.now - min(left))}.{cores}",
         min(left),
     )
 
