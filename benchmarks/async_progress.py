@@ -41,9 +41,9 @@ from benchmarks._measuring import (
     spread,
     workplace,
 )
-from listeners.spark.repair import recent_executed
+from listeners.spark.sorter import recent_executed
 from queries.checkpoints.logs import CheckpointLogs
-from queries.domain.checkpoints.logged_offsets import records_between, resumed_after
+from queries.domain.checkpoints.logs import records_between, resumed_after
 from queries.domain.triggers.async_progress import ENABLED, INTERVAL
 from tests.conftest_kafka import KafkaBroker
 

@@ -35,7 +35,7 @@ from benchmarks._measuring import (
     spread,
     workplace,
 )
-from listeners.spark.repair import ended_at, recent_executed
+from listeners.spark.sorter import ended_at, recent_executed
 
 TAKES = "5 minutes"
 

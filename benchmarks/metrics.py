@@ -115,7 +115,7 @@ def _fill_more() -> None:
     from queries.domain.states import LossKind, Phase
     from queries.models.checkpoints import Loss, SourceLag
     from queries.models.definitions import Query
-    from queries.models.failures import FailureGroup
+    from queries.models.history import FailureGroup
 
     running = list(Query.objects.filter(phase=Phase.RUNNING))
     with transaction.atomic():

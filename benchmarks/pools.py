@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks._measuring import kill_session, report, spark_session, workplace
-from queries.domain.definitions.pools import fairscheduler_xml
+from queries.domain.definitions.configuration import fairscheduler_xml
 from queries.domain.definitions.spec import PoolSpec
 
 TAKES = "12 minutes"

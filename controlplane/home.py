@@ -11,7 +11,7 @@ import secrets
 from pathlib import Path
 
 from headgate_ground.files import replace_file
-from headgate_ground.tolerant.values import whole
+from headgate_ground.tolerant import whole
 from headgate_server import places
 
 

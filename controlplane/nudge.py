@@ -22,7 +22,7 @@ from django.db import transaction
 
 from controlplane import hosts
 from controlplane.celery import app
-from controlplane.redis_client import connection
+from controlplane.servers import connection
 
 logger = logging.getLogger(__name__)
 

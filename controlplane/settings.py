@@ -16,7 +16,7 @@ from csp.constants import NONCE, NONE, SELF
 
 from controlplane import environment as env
 from controlplane.home import Home, read_line
-from controlplane.logs import not_a_probe
+from controlplane.masking import not_a_probe
 from headgate_ground import packages
 from headgate_server import __version__, places
 
@@ -85,13 +85,13 @@ LAUNCHERS = {"process": "queries.launchers.process.launcher.configured"}
 #: The module with what is known and done about hosts (`controlplane.hosts`).
 HOST_SELECTORS = "queries.selectors.hosts"
 HOST_SERVICE = "queries.services.supervision.hosts"
-#: The module with what is known about drivers (`controlplane.senders`).
+#: The module with what is known about drivers (`controlplane.hosts`).
 SENDER_SELECTORS = "queries.selectors.supervision.senders"
 #: For files that Spark and users' code write. Headgate's own are private to its account.
 DATA_UMASK = env.mode("HEADGATE_DATA_UMASK", "022")
 LAUNCHER = env.choice("HEADGATE_LAUNCHER", "process", tuple(LAUNCHERS))
-#: How drivers are isolated from the rest of their host: queries.domain.walls, docs/security.md.
-#: Workers refuse `accounts`, which is gone: queries.services.system.former_accounts.
+#: How drivers are isolated from the rest of their host: queries.domain.hosts, docs/security.md.
+#: Workers refuse `accounts`, which is gone: queries.services.system.installation.
 WALLS = env.choice("HEADGATE_WALLS", "auto", ("auto", "bubblewrap", "neither", "accounts"))
 #: Whether an admin accepts that a worker that runs as root, or does not isolate drivers, serves
 #: several teams and authors.
@@ -138,7 +138,7 @@ INSTALLED_APPS = [
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "installation.web.static.StaticFiles",
+    "installation.web.front.StaticFiles",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
     "django.middleware.common.CommonMiddleware",
@@ -146,7 +146,7 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "queries.views.access.requests.Requests",
+    "queries.views.access.sign_in.Requests",
     "queries.views.console.errors.Problems",
     "allauth.account.middleware.AccountMiddleware",  # required by allauth
     "axes.middleware.AxesMiddleware",  # last, as its documentation requires
@@ -164,7 +164,7 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "csp.context_processors.nonce",
                 "queries.views.console.shell.shell",
-                "queries.views.console.context.system",
+                "queries.views.console.shell.system",
             ],
         },
     }
@@ -255,7 +255,7 @@ if BIND not in ("127.0.0.1", "::1", "localhost") and not TLS_CERT:
     )
 #: Browsers share cookies between the ports of a host; two installations differ by name.
 SESSION_COOKIE_NAME = f"headgate_session_{HEADGATE_PORT}"
-SESSION_ENGINE = "queries.models.access.sessions"
+SESSION_ENGINE = "queries.models.access.accounts"
 #: Minutes of inactivity after which a session ends, and days after which every session does.
 SESSION_IDLE_MIN = env.whole("HEADGATE_SESSION_IDLE_MIN", 480, low=1, high=525_600)
 SESSION_COOKIE_AGE = 86400 * env.whole("HEADGATE_SESSION_DAYS", 14, low=1, high=365)
@@ -373,16 +373,16 @@ SPECTACULAR_SETTINGS = {
         "queries.api.schema.add_components",
     ],
     "ENUM_NAME_OVERRIDES": {
-        "StopModeEnum": "queries.api.definitions.inputs.STOP_MODES",
+        "StopModeEnum": "queries.api.definitions.changes.STOP_MODES",
         "PoolModeEnum": "queries.domain.definitions.spec.SCHEDULER_MODES",
         "SparkEnum": "queries.domain.sparks.SPARKS",
-        "OperationOutcomeEnum": "queries.api.operation_bodies.OUTCOMES",
+        "OperationOutcomeEnum": "queries.api.bodies.OUTCOMES",
         "ChannelKindEnum": "queries.api.alerts.bodies.CHANNEL_KINDS",
         "EntryKindEnum": "queries.api.alerts.bodies.ENTRY_KINDS",
         "IncidentKindEnum": "queries.api.alerts.bodies.INCIDENT_KINDS",
         "IncidentStateEnum": "queries.api.alerts.bodies.INCIDENT_STATES",
-        "DeployStateEnum": "queries.api.deploys.bodies.DEPLOY_STATES",
-        "DeployedStateEnum": "queries.api.deploys.bodies.CHANGE_STATES",
+        "DeployStateEnum": "queries.api.deploys.DEPLOY_STATES",
+        "DeployedStateEnum": "queries.api.deploys.CHANGE_STATES",
     },
 }
 
@@ -484,7 +484,7 @@ LOGGING = {
     "disable_existing_loggers": False,
     "formatters": {
         "line": {
-            "()": "controlplane.logs.Masked",
+            "()": "controlplane.masking.Masked",
             "format": "%(asctime)s %(levelname)-7s %(name)s: %(message)s",
         }
     },

@@ -14,7 +14,7 @@ from typing import Any
 import redis
 from django.conf import settings
 
-from controlplane.redis_client import connection
+from controlplane.servers import connection
 from controlplane.ticks import TickReport, TickRun
 
 logger = logging.getLogger(__name__)

@@ -6,13 +6,7 @@
 Requires only the standard library, PyArrow and PySpark. See the README in this folder.
 """
 
-from headgate_async.errors import (
-    AsyncMapError,
-    BadArgument,
-    BadResult,
-    CallStuck,
-    CallTimedOut,
-)
+from headgate_async.calls import AsyncMapError, BadArgument, BadResult, CallStuck, CallTimedOut
 from headgate_async.mapping import map_async
 from headgate_async.rows import Row, identity_of
 

@@ -10,13 +10,10 @@ import pyarrow as pa
 from pyspark import cloudpickle
 
 from headgate_async import operator as plans
-from headgate_async.calls import Backoff, Rules
-from headgate_async.errors import BadArgument
-from headgate_async.lineage import keyed_by_kafka
-from headgate_async.metrics import FIELDS, HIDDEN, observe
-from headgate_async.output import LETTER, LETTER_FIELD
+from headgate_async.calls import Backoff, BadArgument, Rules
+from headgate_async.operator import keyed_by_kafka
 from headgate_async.rows import KAFKA
-from headgate_async.task import run
+from headgate_async.task import FIELDS, HIDDEN, LETTER, LETTER_FIELD, observe, run
 
 #: Maximum rows held by a task, from an Arrow batch received to one returned.
 MOST_ROWS = 4096

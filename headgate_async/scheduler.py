@@ -16,9 +16,17 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import Any
 
-from headgate_async.calls import Entry, NoClients, Outcome, Pace, Rules
-from headgate_async.counts import Counts
-from headgate_async.errors import AsyncMapError, CallStuck, CallTimedOut
+from headgate_async.calls import (
+    AsyncMapError,
+    CallStuck,
+    CallTimedOut,
+    Counts,
+    Entry,
+    NoClients,
+    Outcome,
+    Pace,
+    Rules,
+)
 from headgate_async.limiter import Limiter, Window
 
 #: A lane whose calls end without ever waiting yields to the others after this many.

@@ -1,4 +1,9 @@
-"""Run one task of the operator: pass rows from Spark to the scheduler's loop, and back.
+"""Run one task of the operator: rows from Spark to the scheduler's loop and back, with metrics.
+
+Spark puts observed metrics into each progress event, so every listener of a query's progress also
+gets these, at no additional cost. Latency and waiting time have their own columns, with one value
+per row; all other metrics are summed, in an array that only the first row of an Arrow batch
+contains.
 
 A task runs in the Python worker's main thread, which reads Arrow batches from Spark and writes the
 result batches back, while the operator's loop makes the calls in its own thread. Neither thread
@@ -8,21 +13,153 @@ waits for the end of an Arrow batch: rows are passed on in slices as space becom
 import asyncio
 import contextlib
 import queue
-from collections.abc import Awaitable, Callable, Hashable, Iterator
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.types import (
+    ArrayType,
+    BooleanType,
+    DoubleType,
+    StringType,
+    StructField,
+    StructType,
+)
 
-from headgate_async.calls import Pace
-from headgate_async.clients import AsyncClients, ThreadClients
+from headgate_async.calls import NAMES, Counts, Outcome, Pace
 from headgate_async.operator import Plan
-from headgate_async.output import Emission
-from headgate_async.rows import Row, row_class, rows_of
+from headgate_async.rows import (
+    Row,
+    Shape,
+    arranged,
+    as_json,
+    columns_of,
+    identity_of,
+    row_class,
+    rows_of,
+)
 from headgate_async.scheduler import Scheduler
-from headgate_async.sorting import arranged
-from headgate_async.worker_state import CLOSE_S, OperatorState, registry
+from headgate_async.worker_state import (
+    CLOSE_S,
+    AsyncClients,
+    OperatorState,
+    ThreadClients,
+    registry,
+)
+
+#: Prefix of an observation's name, followed by the operator's name.
+PREFIX = "headgate_async:"
+
+COUNTS, LATENCY, WAITED = "_async_counts", "_async_latency_ms", "_async_waited_ms"
+VISIBLE = "_async_kept"
+HIDDEN = (COUNTS, LATENCY, WAITED, VISIBLE)
+_TYPES = (ArrayType(DoubleType()), DoubleType(), DoubleType(), BooleanType())
+FIELDS = tuple(map(StructField, HIDDEN, _TYPES))
+_COUNTS_TYPE = pa.list_(pa.float64())
+PERCENTILES = (0.5, 0.95, 0.99)
+#: Spark's default of 10,000 costs memory for metrics that nobody reads to four digits.
+ACCURACY = 1000
+
+
+def hidden_columns(
+    counts: Counts,
+    latency: Sequence[float | None],
+    waited: Sequence[float | None],
+    visible: Sequence[bool],
+) -> list[pa.Array]:
+    """Return the hidden columns of an Arrow batch."""
+    first = [counts.as_list(), *[None] * (len(visible) - 1)]
+    return [
+        pa.array(first, _COUNTS_TYPE),
+        pa.array(latency, pa.float64()),
+        pa.array(waited, pa.float64()),
+        pa.array(visible, pa.bool_()),
+    ]
+
+
+def observe(df: Any, name: str, *, cap: int) -> Any:
+    """Collect the hidden columns in one observation, and drop them."""
+    from pyspark.sql import functions as f
+
+    sums = [
+        f.sum(f.get(COUNTS, f.lit(at))).alias(count_name) for at, count_name in enumerate(NAMES)
+    ]
+    watched = df.observe(
+        PREFIX + name,
+        *sums,
+        f.percentile_approx(LATENCY, list(PERCENTILES), ACCURACY).alias("latency_ms"),
+        f.percentile_approx(WAITED, list(PERCENTILES), ACCURACY).alias("waited_ms"),
+        f.max(f.lit(cap)).alias("cap"),
+    )
+    return watched.where(VISIBLE).drop(*HIDDEN)
+
+
+#: The column with the details of a row that was given up; null for all others.
+LETTER = "dead_letter"
+LETTER_FIELD = StructField(
+    LETTER, StructType([StructField(one, StringType()) for one in ("identity", "error", "row")])
+)
+_LETTER_TYPE = pa.struct([("identity", pa.string()), ("error", pa.string()), ("row", pa.string())])
+#: An error's text may quote whole pages of a remote service.
+ERROR_CHARACTERS = 2000
+
+
+class Emission:
+    """Makes Arrow batches of a schema from outcomes."""
+
+    def __init__(self, schema: pa.Schema, *, dead_letters: bool) -> None:
+        self._schema = schema
+        self._shape = Shape(schema.names)
+        self._letters = dead_letters
+        letter = [LETTER] if dead_letters else []
+        self._names = [*schema.names, *letter, *HIDDEN]
+
+    def batch(self, outcomes: Sequence[Outcome], counts: Counts) -> pa.RecordBatch:
+        """Return the batch of these outcomes.
+
+        A row without a result still gets a temporary row here, to record its latency; so do counts
+        that arrive without an outcome.
+        """
+        shape, empty = self._shape, (None,) * len(self._schema)
+        rows: list[tuple[Any, ...]] = []
+        latency: list[float | None] = []
+        waited: list[float | None] = []
+        visible: list[bool] = []
+        letters: list[dict[str, str] | None] = []
+        for row, result, error, latency_ms, waited_ms in outcomes:
+            if error is not None:
+                rows.append(empty)
+                letters += [None] * (len(rows) - 1 - len(letters))
+                letters.append(_letter(row, error))
+            elif type(result) is tuple:
+                rows.append(shape.row_of(result))
+            else:
+                tuples = shape.tuples(result)
+                rows += tuples or [empty]
+                further = [None] * (len(tuples) - 1)  # the latency is in a result's first row
+                latency += [latency_ms, *further]
+                waited += [waited_ms, *further]
+                visible += [True] * len(tuples) or [False]
+                continue
+            latency.append(latency_ms)
+            waited.append(waited_ms)
+            visible.append(True)
+        if not rows:
+            rows, latency, waited, visible = [empty], [None], [None], [False]
+        columns = columns_of(rows, self._schema)
+        if self._letters:
+            letters += [None] * (len(rows) - len(letters))
+            columns.append(pa.array(letters, _LETTER_TYPE))
+        columns += hidden_columns(counts, latency, waited, visible)
+        return pa.RecordBatch.from_arrays(columns, names=self._names)
+
+
+def _letter(row: Any, error: BaseException) -> dict[str, str]:
+    text = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]
+    return {"identity": identity_of(row), "error": text, "row": as_json(row)}
+
 
 _END = object()
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from headgate_ground.tolerant.values import whole
+from headgate_ground.tolerant import whole
 
 _PROC = Path("/proc")
 

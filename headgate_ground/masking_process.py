@@ -1,7 +1,7 @@
 """Mask texts for another process: one JSON line in, one JSON line out, until its input ends.
 
 A search for secrets keeps Python's lock, so a web process that searched a long text itself would
-answer nobody meanwhile, not even a health check. See `controlplane.long_texts`.
+answer nobody meanwhile, not even a health check. See `controlplane.masking`.
 """
 
 import json

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import zip_longest
 from pathlib import Path
 
-from headgate_ground.tolerant.values import whole
+from headgate_ground.tolerant import whole
 
 FOLDER = "spool"  # in the driver's directory
 SUFFIX = ".events"

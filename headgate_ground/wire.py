@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import orjson
 
-from headgate_ground.tolerant.values import is_number
+from headgate_ground.tolerant import is_number
 
 VERSION = 1
 FIELD = "e"

@@ -20,7 +20,7 @@ if settings.SECRET_KEY_IS_EPHEMERAL:
     )
 
 from installation.web.front import bounded, served  # noqa: E402
-from queries.services.system.full_disk import keep_readable  # noqa: E402
+from queries.services.system.writes import keep_readable  # noqa: E402
 from queries.views.console.live import below_django  # noqa: E402
 
 keep_readable()

@@ -23,9 +23,9 @@ from controlplane.home import Home, StartProblem
 from headgate_ground import identities
 from headgate_ground.files import use_forgiving_output
 from headgate_server import places
-from installation.machine import claims, kafka, programs, s3, trials
+from installation.machine import claims, programs, trial_servers
+from installation.machine.claims import LOOK_EVERY_S, LockWatch
 from installation.machine.java import Java
-from installation.machine.lock_watch import LOOK_EVERY_S, LockWatch
 
 TRIAL_LOOK_MS = 30_000  # a stopped trial server's absence is not an event to wait for
 SUPERVISOR_AGAIN_S = (1.0, 30.0)  # delay before restarting a supervisor that exited: min, max
@@ -44,7 +44,9 @@ class Keeper:
         self.report = report
         self.claim: IO[str] | None = None
         self.java: Java | None = None
-        self.trials: list[kafka.Broker | s3.Gateway] = []  # those that have been started here
+        self.trials: list[
+            trial_servers.Broker | trial_servers.Gateway
+        ] = []  # those that have been started here
         self._supervisor: identities.Process | None = None
         self._started: subprocess.Popen[bytes] | None = None  # None: by this process's past self
         self._code: int | None = None  # the supervisor's, as in subprocess; None while it runs
@@ -58,7 +60,7 @@ class Keeper:
         started = identities.start_time(self._started.pid) or 0
         self._supervisor = identities.Process("supervisord", self._started.pid, started)
 
-    def start_trial(self, server: kafka.Broker | s3.Gateway) -> None:
+    def start_trial(self, server: trial_servers.Broker | trial_servers.Gateway) -> None:
         """Start a trial server that has been set up; if that fails, continue without it."""
         assert self.java is not None
         try:
@@ -138,7 +140,7 @@ class Keeper:
         self.java = Java(Path(home), version, origin)
         pid, started = state["supervisor"]
         self._supervisor = identities.Process("supervisord", pid, started)
-        servers = trials.with_the_demo(self.home)
+        servers = trial_servers.with_the_demo(self.home)
         self.trials = [server for server in servers if server.label in state["trials"]]
 
     # --- inside -----------------------------------------------------------------------

@@ -22,9 +22,9 @@ from django.db import close_old_connections, connection
 
 from controlplane import fail_points, nudge, signs_of_life
 from headgate_ground.wire import FIELD, EventKind, WireEvent
-from listeners import driver_users, streams
+from listeners import senders, streams
+from listeners.loops.backlogs import loop_errors
 from listeners.loops.slices import lies_in_the_row
-from listeners.loops.troubles import loop_errors
 from listeners.senders import SenderLookup, Senders
 from listeners.store import EventBatch, Letter, store
 from listeners.streams import GROUP
@@ -306,8 +306,8 @@ class Ingester:
         shut_out: frozenset[int] = frozenset()
         with _users.isolate_errors():
             revoked = self._revoked()
-            shut_out = driver_users.keep(self._client, living, revoked)
-            driver_users.revoke(self._client, revoked)
+            shut_out = senders.keep(self._client, living, revoked)
+            senders.revoke(self._client, revoked)
         for state in streams.look(self._client, tuple(self._streams)):
             with _streams.isolate_errors(f"the stream {state.name}"):
                 self._keep(state, living, shut_out)
@@ -328,7 +328,7 @@ class Ingester:
         if not epoch:
             return
         if state.overflow:
-            driver_users.shut_out(self._client, epoch)
+            senders.shut_out(self._client, epoch)
             self._client.xtrim(state.name, maxlen=0, approximate=False)
         if state.overflow or epoch in shut_out:
             raise Flooded(

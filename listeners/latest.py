@@ -7,7 +7,7 @@ inside the transaction that stores the events; only one such transaction runs at
 from collections.abc import Iterable
 from datetime import UTC, datetime
 
-from headgate_ground.tolerant.values import is_number, start_of
+from headgate_ground.tolerant import is_number, start_of
 from headgate_ground.wire import EventKind, HeartbeatBody, WireEvent
 from listeners import models
 

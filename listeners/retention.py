@@ -12,9 +12,8 @@ from django.db.models import QuerySet
 
 from headgate_ground.wire import EventKind
 from listeners import models
-from listeners.loops.backlogs import RETENTION
+from listeners.loops.backlogs import RETENTION, loop_errors
 from listeners.loops.slices import BulkRun, bulk_work
-from listeners.loops.troubles import loop_errors
 from listeners.rollups import WIDTHS_S
 
 logger = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from typing import Any
 
 from django.db import connection
 
-from headgate_ground.tolerant.values import count
+from headgate_ground.tolerant import count
 from listeners import models
 from listeners.inserts import insert
 

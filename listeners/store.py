@@ -13,8 +13,7 @@ from typing import Any
 import orjson
 from django.db import connection, transaction
 
-from headgate_ground.tolerant.progress import sound_progress, total
-from headgate_ground.tolerant.values import count, duration_ms, rate, time_of
+from headgate_ground.tolerant import count, duration_ms, rate, sound_progress, time_of, total
 from headgate_ground.wire import EventKind, WireEvent
 from listeners import latest, models, rollups
 from listeners.inserts import insert

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headgate_ground.tolerant.values import whole
+from headgate_ground.tolerant import whole
 
 GROUP = "ingesters"
 
-#: A well-behaved driver pauses at 20,000 entries (`listeners.spark.settings`).
+#: A well-behaved driver pauses at 20,000 entries (`listeners.spark.outbox`).
 MOST_ENTRIES = 100_000
 #: A stream's maximum Redis memory; 20,000 events of the usual 2 KB take 40 MB.
 MOST_BYTES = 256 * 1024 * 1024

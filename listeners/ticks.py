@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import redis
 from django.conf import settings
 
-from controlplane import hosts, senders
-from controlplane.launcher import launcher
-from controlplane.redis_client import connection
+from controlplane import hosts
+from controlplane.hosts import launcher
+from controlplane.servers import connection
 from listeners import retention
 from listeners.missing import gaps
 from listeners.senders import believed_only
@@ -22,7 +22,7 @@ def judge_gaps() -> None:
         gaps.judge(
             client=connection(),
             stream=settings.EVENT_STREAM,
-            spooled=believed_only(launcher().spooled, senders),
+            spooled=believed_only(launcher().spooled, hosts),
             now=datetime.now(UTC),
             host=settings.HEADGATE_HOST,
             drivers_here=hosts.drivers_here,

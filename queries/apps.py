@@ -27,26 +27,19 @@ class QueriesConfig(AppConfig):
     def import_models(self) -> None:
         """Register the models from their own modules below an empty package."""
         for module in (
-            "installation",
-            "access.teams",
+            "access.accounts",
             "hosts",
             "applications",
             "definitions",
             "drivers",
-            "failures",
             "history",
             "checkpoints",
-            "deploys.receipts",
-            "tokens",
+            "deploys",
             "alerts",
-            "saved_views",
-            "schedules.planned",
-            "access.group_roles",
+            "schedules",
             "grants",
-            "access.audit_trail",
-            "access.sessions",
-            "manifests.managed",
-            "access.kept_answers",
+            "access.audit",
+            "manifests",
         ):
             import_module(f"queries.models.{module}")
         super().import_models()
@@ -56,5 +49,5 @@ class QueriesConfig(AppConfig):
         register_converter(QueryName, "query")
         import_module("queries.roles").connect()
         import_module("queries.releases").connect(self)
-        import_module("queries.models.access.audit_guard").connect(self)
+        import_module("queries.models.access.audit").connect(self)
         import_module("queries.services.access.sign_ins").connect()

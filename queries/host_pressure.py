@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from queries.domain.pressure import Pressure, waiting_share
+from queries.domain.hosts import Pressure, waiting_share
 
 _FILE = Path("/proc/pressure/cpu")
 

@@ -16,9 +16,8 @@ import rules
 from django.db.models import prefetch_related_objects
 from django.db.models.signals import post_migrate
 
-from queries.models.access.teams import Grant
+from queries.models.access.accounts import AccessToken, Grant, Scope
 from queries.models.applications import Application
-from queries.models.tokens import AccessToken, Scope
 
 
 class Role(StrEnum):

@@ -19,18 +19,18 @@ from listeners.loops.timers import Timers
 from queries.domain.states import MANY_VERBS, Verb
 from queries.launchers.configured import launcher
 from queries.models.drivers import Driver
-from queries.services.checkpoints import clone, file_sinks, remote, reset, rewind, snapshot
+from queries.services import tables
+from queries.services.checkpoints import clone, file_sinks, remote, rewind_and_reset, snapshot
 from queries.services.definitions.sql_check import Answering
 from queries.services.deploys.advancing import advance_all
-from queries.services.downloads.class_archives import Archiver
+from queries.services.downloads import Archiver
 from queries.services.kafka.go_on_after_loss import GO_ON
-from queries.services.probes import preflight, record_search, xray
+from queries.services.probes import inspections, preflight
 from queries.services.procedures.bulk_operations import BulkOperation
 from queries.services.procedures.engine import Procedure, Work, advance
 from queries.services.supervision import reconcile as service
-from queries.services.system import former_accounts
-from queries.services.tables import lag as table_lag
-from queries.services.triggers.async_off import ASYNC_OFF
+from queries.services.system import installation
+from queries.services.triggers import ASYNC_OFF
 from queries.ticks import adopt
 
 logger = logging.getLogger(__name__)
@@ -41,11 +41,11 @@ PROCEDURES: dict[Verb, Procedure] = {
     Verb.GO_ON: GO_ON,
     Verb.SNAPSHOT: snapshot.PROCEDURE,
     Verb.CLONE: clone.PROCEDURE,
-    Verb.REWIND: rewind.PROCEDURE,
-    Verb.RESET: reset.PROCEDURE,
+    Verb.REWIND: rewind_and_reset.REWIND,
+    Verb.RESET: rewind_and_reset.RESET,
     Verb.PREFLIGHT: preflight.PROCEDURE,
-    Verb.XRAY: xray.PROCEDURE,
-    Verb.RECORDS: record_search.PROCEDURE,
+    Verb.XRAY: inspections.XRAY,
+    Verb.RECORDS: inspections.RECORD_SEARCH,
 }
 #: All operations that outlive a worker.
 WORK: dict[Verb, Work] = {
@@ -94,7 +94,7 @@ def reconcile_driver(driver_id: int) -> None:
 
 @signals.celeryd_init.connect  # before the worker takes its host's name
 def _refuse_former_accounts(**_: Any) -> None:
-    if why := former_accounts.refusal():
+    if why := installation.refusal():
         raise SystemExit(why)
 
 
@@ -163,7 +163,7 @@ def read_sink(query_id: int, attempt: int = 0) -> None:
 @shared_task(name="queries.tasks.read_tables")
 def read_tables(query_id: int, attempt: int = 0) -> None:
     """Read the logs of the tables that a query reads, for the pages of this host."""
-    if table_lag.look_at_tables(launcher=launcher(), now=timezone.now(), query_ids=[query_id]):
+    if tables.look_at_tables(launcher=launcher(), now=timezone.now(), query_ids=[query_id]):
         _read_again(read_tables, query_id, attempt)
 
 

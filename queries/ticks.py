@@ -12,35 +12,27 @@ from django.conf import settings
 from django.utils import timezone
 
 from controlplane.nudge import advance_soon
-from listeners.loops.troubles import loop_errors
+from listeners.loops.backlogs import loop_errors
 from queries.launchers.configured import launcher
-from queries.services import arrivals, spark_ui
-from queries.services.access import audit_trail, sessions
-from queries.services.alerts import dead_mans_switch, deliveries, figure_samples, incidents, outlook
-from queries.services.checkpoints import (
-    batch_repair,
-    foreign_batches,
-    remote,
-    snapshot,
-    storage_jvms,
-)
-from queries.services.code.pruning import prune_contents
-from queries.services.console import tokens
+from queries.services import arrivals, spark_ui, tables
+from queries.services.access import accounts, audit, tokens
+from queries.services.alerts import deliveries, figures, incidents, watcher
+from queries.services.checkpoints import batch_repair, remote, snapshot, storage_jvms
+from queries.services.code.preparing import prune_contents
 from queries.services.definitions import sql_recheck
 from queries.services.deploys.advancing import advance_all
-from queries.services.downloads.removal import prune_sparks
+from queries.services.downloads import prune_sparks
 from queries.services.idempotency_keys import forget_answers
 from queries.services.kafka import lag, loss_ledger
-from queries.services.probes import xray
+from queries.services.probes import inspections
 from queries.services.procedures.engine import due_operations, note_silent_hosts
 from queries.services.schedules import ticks
-from queries.services.supervision import adoption, standbys, verdicts
+from queries.services.supervision import adoption, records, standbys
 from queries.services.supervision import reconcile as service
-from queries.services.tables import lag as table_lag
 
 logger = logging.getLogger(__name__)
 _sweep = loop_errors("sweep", logger)
-_outlook_round = outlook.Round()
+_outlook_round = figures.Round()
 
 
 def sweep() -> None:
@@ -53,7 +45,7 @@ def sweep() -> None:
 
 def watch_incidents() -> None:
     """Open, update and close incidents from current problems."""
-    figure_samples.sample_figures(now=timezone.now())
+    figures.sample_figures(now=timezone.now())
     incidents.watch_incidents(now=timezone.now())
     deliveries.announce_incidents(now=timezone.now())
 
@@ -71,7 +63,7 @@ def forget_old_incidents() -> None:
 def call_outside() -> None:
     """Ping the external watcher, as long as all of Headgate works."""
     if settings.DEAD_MANS_SWITCH_URL:
-        dead_mans_switch.call_outside(now=timezone.now())
+        watcher.call_outside(now=timezone.now())
 
 
 def advance_operations() -> None:
@@ -94,7 +86,7 @@ def look_at_sources() -> None:
 
 def look_at_tables() -> None:
     """Read the logs of the tables that this host's queries read."""
-    table_lag.look_at_tables(launcher=launcher(), now=timezone.now())
+    tables.look_at_tables(launcher=launcher(), now=timezone.now())
 
 
 def run_schedules() -> None:
@@ -109,7 +101,7 @@ def look_at_folders() -> None:
 
 def note_verdicts() -> None:
     """Record the time since which each query's health has been the same."""
-    verdicts.note_verdicts(now=timezone.now())
+    records.note_verdicts(now=timezone.now())
 
 
 def recheck_sql() -> None:
@@ -134,12 +126,12 @@ def repair_from_checkpoints() -> None:
 
 def look_for_foreign_batches() -> None:
     """Find batches in this host's checkpoints that no run of ours wrote."""
-    foreign_batches.look_for_foreign_batches(now=timezone.now())
+    batch_repair.look_for_foreign_batches(now=timezone.now())
 
 
 def look_ahead() -> None:
     """Record forecast problems for some of this host's queries."""
-    outlook.look_ahead(now=timezone.now(), place=_outlook_round)
+    figures.look_ahead(now=timezone.now(), place=_outlook_round)
 
 
 def adopt() -> None:
@@ -155,26 +147,26 @@ def forget_expired_tokens() -> None:
     """Delete expired tokens, sessions, stored responses, and Spark UI visits."""
     now = timezone.now()
     tokens.forget_expired_tokens(now=now)
-    sessions.forget_expired_sessions(now=now)
+    accounts.forget_expired_sessions(now=now)
     spark_ui.forget_visits(now=now)
     forget_answers(now=now)
 
 
 def chain_audit_log() -> None:
     """Chain audit log entries whose process died before it could chain them."""
-    while audit_trail.chain_entries():
+    while audit.chain_entries():
         pass
 
 
 def prune_audit_log() -> None:
     """Delete audit log entries past their retention period."""
-    audit_trail.prune_audit_log(now=timezone.now())
+    audit.prune_audit_log(now=timezone.now())
 
 
 def prune() -> None:
     """Delete folders of old drivers, and state rows that have been shown for an hour."""
     service.prune_folders(launcher=launcher())
-    xray.forget_old_results(launcher=launcher(), now=timezone.now())
+    inspections.forget_old_results(launcher=launcher(), now=timezone.now())
 
 
 def prune_snapshots() -> None:

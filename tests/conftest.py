@@ -29,11 +29,11 @@ from django.test.utils import override_settings
 from controlplane.home import Home
 from listeners.loops import slices
 from queries import host_pressure
-from queries.domain.pressure import Pressure
+from queries.domain.hosts import Pressure
 from queries.jvm import compiled
 from queries.jvm.compiled import NotCompiled, our_jar
 from queries.launchers.recorded_walls import FILE as ISOLATION
-from queries.models.access.teams import Grant
+from queries.models.access.accounts import Grant
 from tests import (
     conftest_areas,
     conftest_database,
@@ -350,7 +350,7 @@ def _emptied_between_tests() -> Iterator[None]:
 
     The signal after that makes the triggers again.
     """
-    from queries.models.access.audit_guard import unguard
+    from queries.models.access.audit import unguard
 
     teardown = TransactionTestCase._fixture_teardown  # type: ignore[attr-defined]
 
@@ -394,7 +394,7 @@ class Browser(Client):
 
     def force_login(self, user: Any, backend: str | None = None) -> None:
         """Make the session that a sign-in leaves, and take its cookie."""
-        from queries.models.access.sessions import SessionStore
+        from queries.models.access.accounts import SessionStore
 
         session = SessionStore()
         session[SESSION_KEY] = str(user.pk)

@@ -22,7 +22,7 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
-from installation.machine import kafka
+from installation.machine import trial_servers
 from tests import pieces
 
 ANSWERS_WITHIN_S = 60.0
@@ -44,14 +44,14 @@ class KafkaBroker:
     """A broker that a test may write to, read whole, stop, kill and start again."""
 
     def __init__(self, folder: Path) -> None:
-        self.broker = kafka.Broker(
+        self.broker = trial_servers.Broker(
             folder,
             jars=pieces.kafka_jars(),
             usual_port=None,
             # Retention is looked at every second: a test waits for what it deletes.
             settings={"log.retention.check.interval.ms": "1000"},
         )
-        self.user = kafka.USER
+        self.user = trial_servers.USER
 
     @property
     def servers(self) -> str:

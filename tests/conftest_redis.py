@@ -74,15 +74,15 @@ def _binary() -> str:
 @pytest.fixture
 def valkey(tmp_path: Path, settings: Any) -> Iterator[ValkeyServer]:
     """Start a Valkey for one test and make the settings point to it."""
-    from controlplane import redis_client
+    from controlplane import servers
 
     server = ValkeyServer(tmp_path)
     server.start()
     settings.REDIS_URL = server.url
-    redis_client.connection.cache_clear()
+    servers.connection.cache_clear()
     yield server
-    redis_client.connection().close()
-    redis_client.connection.cache_clear()
+    servers.connection().close()
+    servers.connection.cache_clear()
     server.kill()
 
 

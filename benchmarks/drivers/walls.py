@@ -21,8 +21,8 @@ import psutil
 
 from benchmarks._measuring import report, spread, workplace
 from headgate_ground import spool
+from queries.domain.hosts import Mode
 from queries.domain.protocol import RunState
-from queries.domain.walls import Mode
 from tests import pieces
 from tests.spark.driver_under_test import DriverUnderTest, rate_query
 

@@ -121,7 +121,7 @@ def feed() -> None:
     django.setup()
     from django.conf import settings
 
-    from controlplane.senders import event_key
+    from controlplane.hosts import event_key
     from headgate_ground.wire import (
         FIELD,
         EventKind,

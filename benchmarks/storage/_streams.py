@@ -17,8 +17,8 @@ import psycopg
 import pyarrow.parquet
 
 from queries.checkpoints.logs import numbers_of
-from queries.domain.checkpoints.lock_files import owners_folder
 from queries.domain.checkpoints.logs import read_offsets
+from queries.domain.checkpoints.ownership import owners_folder
 from queries.domain.failures.diagnosis import classify
 from queries.domain.protocol import RunState, RunStatus
 from queries.domain.states import Policy

@@ -19,7 +19,7 @@ from typing import Any
 
 from benchmarks._measuring import kill_session, ratios, report, spark_session, spread, workplace
 from examples.flights import s3_definitions
-from installation.machine import s3
+from installation.machine import trial_servers
 from queries.jvm.compiled import our_jar
 from tests import pieces
 
@@ -42,7 +42,7 @@ def main() -> None:
     if reason := pieces.missing_s3():
         raise SystemExit(reason)
     with workplace("log_entries") as folder:
-        gateway = s3.Gateway(folder / "s3", program=pieces.versitygw(), usual_port=None)
+        gateway = trial_servers.Gateway(folder / "s3", program=pieces.versitygw(), usual_port=None)
         gateway.start(pieces.java().home)
         try:
             found = _turns(gateway, folder, max(5, asked.rounds), max(5, asked.batches))
@@ -68,7 +68,7 @@ def main() -> None:
 
 
 def _turns(
-    gateway: s3.Gateway, folder: Path, rounds: int, batches: int
+    gateway: trial_servers.Gateway, folder: Path, rounds: int, batches: int
 ) -> dict[str, list[dict[str, float]]]:
     """Return the medians of each turn in ms, by arm; each round has one turn of each arm."""
     address = gateway.address()
@@ -97,7 +97,7 @@ def _turns(
 
 def _turn(spark: Any, arm: str, name: str, batches: int) -> dict[str, float]:
     """Run the query for some batches on a new checkpoint; return the medians in ms."""
-    place = f"s3a://{s3.BUCKET}/{name}"
+    place = f"s3a://{trial_servers.BUCKET}/{name}"
     session = spark.newSession()
     if arm:
         session.conf.set(SETTING, arm)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from benchmarks._measuring import report, workplace
 from examples.flights import s3_definitions
-from installation.machine import s3 as gateways
+from installation.machine import trial_servers
 from queries.storage.hadoop import HadoopStorage
 from queries.storage.remote_checkpoint import Mirror
 from tests import pieces
@@ -38,7 +38,7 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=9)
     rounds = options.parse_args().rounds
     with workplace("opening") as folder:
-        gateway = gateways.Gateway(folder / "s3", program=pieces.versitygw(), usual_port=None)
+        gateway = trial_servers.Gateway(folder / "s3", program=pieces.versitygw(), usual_port=None)
         (folder / "s3").mkdir()
         gateway.start(pieces.java().home)
         try:
@@ -65,15 +65,15 @@ def main() -> None:
 
 
 def _measured(
-    folder: Path, gateway: gateways.Gateway, jvm: StorageJvm, size: int, rounds: int
+    folder: Path, gateway: trial_servers.Gateway, jvm: StorageJvm, size: int, rounds: int
 ) -> tuple[list[float], list[float]]:
     """Return the times of first and later readings of one checkpoint, in ms."""
-    location = f"s3a://{gateways.BUCKET}/size-{size}"
+    location = f"s3a://{trial_servers.BUCKET}/size-{size}"
     mine = folder / f"size-{size}"
     batches = LOGGED if size <= 100 else 100
     write_checkpoint(mine, batches=range(batches), store="delta", partitions=1)
     _upload(jvm.storage, mine, location)
-    state = gateway.data / gateways.BUCKET / f"size-{size}" / "state" / "0"
+    state = gateway.data / trial_servers.BUCKET / f"size-{size}" / "state" / "0"
     there = sum(1 for path in mine.rglob("*") if path.is_file() and not path.name.startswith("."))
     for number in range(max(0, size - there)):  # only listed, so the gateway need not see them
         path = state / str(number // 1000) / f"{number}.delta"

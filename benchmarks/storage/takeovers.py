@@ -41,8 +41,8 @@ from typing import Any
 from benchmarks._measuring import kafka_broker, report, workplace
 from benchmarks.storage._streams import ROWS, TRIGGER, Found, Stamp, Streams, code
 from examples.flights import s3_definitions
-from installation.machine import s3 as gateways
-from installation.machine.hadoop import MiniHadoop
+from installation.machine import trial_servers
+from installation.machine.trial_servers import MiniHadoop
 from queries.domain.protocol import CUT_OFF, EXIT_CHECKPOINT_LOST, JVM_DIED, RunState
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker
@@ -176,15 +176,17 @@ def _options() -> argparse.Namespace:
 @contextmanager
 def _store(name: str, folder: Path) -> Iterator[Store]:
     if name == "s3":
-        gateway = gateways.Gateway(folder / "gateway", program=pieces.versitygw(), usual_port=None)
+        gateway = trial_servers.Gateway(
+            folder / "gateway", program=pieces.versitygw(), usual_port=None
+        )
         gateway.start(pieces.java().home)
         address = gateway.address()
         keys = address.access_key, address.secret_key
         conf = s3_definitions.store(gateway.place, *keys)
-        data = gateway.data / gateways.BUCKET
+        data = gateway.data / trial_servers.BUCKET
         try:
             yield S3Store(
-                f"s3a://{gateways.BUCKET}", gateway, conf, gateway.place, *keys, folder=data
+                f"s3a://{trial_servers.BUCKET}", gateway, conf, gateway.place, *keys, folder=data
             )
         finally:
             gateway.stop()

@@ -5,25 +5,19 @@ from typing import Annotated, Any
 
 import typer
 
-from headgate_cli.asked import GlobalOptions
 from headgate_cli.commands import (
-    answer,
-    cancel,
     deploys,
     lifecycle,
-    lineage,
     login,
     logs,
     manifests,
-    preflight,
+    queries,
     reading,
-    schedules,
-    upload,
     waits,
 )
-from headgate_cli.ends import CommandEnded, ExitCode, print_end
-from headgate_cli.output import note, print_result
+from headgate_cli.output import CommandEnded, ExitCode, note, print_end, print_result
 from headgate_cli.server import version_of_this
+from headgate_cli.sets import GlobalOptions
 
 app = typer.Typer(
     name="headgate",
@@ -37,17 +31,17 @@ for _command in (
     *(login.login, login.logout, login.contexts),
     *(reading.get, reading.describe),
     *(manifests.diff, manifests.apply, manifests.export, deploys.deploy, deploys.rollback),
-    *(upload.upload, cancel.cancel),
+    *(manifests.upload, lifecycle.cancel),
     *(lifecycle.start, lifecycle.stop, lifecycle.restart, lifecycle.delete, lifecycle.release),
     lifecycle.declare_host_gone,
     *(
         waits.wait,
         waits.run,
         logs.logs,
-        lineage.lineage,
-        schedules.schedule,
-        preflight.preflight,
-        answer.answer,
+        queries.lineage,
+        queries.schedule,
+        queries.preflight,
+        lifecycle.answer,
     ),
 ):
     app.command()(_command)

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
-from headgate_cli.ends import CommandEnded, ExitCode, worst
-from headgate_cli.output import clean, note, plain
+from headgate_cli.output import CommandEnded, ExitCode, clean, note, plain, worst
 from headgate_cli.server import Json, Server
 
 #: Pauses between two requests, in seconds: the first, and the longest.

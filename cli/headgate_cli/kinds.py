@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import reduce
 from typing import Any
 
-from headgate_cli.ends import CommandEnded, ExitCode
-from headgate_cli.output import Columns, Row
+from headgate_cli.output import Columns, CommandEnded, ExitCode, Row
 
 
 def at(path: str) -> Callable[[Row], Any]:

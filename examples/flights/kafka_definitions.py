@@ -1,14 +1,15 @@
-"""Define the Kafka demo's applications and queries, in the JSON form that a user writes.
+"""Define the Kafka demo's applications and queries, some of which call a remote store.
 
 Four queries read the topic that `kafka_feeder.py` fills, each in a different way: micro-batches
 with async progress tracking, windows with state, real-time mode, and continuous processing. The
 last two occupy a core for each partition, so they have their own drivers.
 """
 
+from pathlib import Path
 from typing import Any
 
-from examples.flights import topics
-from examples.flights.definitions import SCHEMA, DemoApplication, DemoQuery, Form, sql_query
+from examples.flights import planes, topics
+from examples.flights.definitions import CODE, SCHEMA, DemoApplication, DemoQuery, Form, sql_query
 
 SHARED = "flights-kafka"
 #: A core for each partition, and one to spare.
@@ -163,3 +164,56 @@ def sink(servers: str, topic: str, *, mode: str = "append", **options: str) -> F
         "output_mode": mode,
         "options": {"kafka.bootstrap.servers": servers, "topic": topic, **options},
     }
+
+
+ASYNC_SHARED = "flights-async"
+
+
+#: (topic that is written, function, description)
+_QUERIES = (
+    (
+        topics.TAIL_NUMBERS,
+        "planes_of_flights:with_planes",
+        "Each flight with its plane, looked up in a Valkey that responds after 2 ms. Start the "
+        "query: its Async tab shows the calls.",
+    ),
+    (
+        topics.FIRST_FLIGHTS,
+        "planes_of_flights:first_in_window",
+        "Each plane's first flight in ten minutes: a deduplication whose state is in the remote "
+        "store, with identities that survive a replay. Start the query to try it.",
+    ),
+)
+
+
+def async_applications() -> list[DemoApplication]:
+    """Return the application that both queries share."""
+    spec = application(
+        "Two queries that call a remote store for each flight, many at once and in order within "
+        "a tail number.",
+        master="local[2]",
+        shuffle_partitions=2,
+        python_path=[str(CODE)],
+    )
+    return [DemoApplication(name=ASYNC_SHARED, spec=spec)]
+
+
+def async_queries(servers: str, demo: Path) -> list[DemoQuery]:
+    """Return the queries for the broker at `servers` and the store that `planes.py` runs."""
+    store = str(demo / planes.ADDRESS)
+    return [
+        DemoQuery(
+            name=topic,
+            application=ASYNC_SHARED,
+            start=False,  # one driver more than two cores can run next to the others
+            spec={
+                "kind": "python",
+                "description": description,
+                "function": function,
+                "params": {"servers": servers, "topic": topics.FLIGHTS, "store": store},
+                "sink": sink(servers, topic),
+                "trigger": {"kind": "processing_time", "interval": "1 second"},
+            },
+        )
+        for topic, function, description in _QUERIES
+    ]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from controlplane.home import StartProblem, read_line, write_private
-from controlplane.ports import free_ports, port_is_free
+from controlplane.servers import free_ports, port_is_free
 from headgate_ground import identities
 from headgate_ground.files import read_tail
 from installation.machine import claims, program

@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 
 import redis
 
-from controlplane import environment, redis_client
+from controlplane import environment, servers
 from controlplane.home import Home, StartProblem, read_line, write_private
-from controlplane.ports import free_ports, port_is_free
+from controlplane.servers import free_ports, port_is_free
 from headgate_ground.masking import mask_text
 
 OLDEST = (7, 0)  # older ones answer XAUTOCLAIM in another format
@@ -93,7 +93,7 @@ def check(url: str) -> str:
     """Return the name and version of the Redis at `url`; raise `Trouble` if it cannot be used."""
     way_out = "Start it, correct REDIS_URL, or unset REDIS_URL to have one started for you."
     try:
-        with redis_client.client(url, limit_s=_LIMIT_S) as client:
+        with servers.client(url, limit_s=_LIMIT_S) as client:
             info: Any = client.info()
     except redis.RedisError as error:
         raise StartProblem(

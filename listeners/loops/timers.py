@@ -19,8 +19,8 @@ from django.utils.module_loading import import_string
 
 from controlplane import hosts, signs_of_life
 from controlplane.ticks import TICKS, Tick, TickReport, TickRun, next_due
-from listeners.loops.leases import LeaseLost
-from listeners.loops.troubles import loop_errors
+from listeners.loops.backlogs import loop_errors
+from listeners.loops.slices import LeaseLost
 
 logger = logging.getLogger(__name__)
 _tick = loop_errors("ticks", logger)

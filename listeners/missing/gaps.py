@@ -19,9 +19,8 @@ from controlplane import nudge
 from headgate_ground.spool import Spooled
 from headgate_ground.wire import EventKind, WireEvent
 from listeners import models, streams
-from listeners.loops.backlogs import GAPS, of_host
+from listeners.loops.backlogs import GAPS, loop_errors, of_host, quarantine
 from listeners.loops.slices import BulkRun, bulk_work
-from listeners.loops.troubles import loop_errors, quarantine
 from listeners.ranges import Range, holes, overlap
 from listeners.store import EventBatch, store
 

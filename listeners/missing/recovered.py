@@ -14,8 +14,8 @@ from typing import Any
 from controlplane import nudge
 from headgate_ground.wire import EventKind, WireEvent
 from listeners import models
+from listeners.loops.backlogs import loop_errors, quarantine
 from listeners.loops.slices import bulk_work
-from listeners.loops.troubles import loop_errors, quarantine
 from listeners.missing.gaps import settle
 from listeners.ranges import merge, overlap
 from listeners.store import EventBatch, store

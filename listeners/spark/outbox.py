@@ -1,4 +1,4 @@
-"""Number every event and send it to Redis, even through outages of Redis.
+"""Number every event and send it to Redis; keep it on disk until Redis has it.
 
 One thread adds events (numbers, spools, queues), and another sends them. Adding never waits for
 Redis: events that do not fit into memory are read back from the spool once Redis accepts events
@@ -6,20 +6,141 @@ again. An entry whose arrival is uncertain is sent again; the ingester stores ea
 """
 
 import logging
+import os
 import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
+from io import FileIO
 from pathlib import Path
+from typing import Any, Self
 
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from headgate_ground.spool import line as spool_line
+from headgate_ground.spool import read_segment, segment_name
 from headgate_ground.wire import FIELD, MOST_BYTES, REVOKED, WireEvent, sealed
-from listeners.spark.settings import TelemetrySettings
-from listeners.spark.spool import Segment, Spool
+
+
+@dataclass(frozen=True, slots=True)
+class TelemetrySettings:
+    """Storage limits, intervals and timeouts."""
+
+    force_fallback: bool = False  # never use the private queue
+    queue_capacity: int = 10_000  # events in our private queue (Spark's own default)
+    heartbeat_s: float = 2.0
+    repair_s: float = 2.0  # between checks for batches that the bus did not deliver
+    grace_s: float = 10.0  # delay after which a batch is fetched
+    hold_s: float = 10.0  # how long an event waits for its run to become known
+    hold_events: int = 1_000
+    spool_mb: int = 256  # on disk, sent and unsent together
+    spool_sent_mb: int = 32  # part of that kept after sending, for repairing lost entries
+    max_unread: int = 20_000  # entries in its stream above which the sender pauses
+    socket_timeout_s: float = 2.0
+    slow_call_ms: float = 1_000.0  # calls of a user's listener above this count as slow
+
+    @classmethod
+    def read(cls, raw: dict[str, Any]) -> Self:
+        """Return settings from JSON, ignoring names that are unknown to this version."""
+        names = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in raw.items() if name in names})
+
+
+SEGMENT_BYTES = 4 * 1024 * 1024
+
+
+@dataclass(slots=True)
+class Segment:
+    """One file of a spool."""
+
+    path: Path
+    first: int
+    last: int
+    size: int = 0
+    count: int = 0
+
+
+class Spool:
+    """The writing side of a spool; its owner's lock protects it from concurrent use."""
+
+    def __init__(self, folder: Path, *, limit: int, sent_limit: int) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._folder = folder
+        self._limit = limit  # bytes, sent and unsent together
+        self._sent_limit = sent_limit  # bytes of completely sent segments
+        self._segments: list[Segment] = []
+        self._file: FileIO | None = None
+
+    def append(self, seq: int, event: bytes, *, sent_to: int) -> list[Segment]:
+        """Write one event; return the segments with unsent events that were removed to make space.
+
+        `sent_to` is the last sequence number that Redis has. Raises OSError if the disk does not
+        accept the event, which is then not stored in the spool.
+        """
+        data = spool_line(seq, event)
+        segment = self._segments[-1] if self._segments else None
+        if segment is None or self._file is None or segment.size + len(data) > SEGMENT_BYTES:
+            segment = self._open(seq)
+        assert self._file is not None
+        written = self._file.write(data)
+        if written != len(data):
+            self.close()  # a torn line ends its segment; readers skip it
+            raise OSError("the disk accepted only part of an event")
+        segment.last, segment.count = seq, segment.count + 1
+        segment.size += len(data)
+        return self._make_room(sent_to)
+
+    def segment_from(self, seq: int) -> list[tuple[int, bytes]]:
+        """Return the events numbered `seq` or higher in the first segment that has any."""
+        for segment in self._segments:
+            if segment.last >= seq:
+                events = [entry for entry in read_segment(segment.path) if entry[0] >= seq]
+                if events:
+                    return events
+        return []
+
+    def _open(self, seq: int) -> Segment:
+        self.close()
+        path = self._folder / segment_name(seq)
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._file = FileIO(descriptor, "a")
+        segment = Segment(path, seq, seq - 1)
+        self._segments.append(segment)
+        return segment
+
+    def close(self) -> None:
+        """Close the open segment; the files stay."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def _make_room(self, sent_to: int) -> list[Segment]:
+        """Remove sent segments above their share, then the oldest segments above the limit."""
+        sent = [segment for segment in self._segments[:-1] if segment.last <= sent_to]
+        surplus = sum(segment.size for segment in sent) - self._sent_limit
+        for segment in sent:
+            if surplus <= 0:
+                break
+            surplus -= segment.size
+            self._remove(segment)
+        lost = []
+        while len(self._segments) > 1 and self._size() > self._limit:
+            oldest = self._segments[0]
+            if oldest.last > sent_to:
+                lost.append(oldest)
+            self._remove(oldest)
+        return lost
+
+    def _size(self) -> int:
+        return sum(segment.size for segment in self._segments)
+
+    def _remove(self, segment: Segment) -> None:
+        self._segments.remove(segment)
+        segment.path.unlink(missing_ok=True)
+
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 
-from headgate_ground.tolerant.values import count, time_of
+from headgate_ground.tolerant import count, time_of
 from headgate_ground.wire import EventKind, WireEvent
 from listeners.spark.task_times import TaskTimes
 

@@ -21,17 +21,13 @@ from typing import Any
 
 from headgate_ground import spool
 from headgate_ground.wire import DriverTrouble, EventKind, HeartbeatBody, WireEvent
-from listeners.spark import bus_counters, listener
-from listeners.spark import user_listeners as users
-from listeners.spark.heartbeat import Pulse
-from listeners.spark.outbox import Outbox
-from listeners.spark.query_pulses import QueryPulses, jvm_alive
-from listeners.spark.settings import TelemetrySettings
+from listeners.spark import listener
+from listeners.spark.heartbeat import Pulse, QueryPulses, ThreadDumps, jvm_alive
+from listeners.spark.listener import ListenerRefused
+from listeners.spark.outbox import Outbox, TelemetrySettings
 from listeners.spark.slow_batches import SlowBatches
 from listeners.spark.sorter import DriverMessage, RecalledRun, RunKnown, Sorter
 from listeners.spark.task_times import TaskTimes
-from listeners.spark.thread_dumps import ThreadDumps
-from listeners.spark.user_listeners import ListenerRefused
 
 __all__ = ["ListenerRefused", "Telemetry"]
 logger = logging.getLogger(__name__)
@@ -89,7 +85,7 @@ class Telemetry:
         self._inbox: SimpleQueue[Message | None] = SimpleQueue()
         self._overflow = 0
         self._sorting = threading.Thread(target=self._sort, name="telemetry-sorter", daemon=True)
-        self._users: dict[str, users.TimedListener] = {}
+        self._users: dict[str, listener.TimedListener] = {}
         self._spark: Any = None
         self._java: Any = None
         self._bus: Any = None  # our own, on the private queue
@@ -98,7 +94,7 @@ class Telemetry:
         self._task_times: TaskTimes | None = None
         self._slow_batches: SlowBatches | None = None
         self._thread_dumps: ThreadDumps | None = None
-        self._counters: dict[str, bus_counters.BusCounters] = {}
+        self._counters: dict[str, listener.BusCounters] = {}
         self.mode = "fallback"  # "private" once our own queue is confirmed to exist
 
     # --- lifecycle --------------------------------------------------------------------------
@@ -110,9 +106,7 @@ class Telemetry:
         self._task_times = TaskTimes(spark)
         self._slow_batches = SlowBatches(spark, self._task_times)
         self._thread_dumps = ThreadDumps(spark)
-        self._counters = {
-            name: bus_counters.BusCounters(spark, name) for name in ("streams", "ours")
-        }
+        self._counters = {name: listener.BusCounters(spark, name) for name in ("streams", "ours")}
         if not self._settings.force_fallback:
             capacity = self._settings.queue_capacity
             self._bus = listener.attach_private(spark, self._java, capacity=capacity)
@@ -210,7 +204,7 @@ class Telemetry:
 
     def heartbeat(self) -> None:
         """Send one heartbeat: Spark's counters, listener times, our own figures."""
-        used_mb, max_mb = bus_counters.jvm_heap_mb(self._spark)
+        used_mb, max_mb = listener.jvm_heap_mb(self._spark)
         missing, repaired = self._sorter.losses()
         followed = [line.identity for line in list(self._sorter.runs.values()) if not line.done]
         beat = HeartbeatBody(
@@ -223,7 +217,7 @@ class Telemetry:
             outbox_dropped=self._outbox.dropped + self._overflow,
             missing_batches=missing,
             repaired=repaired,
-            python_rss_mb=bus_counters.python_rss_mb(),
+            python_rss_mb=listener.python_rss_mb(),
             jvm_heap_used_mb=used_mb,
             jvm_heap_max_mb=max_mb,
             jvm_alive=jvm_alive(self._spark),
@@ -275,9 +269,9 @@ class Telemetry:
                 logger.exception("an event could not be sorted and is counted as lost")
                 self._outbox.skip(1)
 
-    def _user_listener(self, name: str) -> users.TimedListener:
+    def _user_listener(self, name: str) -> listener.TimedListener:
         if name not in self._users:
-            self._users[name] = users.load(name, slow_call_ms=self._settings.slow_call_ms)
+            self._users[name] = listener.load(name, slow_call_ms=self._settings.slow_call_ms)
         return self._users[name]
 
 

@@ -7,10 +7,9 @@ from django.urls import URLPattern, path, reverse
 from rest_framework.response import Response
 
 from queries.api.base import ApiView
+from queries.api.bodies import Body, form_of
 from queries.api.definitions import trials
-from queries.api.derived import Body, form_of
-from queries.api.methods import Method, Sent, answers, creates, lists
-from queries.api.paging import word
+from queries.api.methods import Method, Sent, answers, creates, lists, word
 from queries.services.access.admin_objects import AdminObject, Verb, description
 
 

@@ -19,7 +19,6 @@ from rest_framework.response import Response
 from rest_framework.views import set_rollback
 
 from headgate_ground.masking import mask_text
-from queries.domain.counts import counted
 from queries.domain.errors import (
     Busy,
     Conflict,
@@ -34,8 +33,9 @@ from queries.domain.errors import (
     TooMany,
     Unavailable,
 )
+from queries.domain.readings import counted
 from queries.models.lock_waits import is_busy
-from queries.services.system.full_disk import full_disk
+from queries.services.system.writes import full_disk
 
 logger = logging.getLogger(__name__)
 

@@ -5,11 +5,10 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from queries.api.base import ApiView
-from queries.api.checkpoints.checkpoint_bodies import PreviewBody
-from queries.api.definitions import inputs
-from queries.api.derived import Body, described, serializer_for
+from queries.api.bodies import Body, OperationBody, described, serializer_for
+from queries.api.checkpoints import PreviewBody
+from queries.api.definitions import changes
 from queries.api.methods import Sent, accepts, answers, lists
-from queries.api.operation_bodies import OperationBody
 from queries.domain.kafka.lag import SKEW_RULE, Behind
 from queries.domain.kafka.losses import OffsetGap
 from queries.domain.states import LossKind
@@ -17,16 +16,16 @@ from queries.models.checkpoints import Loss
 from queries.models.history import Operation
 from queries.roles import OPERATE
 from queries.selectors.definitions import definitions
-from queries.selectors.kafka import loss_ledger
+from queries.selectors.kafka import lag
 from queries.selectors.kafka.lag import PartitionLag, QueryLag, TopicLag, lag_of
-from queries.selectors.tables.lag import TableLine
+from queries.selectors.tables import TableLine
 from queries.services.checkpoints.preview import preview_go_on
 from queries.services.kafka.go_on_after_loss import go_on
 from queries.services.kafka.loss_corrections import NOTE_MOST, correct
 
 
 @described
-class GoOn(inputs.Form):
+class GoOn(changes.Form):
     """The accepted loss: the number of lost offsets returned with the lag.
 
     offsets: Total over all gaps.
@@ -37,7 +36,7 @@ class GoOn(inputs.Form):
 
 
 @described
-class Correct(inputs.Form):
+class Correct(changes.Form):
     """Why an entry in the loss ledger is wrong.
 
     reason: How you know that these records were not lost; shown with the correction.
@@ -164,7 +163,7 @@ class QueryLossesView(ApiView):
     @lists("list_query_losses", LossBody, by="noticed_at pk")
     def get(self, name: str) -> QuerySet[Loss]:
         """List the query's losses (data it never read), newest first."""
-        return loss_ledger.losses(definitions.query(name))
+        return lag.losses(definitions.query(name))
 
 
 class QueryLossCorrectView(ApiView):
@@ -173,7 +172,7 @@ class QueryLossCorrectView(ApiView):
     @answers("correct_query_loss", LossBody, role=OPERATE, form=Correct)
     def post(self, sent: Sent, name: str, loss_id: int) -> Loss:
         """Revert an entry whose records were not lost; return the correcting entry. Both remain."""
-        loss = loss_ledger.loss(definitions.query(name), loss_id)
+        loss = lag.loss(definitions.query(name), loss_id)
         return correct(loss=loss, **sent, **self.by)[0]
 
 

@@ -6,8 +6,8 @@ from uuid import UUID
 from rest_framework import serializers
 
 from queries.api.base import ApiView
-from queries.api.definitions.inputs import QueryReplace
-from queries.api.derived import Body, described
+from queries.api.bodies import Body, described
+from queries.api.definitions.changes import QueryReplace
 from queries.api.methods import Sent, accepts, answers
 from queries.api.schema import ObjectField, QuerySpecField
 from queries.domain.errors import Forbidden, Missing
@@ -18,7 +18,7 @@ from queries.models.history import Operation
 from queries.roles import DEFINE, may
 from queries.selectors.definitions import definitions
 from queries.selectors.supervision import history
-from queries.services.probes import record_search, xray
+from queries.services.probes import inspections
 from queries.services.probes.preflight import begin_preflight
 from queries.services.probes.probe_steps import MOST_ROWS, ROWS
 
@@ -131,7 +131,7 @@ class QueryXrayView(ApiView):
     @accepts("x_ray_query", role=DEFINE, form=XrayForm)
     def post(self, sent: Sent, name: str) -> Operation:
         """Read a state operator's rows from a copy; poll the operation until it ends."""
-        return xray.begin_xray(query=definitions.query(name), **sent, **self.by)
+        return inspections.begin_xray(query=definitions.query(name), **sent, **self.by)
 
 
 class QueryRecordsView(ApiView):
@@ -140,7 +140,7 @@ class QueryRecordsView(ApiView):
     @accepts("look_at_records", role=DEFINE, form=RecordsForm)
     def post(self, sent: Sent, name: str) -> Operation:
         """Reread the records of a batch, and find the failing one."""
-        return record_search.begin_records(query=definitions.query(name), **sent, **self.by)
+        return inspections.begin_records(query=definitions.query(name), **sent, **self.by)
 
 
 class QueryBatchRecordsView(ApiView):
@@ -152,7 +152,7 @@ class QueryBatchRecordsView(ApiView):
         operation = history.operation(uuid)
         if operation.query != definitions.query(name) or operation.verb != Verb.RECORDS:
             raise Missing(f"{name} has no records {uuid}.")
-        records = record_search.records_of(operation, launcher=launcher(), now=self.now)
+        records = inspections.records_of(operation, launcher=launcher(), now=self.now)
         if records is None:
             raise _expired_error()
         return records
@@ -167,7 +167,7 @@ class QueryXrayRowsView(ApiView):
         operation = history.operation(uuid)
         if operation.query != definitions.query(name) or operation.verb != Verb.XRAY:
             raise Missing(f"{name} has no X-ray {uuid}.")
-        rows = xray.rows_of(operation, launcher=launcher(), now=self.now)
+        rows = inspections.rows_of(operation, launcher=launcher(), now=self.now)
         if rows is None:
             raise _expired_error()
         return {**rows, "taken_at": operation.ended_at}

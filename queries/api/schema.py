@@ -24,7 +24,7 @@ from queries.services.idempotency_keys import LONGEST_KEY
 class ByTokenScheme(KnoxTokenScheme):  # type: ignore[misc]  # registers itself
     """Describe our tokens in the document, in the same way as knox's."""
 
-    target_class = "queries.services.access.by_token.ByToken"
+    target_class = "queries.services.access.tokens.ByToken"
 
 
 View = TypeVar("View", bound=Callable[..., Any])

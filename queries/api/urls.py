@@ -6,23 +6,24 @@ from typing import Any
 from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path, re_path
 
-from queries.api import async_calls, docs, lag, probes
+from queries.api import (
+    checkpoints,
+    code,
+    deploys,
+    docs,
+    lag,
+    lineage,
+    manifests,
+    probes,
+    schedules,
+    system,
+    triggers,
+)
 from queries.api.access import audit_trail, rights
-from queries.api.alerts import thresholds
-from queries.api.alerts import views as alerts
-from queries.api.checkpoints import checkpoint as checkpoints
-from queries.api.code import hosts as code_hosts
-from queries.api.code import uploads
-from queries.api.definitions import labels
-from queries.api.deploys import views as deploys
-from queries.api.downloads import views as downloads
-from queries.api.lineage import views as lineage
-from queries.api.manifests import views as manifests
-from queries.api.schedules import views as schedules
+from queries.api.alerts import views as thresholds
+from queries.api.definitions import changes
 from queries.api.secrets import grants
-from queries.api.supervision import applications, bulk, history, operations, queries, system
-from queries.api.triggers import advice, thread_dumps, waiting
-from queries.api.triggers import async_progress as tracking
+from queries.api.supervision import applications, history, operations, queries
 
 app_name = "api"
 
@@ -40,9 +41,9 @@ def _at(route: str, view: Any, name: str) -> URLPattern:
 
 urlpatterns = [
     _at("queries/", queries.QueriesView, "queries"),
-    _at("queries:start/", bulk.StartManyView, "queries-start"),
-    _at("queries:stop/", bulk.StopManyView, "queries-stop"),
-    _at("queries:restart/", bulk.RestartManyView, "queries-restart"),
+    _at("queries:start/", operations.StartManyView, "queries-start"),
+    _at("queries:stop/", operations.StopManyView, "queries-stop"),
+    _at("queries:restart/", operations.RestartManyView, "queries-restart"),
     _at(_QUERY, queries.QueryView, "query"),
     _at(f"{_QUERY}start/", queries.QueryStartView, "query-start"),
     _at(f"{_QUERY}takeover/", queries.QueryTakeoverView, "query-takeover"),
@@ -52,10 +53,10 @@ urlpatterns = [
     _at(f"{_QUERY}runs/", queries.QueryRunsView, "query-runs"),
     _at(f"{_QUERY}progress/", queries.QueryProgressView, "query-progress"),
     _at(f"{_QUERY}failures/", queries.QueryFailuresView, "query-failures"),
-    _at(f"{_QUERY}labels/", labels.QueryLabelsView, "query-labels"),
-    _at(f"{_QUERY}advice/", advice.QueryAdviceView, "query-advice"),
-    _at(f"{_QUERY}thread-dump/", thread_dumps.QueryThreadDumpView, "query-thread-dump"),
-    _at(f"{_QUERY}async/", async_calls.QueryAsyncView, "query-async"),
+    _at(f"{_QUERY}labels/", changes.QueryLabelsView, "query-labels"),
+    _at(f"{_QUERY}advice/", triggers.QueryAdviceView, "query-advice"),
+    _at(f"{_QUERY}thread-dump/", triggers.QueryThreadDumpView, "query-thread-dump"),
+    _at(f"{_QUERY}async/", triggers.QueryAsyncView, "query-async"),
     _at(f"{_QUERY}thresholds/", thresholds.QueryThresholdsView, "query-thresholds"),
     _at(
         f"{_QUERY}thresholds/preview/",
@@ -73,8 +74,8 @@ urlpatterns = [
     _at(f"{_QUERY}losses/", lag.QueryLossesView, "query-losses"),
     _at(f"{_QUERY}losses/<int:loss_id>/correct/", lag.QueryLossCorrectView, "query-loss-correct"),
     _at(f"{_QUERY}go-on/", lag.QueryGoOnView, "query-go-on"),
-    _at(f"{_QUERY}exposure/", tracking.QueryExposureView, "query-exposure"),
-    _at(f"{_QUERY}async-off/", tracking.QueryAsyncOffView, "query-async-off"),
+    _at(f"{_QUERY}exposure/", triggers.QueryExposureView, "query-exposure"),
+    _at(f"{_QUERY}async-off/", triggers.QueryAsyncOffView, "query-async-off"),
     _at(f"{_QUERY}batches/", checkpoints.QueryBatchesView, "query-batches"),
     _at(f"{_QUERY}snapshots/", checkpoints.QuerySnapshotsView, "query-snapshots"),
     _at(f"{_QUERY}snapshots/<int:number>/", checkpoints.QuerySnapshotView, "query-snapshot"),
@@ -97,25 +98,25 @@ urlpatterns = [
     _at(f"{_GROUP}failures/", history.FailureGroupFailuresView, "failure-group-failures"),
     _at(f"{_GROUP}resolve/", history.FailureGroupResolveView, "failure-group-resolve"),
     _at(f"{_GROUP}reopen/", history.FailureGroupReopenView, "failure-group-reopen"),
-    _at("incidents/", alerts.IncidentsView, "incidents"),
-    _at(_INCIDENT, alerts.IncidentView, "incident"),
-    _at(f"{_INCIDENT}entries/", alerts.IncidentStoryView, "incident-entries"),
-    _at(f"{_INCIDENT}acknowledge/", alerts.IncidentAcknowledgeView, "incident-acknowledge"),
-    _at(f"{_INCIDENT}snooze/", alerts.IncidentSnoozeView, "incident-snooze"),
-    _at(f"{_INCIDENT}assign/", alerts.IncidentAssignView, "incident-assign"),
-    _at(f"{_INCIDENT}notes/", alerts.IncidentNoteView, "incident-notes"),
-    _at(f"{_INCIDENT}close/", alerts.IncidentCloseView, "incident-close"),
+    _at("incidents/", thresholds.IncidentsView, "incidents"),
+    _at(_INCIDENT, thresholds.IncidentView, "incident"),
+    _at(f"{_INCIDENT}entries/", thresholds.IncidentStoryView, "incident-entries"),
+    _at(f"{_INCIDENT}acknowledge/", thresholds.IncidentAcknowledgeView, "incident-acknowledge"),
+    _at(f"{_INCIDENT}snooze/", thresholds.IncidentSnoozeView, "incident-snooze"),
+    _at(f"{_INCIDENT}assign/", thresholds.IncidentAssignView, "incident-assign"),
+    _at(f"{_INCIDENT}notes/", thresholds.IncidentNoteView, "incident-notes"),
+    _at(f"{_INCIDENT}close/", thresholds.IncidentCloseView, "incident-close"),
     _at("checkpoints/", history.CheckpointsView, "checkpoints"),
-    _at("code/", uploads.UploadsView, "code"),
-    _at("code/<str:digest>/", uploads.UploadView, "upload"),
-    *alerts.urlpatterns,
-    *code_hosts.urlpatterns,
+    _at("code/", code.UploadsView, "code"),
+    _at("code/<str:digest>/", code.UploadView, "upload"),
+    *thresholds.urlpatterns,
+    *code.urlpatterns,
     *grants.urlpatterns,
     *rights.urlpatterns,
-    _at("connectors/", downloads.ConnectorsView, "connectors"),
-    _at("connectors/<str:spark>/<str:name>/", downloads.ConnectorView, "connector"),
-    _at("sparks/", downloads.SparksView, "sparks"),
-    _at("sparks/<str:version>/", downloads.SparkView, "spark"),
+    _at("connectors/", system.ConnectorsView, "connectors"),
+    _at("connectors/<str:spark>/<str:name>/", system.ConnectorView, "connector"),
+    _at("sparks/", system.SparksView, "sparks"),
+    _at("sparks/<str:version>/", system.SparkView, "spark"),
     _at("applications/", applications.ApplicationsView, "applications"),
     _at(_APPLICATION, applications.ApplicationView, "application"),
     _at(f"{_APPLICATION}start/", applications.ApplicationStartView, "application-start"),
@@ -145,8 +146,8 @@ urlpatterns = [
     _at(f"{_APPLICATION}answer/", applications.ApplicationAnswerView, "application-answer"),
     _at(f"{_APPLICATION}drivers/", history.DriversView, "drivers"),
     _at(f"{_APPLICATION}drivers/<int:epoch>/log/", history.DriverLogView, "driver-log"),
-    _at(f"{_APPLICATION}labels/", labels.ApplicationLabelsView, "application-labels"),
-    _at(f"{_APPLICATION}waits/", waiting.ApplicationWaitsView, "application-waits"),
+    _at(f"{_APPLICATION}labels/", changes.ApplicationLabelsView, "application-labels"),
+    _at(f"{_APPLICATION}waits/", triggers.ApplicationWaitsView, "application-waits"),
     _at(f"{_APPLICATION}pools/", applications.PoolsView, "pools"),
     _at(f"{_APPLICATION}pools/<str:pool>/", applications.PoolView, "pool"),
     _at("audit/", audit_trail.AuditView, "audit"),

@@ -32,7 +32,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]
     ResourceType,
 )
 
-from headgate_ground.tolerant.values import at_ms as time_at_ms
+from headgate_ground.tolerant import at_ms as time_at_ms
 from queries.brokers.options import TopicSelection, require_quick
 from queries.domain.kafka.retention import RECORD_OVERHEAD_BYTES, Retention, read_retention
 from queries.domain.kafka.topic_ids import java_id

@@ -4,10 +4,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
-from queries.channels.base import Message, SendFailed
-from queries.channels.declaration import DeclaredKind
-from queries.channels.places import AtUrl, scheme_of
-from queries.domain.alerts.channel_settings import ChannelSettings, Setting
+from queries.channels.base import AtUrl, DeclaredKind, Message, SendFailed, scheme_of
+from queries.domain.alerts.forms import ChannelSettings, Setting
 
 #: Services with fixed hosts, whatever their address says: apprise's constants.
 FIXED = {

@@ -5,10 +5,8 @@ from enum import StrEnum
 from typing import Any
 
 from queries.channels import chat, mail, pagerduty, webhook
-from queries.channels.base import Message
-from queries.channels.declaration import DeclaredKind
-from queries.channels.door import Network, PermittedHosts, through
-from queries.domain.secrets.hosts import ANYWHERE
+from queries.channels.base import DeclaredKind, Message, Network, PermittedHosts, through
+from queries.domain.secrets import ANYWHERE
 
 
 class ChannelKind(StrEnum):

@@ -9,14 +9,11 @@ from email.utils import format_datetime, make_msgid
 from typing import Any
 
 from headgate_ground.masking import is_reference
-from headgate_ground.tolerant.values import whole
-from queries.channels.base import Message, SendFailed
-from queries.channels.declaration import DeclaredKind
-from queries.channels.door import PermittedHosts
-from queries.channels.places import bracketed
-from queries.domain.alerts.channel_settings import ChannelSettings, Setting
+from headgate_ground.tolerant import whole
+from queries.channels.base import DeclaredKind, Message, PermittedHosts, SendFailed, bracketed
+from queries.domain.alerts.forms import ChannelSettings, Setting
 from queries.domain.errors import Problem
-from queries.domain.secrets.hosts import ANYWHERE
+from queries.domain.secrets import ANYWHERE
 
 STARTTLS, TLS = "starttls", "tls"
 _ADDRESS = re.compile(r"[^\s@<>,;\"]+@[^\s@<>,;\"]+")

@@ -7,11 +7,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from queries.channels.base import Message
-from queries.channels.declaration import DeclaredKind
-from queries.channels.http import post
-from queries.channels.places import AtUrl
-from queries.domain.alerts.channel_settings import ChannelSettings, Setting
+from queries.channels.base import AtUrl, DeclaredKind, Message, post
+from queries.domain.alerts.forms import ChannelSettings, Setting
 
 URL = "https://events.pagerduty.com/v2/enqueue"
 #: Maximum lengths of the alert's texts.

@@ -9,11 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from queries.channels.base import Message
-from queries.channels.declaration import DeclaredKind
-from queries.channels.http import post
-from queries.channels.places import AtUrl
-from queries.domain.alerts.channel_settings import ChannelSettings, Setting
+from queries.channels.base import AtUrl, DeclaredKind, Message, post
+from queries.domain.alerts.forms import ChannelSettings, Setting
 
 VERSION = 1
 TIMESTAMP, SIGNATURE = "Headgate-Timestamp", "Headgate-Signature"

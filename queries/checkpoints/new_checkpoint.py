@@ -17,10 +17,10 @@ from typing import Any
 import orjson
 
 from headgate_ground.files import open_folder, read_bytes
+from queries.checkpoints.batches import ELSEWHERE
 from queries.checkpoints.inside import Inside
 from queries.checkpoints.logs import CheckpointLogs, names_in
 from queries.checkpoints.snapshot import CannotCopy, building
-from queries.checkpoints.source_files import ELSEWHERE
 
 
 @dataclass(frozen=True, slots=True)

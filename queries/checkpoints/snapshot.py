@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headgate_ground.files import NotPlain, open_plain
-from headgate_ground.tolerant.values import whole
+from headgate_ground.tolerant import whole
 from headgate_ground.untrusted import make_folder, move, remove_tree, status_of, walk
-from queries.checkpoints import source_logs, state_files
+from queries.checkpoints import source_logs, state
 from queries.checkpoints.inside import Inside
 from queries.checkpoints.logs import CheckpointLogs, names_in, numbers_in
 from queries.domain.checkpoints.logs import Offsets, UnreadableLog
@@ -214,14 +214,14 @@ class _Copy:
         for folder, folders, names, _ in walk(self._from / "state"):
             folders[:] = [name for name in folders if not name.startswith(".")]
             within = folder.relative_to(self._from)
-            if within.name == state_files.SSTS:
+            if within.name == state.SSTS:
                 continue  # handled by name, from the kept zips
             if any(part.startswith("_") for part in within.parts):
                 # `_metadata/v2/N` is written by the first batch of a run; exclude those of later
                 # batches.
                 described = [name for name in names if (whole(name) or 0) <= batch]
                 self._link_all(within, described)
-            elif files := [(file, name) for name in names if (file := state_files.parse(name))]:
+            elif files := [(file, name) for name in names if (file := state.parse(name))]:
                 mine = [(file.version, name) for file, name in files if file.version <= upto]
                 self._link_all(within, [name for _, name in sorted(mine, reverse=True)])
                 self._ssts(within)
@@ -235,10 +235,10 @@ class _Copy:
             if not name.endswith(".zip"):
                 continue
             try:
-                needed = state_files.sst_files(linked / name)
+                needed = state.sst_files(linked / name)
             except (OSError, zipfile.BadZipFile, ValueError, KeyError) as error:
                 raise CannotCopy(f"{store}/{name} cannot be read: {error}") from error
-            copied = [self._link(f"{store}/{state_files.SSTS}/{sst}") for sst in sorted(needed)]
+            copied = [self._link(f"{store}/{state.SSTS}/{sst}") for sst in sorted(needed)]
             if not all(copied):
                 self._drop(store, name)
 
@@ -281,9 +281,9 @@ class _Copy:
             if upto is not None and not source_logs.is_whole(folder, upto):
                 raise CannotCopy(f"The log of source {source} is incomplete up to entry {upto}.")
         version = batch + 1 if self._keep_commit else batch
-        for folder, _ in state_files.stores(self._from / "state"):
+        for folder, _ in state.stores(self._from / "state"):
             within = folder.relative_to(self._from)
-            missing = state_files.missing_version(names_in(self._to / within), version)
+            missing = state.missing_version(names_in(self._to / within), version)
             if missing is not None:
                 raise CannotCopy(
                     f"The state after batch {version - 1} cannot be loaded: version {missing} "
@@ -339,7 +339,7 @@ def sync_tree(root: Path) -> None:
 
 
 def _newest_first(name: str) -> tuple[int, str]:
-    file = state_files.parse(name)
+    file = state.parse(name)
     return (-file.version if file else 0, name)
 
 

@@ -13,9 +13,9 @@ from typing import Any
 import orjson
 
 from headgate_ground.files import NotPlain, read_bytes, read_file
-from headgate_ground.tolerant.values import count, whole
+from headgate_ground.tolerant import count, whole
 from queries.checkpoints.logs import names_in
-from queries.domain.kafka.offset_ranges import is_kafka
+from queries.domain.kafka.offsets import is_kafka
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from queries.domain.counts import counted
+from queries.domain.readings import counted
 
 #: Prefix of `headgate_async`'s observation names, before the operator's own name.
 PREFIX = "headgate_async:"

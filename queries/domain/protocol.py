@@ -161,7 +161,7 @@ class KnownQuery:
     """A query that an earlier driver found in the script."""
 
     query: int  # primary key
-    identity: str  # `queries.domain.scripts.script_queries`
+    identity: str  # `queries.domain.scripts`
     asked: str  # the checkpoint that the script specifies, "" for none
     location: str  # the checkpoint that it continues from
     gone: bool = False  # an author said that the script no longer starts it
@@ -203,7 +203,7 @@ class DriverSpec(WireForm):
     stream: str  # name of the installation's event stream
     revocation: str = ""  # Redis key in which its end is requested; "" for a probe driver
     event_key: str = ""  # hexadecimal, seals its events (`wire`); "" for a probe driver
-    event_settings: dict[str, Any] = field(default_factory=dict)  # listeners.spark.settings
+    event_settings: dict[str, Any] = field(default_factory=dict)  # listeners.spark.outbox
     ui_port: int = 0  # of its Spark UI; 0 for any free port
     ui_key: str = ""  # hexadecimal key that must sign requests to its Spark UI; "" for no check
     packages: str = ""  # package folder, imported after everything else; "" for none
@@ -325,7 +325,7 @@ class FoundQuery:
     """A query that a script has started; its status is listed among the runs under `-number`."""
 
     number: int  # from 1, in this driver
-    identity: str  # `queries.domain.scripts.script_queries`
+    identity: str  # `queries.domain.scripts`
     name: str  # its queryName, "" for none
     asked: str  # the checkpoint that the script specifies, "" for none
     location: str  # the checkpoint that it uses
@@ -341,7 +341,7 @@ class ScriptQuestion:
     Spark has not started it. An author must decide whether it is one of the missing queries.
     """
 
-    identity: str  # `queries.domain.scripts.script_queries`
+    identity: str  # `queries.domain.scripts`
     name: str  # its queryName, "" for none
     asked: str  # the checkpoint that the script specifies, "" for none
     missing: tuple[int, ...]  # primary keys of known queries that the script has not started

@@ -1,12 +1,58 @@
-"""Say how old a sentence is that rests on an earlier reading.
+"""How figures are put: a number with its noun, the age of a reading, the pace of a live page.
+
+Times are seconds of any clock that only moves forward. A change is shown together with all that
+came after it, so the newest state is always shown, and shown last.
 
 What is read from outside (brokers, tables, storages, reports of drivers) is stored, and shown until
 the next reading. A sentence that is older than its limit is shown with its age, because what it
 states may be over. `tests/api/test_times_of_sentences.py` holds every REST body and selector to it.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from math import inf
+
+
+def counted(count: int, noun: str) -> str:
+    """Return "1 query" or "3 queries" for "query,queries"; "1 run" or "2 runs" for "run"."""
+    singular, _, plural = noun.partition(",")
+    return f"{count:,} {singular if count == 1 else (plural or singular + 's')}"
+
+
+#: Seconds between two updates of a page: a viewer gets at most four a second.
+EVERY_S = 0.25
+
+
+@dataclass(frozen=True, slots=True)
+class RefreshPace:
+    """The oldest change of something that is not shown yet, and when it was last shown."""
+
+    changed_at: float = inf  # inf: everything is shown
+    shown_at: float = -inf  # -inf: never
+
+    def changed(self, now: float) -> "RefreshPace":
+        """Return the pace after a change; an earlier one that is not shown yet counts."""
+        return replace(self, changed_at=min(self.changed_at, now))
+
+    def shown(self, now: float) -> "RefreshPace":
+        """Return the pace once everything up to now is shown, or begins to be drawn."""
+        return RefreshPace(shown_at=now)
+
+    @property
+    def due_at(self) -> float:
+        """Return when it is to be shown again; inf if nothing has changed."""
+        return max(self.changed_at, self.shown_at + EVERY_S)
+
+
+def page_due_at(page: RefreshPace, topics: Iterable[RefreshPace]) -> float:
+    """Return when a page is to be sent again; inf if nothing on it has changed.
+
+    `page` changes when one of its topics has been drawn, `topics` when their rows have.
+    """
+    first = min((topic.due_at for topic in topics), default=inf)
+    return max(min(first, page.changed_at), page.shown_at + EVERY_S)
+
 
 #: From this age on, the day is named too.
 _DAY = timedelta(days=1)

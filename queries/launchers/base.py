@@ -13,9 +13,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from queries.domain.hosts import IsolationChoice
 from queries.domain.protocol import Assignment, DriverSpec
 from queries.domain.states import Reason
-from queries.domain.walls import IsolationChoice
 
 if TYPE_CHECKING:  # shims import this module, and pydantic would double the time of their start
     from queries.domain.supervision.observation import Sighting

@@ -1,10 +1,10 @@
 """The launcher selected by this installation's settings."""
 
-from controlplane import launcher as chosen
+from controlplane import hosts
 from queries.launchers.base import Launcher
 
 
 def launcher() -> Launcher:
     """Return this process's launcher."""
-    configured: Launcher = chosen.launcher()
+    configured: Launcher = hosts.launcher()
     return configured

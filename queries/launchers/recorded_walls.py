@@ -6,7 +6,7 @@ from dataclasses import asdict
 from django.conf import settings
 
 from headgate_ground.files import read_file, replace_file
-from queries.domain.walls import IsolationChoice, Mode
+from queries.domain.hosts import IsolationChoice, Mode
 
 FILE = "walls.json"
 

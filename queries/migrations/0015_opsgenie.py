@@ -2,7 +2,7 @@
 
 from django.db import migrations, models
 
-from queries.domain.alerts.kinds import IncidentKind
+from queries.domain.alerts.forms import IncidentKind
 
 REASON = "Headgate no longer sends to Opsgenie. Choose another kind for this channel, or delete it."
 

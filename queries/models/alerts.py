@@ -11,7 +11,7 @@ from django.db import models
 from django.db.models import Q
 
 from queries.channels import kinds
-from queries.domain.alerts.kinds import (
+from queries.domain.alerts.forms import (
     DeliveryState,
     EntryKind,
     IncidentKind,

@@ -8,7 +8,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
-from queries.domain.code.digests import named
+from queries.domain.code.archives import named
 from queries.domain.states import Desired, Hold, Phase, Reason, StopMode
 from queries.models.because import BecauseField
 

@@ -1,16 +1,78 @@
-"""Queries, their immutable revisions, and the checkpoints that they hold exclusively."""
+"""Queries, their immutable revisions, their rank in lists, and the checkpoints that they hold."""
 
+from enum import IntEnum
 from typing import ClassVar
 
 from django.db import models
-from django.db.models import Case, Q, Value, When
+from django.db.models import (
+    BooleanField,
+    Case,
+    F,
+    GeneratedField,
+    PositiveSmallIntegerField,
+    Q,
+    Value,
+    When,
+)
 from django.db.models.functions import Cast
 from django.db.models.lookups import Contains
 
-from queries.domain.states import Desired, Hold, Phase, Reason, StopMode
+from queries.domain.states import (
+    HANGING_REASONS,
+    JUDGED_PHASES,
+    STOPPED_PHASES,
+    TROUBLED_PHASES,
+    TROUBLED_VERDICTS,
+    Desired,
+    Hold,
+    Phase,
+    Reason,
+    StopMode,
+)
 from queries.domain.validation.skipped import Skip, from_json
 from queries.models.because import BecauseField
-from queries.models.query_rank import changing_field, rank_field
+
+
+class Rank(IntEnum):
+    """Attention order of a list."""
+
+    AT_RISK = 0  # unread records are about to be deleted
+    TROUBLED = 1
+    CALM = 2
+
+
+def _is(condition: Q) -> Case:
+    return Case(When(condition, then=Value(True)), default=Value(False))
+
+
+_TROUBLED = (
+    Q(phase__in=sorted(TROUBLED_PHASES))
+    | Q(phase__in=tuple(sorted(JUDGED_PHASES)), verdict__in=sorted(TROUBLED_VERDICTS))
+    | Q(phase_reason__in=sorted(HANGING_REASONS))
+    | Q(desired=Desired.RUNNING, source_unreachable_since__isnull=False)  # it is cut off
+)
+#: Desired and actual state differ, and no user action is needed.
+_CHANGING = Q(desired=Desired.STOPPED) & ~Q(phase__in=sorted(STOPPED_PHASES)) | ~Q(
+    desired=Desired.STOPPED
+) & ~Q(phase=Phase.RUNNING) & (Q(hold=Hold.NONE) | ~Q(generation=F("seen_generation")))
+
+
+def rank_field() -> GeneratedField:
+    """Return the generated column with the row's `Rank`."""
+    return GeneratedField(
+        expression=Case(
+            When(~Q(risk=""), then=Value(Rank.AT_RISK.value)),
+            When(_TROUBLED, then=Value(Rank.TROUBLED.value)),
+            default=Value(Rank.CALM.value),
+        ),
+        output_field=PositiveSmallIntegerField(),
+        db_persist=True,
+    )
+
+
+def changing_field() -> GeneratedField:
+    """Return the generated column: desired and actual differ, and no user action is needed."""
+    return GeneratedField(expression=_is(_CHANGING), output_field=BooleanField(), db_persist=True)
 
 
 class Query(models.Model):
@@ -56,7 +118,7 @@ class Query(models.Model):
     failures = models.IntegerField(default=0)  # [R] consecutive failures
     next_attempt_at = models.DateTimeField(null=True)  # [R]
     hold = models.CharField(max_length=8, default="", choices=[(h, h) for h in Hold])  # [R]
-    # Written only by the task that records verdicts (services/supervision/verdicts.py).
+    # Written only by the task that records verdicts (services/supervision/records.py).
     verdict = models.CharField(max_length=12, default="", blank=True)  # of its health; "": none
     verdict_since = models.DateTimeField(null=True)  # since when it holds
     # Written only by the lag task (docs/decisions: who writes lag and risk); reconcile reads.
@@ -64,12 +126,12 @@ class Query(models.Model):
     risk_at = models.DateTimeField(null=True)  # when the first loss occurs; in the past: occurred
     source_reachable = models.BooleanField(null=True)  # null: unknown
     source_unreachable_since = models.DateTimeField(null=True)
-    # Written only by the forecast task (services/alerts/outlook.py); alerts read.
+    # Written only by the forecast task (services/alerts/figures.py); alerts read.
     state_full_at = models.DateTimeField(null=True)  # when its state will fill the driver's memory
     replay_records = models.BigIntegerField(null=True)  # what a crash now would replay
     preflight_fails = models.BooleanField(default=False)  # a preflight its next start requires
 
-    # Written by the database (models/query_rank.py).
+    # Written by the database (models/definitions.py).
     own_rank = rank_field()  # Rank from the columns above
     changing = changing_field()  # desired and actual differ, no action needed
     rank: int  # not a column: `selectors.supervision.query_groups` adds it to rows of lists

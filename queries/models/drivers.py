@@ -6,7 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 
-from queries.domain.failures.subjects import FailureSubject, subject_of
+from queries.domain.failures.categories import FailureSubject, subject_of
 from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, DriverState, RunOutcome
 
 

@@ -10,7 +10,7 @@ from typing import ClassVar
 from django.db import models
 from django.db.models import Q
 
-from queries.domain.secrets.bindings import HolderKind
+from queries.domain.secrets import HolderKind
 
 
 class RevocableGrant(models.Model):

@@ -25,7 +25,7 @@ from queries.domain.definitions.spec import (
     Trigger,
 )
 from queries.domain.tables.places import ICEBERG
-from queries.domain.validation.iceberg_names import TABLE, table_of
+from queries.domain.validation.tables import TABLE, table_of
 from queries.runtime.code.stream_writers import (
     Callbacks,
     WriterSettings,
@@ -34,13 +34,14 @@ from queries.runtime.code.stream_writers import (
 )
 from queries.runtime.data_roots import (
     OutsideRoots,
+    QueryOnly,
     require_options,
     require_plan,
+    require_query,
     require_table,
     require_text,
 )
 from queries.runtime.failures.error_capture import ExitInUsersCode, StepFailed
-from queries.runtime.sql import QueryOnly, require_query
 from queries.secret_references import ReferenceMissing, References
 
 CONFIGURATION = "HEADGATE_CONFIGURATION"

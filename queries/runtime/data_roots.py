@@ -1,4 +1,8 @@
-"""Reject anything that a query would read or write outside the data roots, before it starts.
+"""What a definition may do: SQL that is a query, and reads and writes within the data roots.
+
+By the time `session.sql("DROP TABLE t")` returns, the table has been dropped. So the text is parsed
+first, and every node of the parsed plan is checked, including those inside WITH and inside each
+part of a union, where an INSERT could be hidden.
 
 The control plane checked the definition when it was saved. Here Spark has parsed it, on the host
 where its files and links exist.
@@ -13,25 +17,40 @@ from typing import Any
 from queries.domain.definitions.data_roots import PATHS, DataRoots, option_places
 from queries.domain.protocol import DriverSpec
 from queries.domain.tables.places import ICEBERG
-from queries.domain.validation.iceberg_names import (
-    NotATable,
-    conf_keys,
-    folder_of,
-    table_folder,
-    table_of,
-)
-from queries.domain.validation.known_options import ANY_FILES, OPTIONS_BY_FORMAT, refused
-from queries.runtime.sql import parsed_nodes
-from queries.spark_parser.parsed import (
+from queries.domain.validation.spark_rules import ANY_FILES, OPTIONS_BY_FORMAT, refused
+from queries.domain.validation.tables import NotATable, conf_keys, folder_of, table_folder, table_of
+from queries.spark_parser.analyzer import (
     FUNCTION_BY_NAME,
+    PlanNode,
     SqlRefused,
     calls,
+    commands,
     kind_of,
     members,
+    nodes,
     require_function,
     require_named_table,
     texts,
 )
+
+
+class QueryOnly(Exception):
+    """The SQL text is not a query over streaming sources."""
+
+
+def require_query(session: Any, text: str) -> None:
+    """Raise `QueryOnly`, which says what the text would do, unless the text is only a query."""
+    for name in commands(parsed_nodes(session, text), session._jvm):
+        raise QueryOnly(
+            f"the SQL is a command ({name}); only queries (SELECT, WITH, FROM, VALUES) are allowed"
+        )
+
+
+def parsed_nodes(session: Any, text: str) -> Iterator[PlanNode]:
+    """Yield every node of a text's parsed plan, before anything in it is resolved."""
+    parser = session._jsparkSession.sessionState().sqlParser()
+    return nodes(parser.parsePlan(text), parser, session._jvm)
+
 
 #: Functions that take options, the kind of the options, and the first position at which they may
 #: appear.

@@ -29,22 +29,18 @@ from queries.domain.protocol import (
     Want,
 )
 from queries.driver_folder import DriverFolder, read_current
-from queries.runtime import build, spark_session
+from queries.runtime import build, clusters, kafka, spark_session
 from queries.runtime.assignment import Assignments
-from queries.runtime.checkpoints.fence import Fence
 from queries.runtime.checkpoints.locks import Locks
-from queries.runtime.clusters import yarn
-from queries.runtime.clusters.executors import ExecutorWatch
+from queries.runtime.checkpoints.owners import Fence
+from queries.runtime.clusters import ExecutorWatch
 from queries.runtime.data_roots import roots_of
 from queries.runtime.failures.error_capture import from_python, refusal
 from queries.runtime.jvms.driver import Jvm
-from queries.runtime.kafka import source_gaps
-from queries.runtime.process import end_jvm, keep_small
-from queries.runtime.query_sessions import Sessions
+from queries.runtime.process import Wake, end_jvm, keep_small
 from queries.runtime.run import DriverContext, QueryRun
+from queries.runtime.spark_session import Sessions, warm_up
 from queries.runtime.status_report import StatusFile
-from queries.runtime.wakeups import Wake
-from queries.runtime.warm_up import warm_up
 
 logger = logging.getLogger("headgate.driver")
 
@@ -141,7 +137,7 @@ class DriverProgram:
 
         self._patch_spark()
         steps.done("Python")
-        source_gaps.install(DataStreamReader)
+        kafka.install(DataStreamReader)
         if self.stands_by and self._current() != self.spec.epoch:  # else its queries are waiting
             self._warm_up(spark)
             steps.done("warm-up")
@@ -215,7 +211,7 @@ class DriverProgram:
             self.board.driver(wanted=wanted)
             self.board.write()
 
-        queue = yarn.Queue(self.gateway, self.spec.application, self.spec.conf, tell)
+        queue = clusters.Queue(self.gateway, self.spec.application, self.spec.conf, tell)
         queue.start()
         try:
             yield

@@ -2,7 +2,7 @@
 
 The outcome of a run depends on what this thread requested and on what the query itself reports
 (`isActive`, `exception()`); Spark's events may be dropped, so they only add details.
-`queries.domain.run_end` decides whether a run has ended and whether its checkpoint can be released,
+`queries.domain.restart` decides whether a run has ended and whether its checkpoint can be released,
 because `isActive` is false as soon as a stop begins. Nothing that happens to one run affects
 another.
 """
@@ -20,16 +20,14 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from listeners.spark.telemetry import Telemetry
 from queries import host_pressure
 from queries.domain.definitions.data_roots import DataRoots
-from queries.domain.failures.context import left_out
+from queries.domain.failures.error_text import left_out
 from queries.domain.protocol import AssignmentEntry, Hangs, RunError, RunState, RunStatus, Want
-from queries.domain.run_end import RunFacts, RunVerdict, judge
-from queries.runtime import build
+from queries.domain.restart import RunFacts, RunVerdict, judge
+from queries.runtime import build, kafka
 from queries.runtime.checkpoints.locks import CheckpointLock, Locks
-from queries.runtime.checkpoints.log_reports import LogReports
-from queries.runtime.checkpoints.logs import CheckpointReader
-from queries.runtime.checkpoints.ownership import CheckpointRefused
+from queries.runtime.checkpoints.logs import CheckpointReader, LogReports
+from queries.runtime.checkpoints.owners import CheckpointRefused
 from queries.runtime.code.stream_writers import Callbacks
-from queries.runtime.continuous_epochs import of_continuous
 from queries.runtime.failures.error_capture import StepFailed, from_python
 from queries.runtime.failures.run_failures import (
     Read,
@@ -40,12 +38,9 @@ from queries.runtime.failures.run_failures import (
     of_takeover,
     start_timed_out,
 )
-from queries.runtime.kafka import source_gaps, topics
-from queries.runtime.kafka.producers import Producers, SinkProducer
-from queries.runtime.kafka.topic_watch import TopicWatch
-from queries.runtime.liveness import ProgressTracker
-from queries.runtime.query_sessions import Sessions
-from queries.runtime.start_progress import StartProgress
+from queries.runtime.kafka import Producers, SinkProducer, TopicWatch
+from queries.runtime.liveness import ProgressTracker, StartProgress, of_continuous
+from queries.runtime.spark_session import Sessions
 from queries.runtime.status_report import StatusFile, now
 from queries.secret_references import References
 
@@ -279,7 +274,7 @@ class QueryRun:
             self._start_progress.learn_jvm_thread(session._jvm)
             # The thread that calls start() reads it, and the query's own thread inherits it.
             session.sparkContext.setLocalProperty("spark.scheduler.pool", entry.pool or None)
-            with source_gaps.accepting(entry.accepts_loss):
+            with kafka.accepting(entry.accepts_loss):
                 writer = build.writer(
                     session,
                     entry.spec,
@@ -321,7 +316,7 @@ class QueryRun:
 
     def _look_at_topics(self, frame: Any, session: Any, checkpoint: CheckpointReader) -> None:
         """Report the query's topics; raise if one is not the topic that its checkpoint has read."""
-        topic_ids = topics.check(
+        topic_ids = kafka.check(
             frame,
             remembered=self.entry.topic_ids,
             read=sorted(checkpoint.kafka_topics()),
@@ -333,7 +328,7 @@ class QueryRun:
             warn(warning)
         if self.entry.spec.get("kind") == "python":
             self._topics = TopicWatch(
-                topics.sources_of(frame),
+                kafka.sources_of(frame),
                 topic_ids.ids,
                 read=lambda: sorted(checkpoint.kafka_topics()),
                 jvm=session._jvm,

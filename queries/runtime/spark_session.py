@@ -1,7 +1,15 @@
-"""Start Spark for our drivers, with the definition's settings and those that it cannot change.
+"""Start Spark for our drivers, keep one session per query, and warm a standby up.
+
+Two queries must not see each other's views and configuration, and each session that streams leaves
+a bus on Spark's listener queue until that bus is removed. So a session is created once per query,
+reused, and closed when the query has not run here for a while.
 
 Only what the JVM needs to start is on its command line; everything else, including resolved
 secrets, is set in the JVM itself, where it does not appear in any process list.
+
+A JVM loads about 20,000 classes for a first batch and compiles its code, which takes most of a
+fresh driver's time (docs/performance.md). No user's code and no user's data are involved, and the
+query has ended before the listener is registered.
 """
 
 import base64
@@ -12,15 +20,94 @@ import re
 import secrets
 import shutil
 import socket
+import threading
+import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from headgate_ground.secret_kinds import NAME, VALUE
+from listeners.spark.telemetry import ListenerRefused, Telemetry
 from queries.domain.protocol import POOLS, TMP, DriverSpec
 from queries.driver_folder import DriverFolder
+from queries.runtime.build import CONFIGURATION, session_conf, views
 from queries.runtime.code import packages
+from queries.runtime.failures.error_capture import StepFailed
 from queries.runtime.jvms.driver import on_loopback
 from queries.secret_references import References
+
+KEEP_S = 600  # seconds: a query that returns within this time finds its session
+
+
+@dataclass(slots=True)
+class _OpenSession:
+    session: Any
+    views: set[str] = field(default_factory=set)
+    conf: set[str] = field(default_factory=set)
+    used_at: float = field(default_factory=time.monotonic)
+
+
+class Sessions:
+    """The sessions of one driver, by query."""
+
+    def __init__(
+        self, spark: Any, telemetry: Telemetry, listeners: tuple[str, ...], references: References
+    ) -> None:
+        self._spark = spark
+        self._telemetry = telemetry
+        self._listeners = listeners
+        self._references = references
+        self._lock = threading.Lock()
+        self._open_sessions: dict[int, _OpenSession] = {}
+
+    def open(self, query: int, spec: dict[str, Any]) -> Any:
+        """Return the query's session, with only the definition's configuration and views.
+
+        It becomes the active session of the calling thread.
+        """
+        entry = self._get(query)
+        session = entry.session
+        for name in entry.views - views(spec):
+            session.catalog.dropTempView(name)
+        conf = session_conf(spec, self._references)
+        for name in entry.conf - conf.keys():
+            session.conf.unset(name)
+        for name, value in conf.items():
+            session.conf.set(name, value)
+        entry.views, entry.conf, entry.used_at = views(spec), set(conf), time.monotonic()
+        java = session._jsparkSession
+        session._get_j_spark_session_class(session._jvm).setActiveSession(java)
+        return session
+
+    def close_unused(self, hosted: set[int]) -> None:
+        """Close sessions of queries that have not run in this driver for a while."""
+        now = time.monotonic()
+        with self._lock:
+            for query in hosted & self._open_sessions.keys():
+                self._open_sessions[query].used_at = now
+            unused = [
+                query
+                for query, entry in self._open_sessions.items()
+                if now - entry.used_at > KEEP_S
+            ]
+            closed = [self._open_sessions.pop(query) for query in unused]
+        for entry in closed:
+            self._telemetry.session_closed(entry.session)
+
+    def _get(self, query: int) -> _OpenSession:
+        with self._lock:
+            entry = self._open_sessions.get(query)
+        if entry is None:
+            session = self._spark.newSession()
+            try:
+                self._telemetry.session_opened(session, self._listeners)
+            except ListenerRefused as error:
+                raise StepFailed("listeners", error, error_class=CONFIGURATION) from error
+            entry = _OpenSession(session)
+            with self._lock:
+                self._open_sessions[query] = entry
+        return entry
+
 
 _LOOPBACK = "127.0.0.1"
 _JWS_FILTER = "org.apache.spark.ui.JWSFilter"
@@ -257,3 +344,39 @@ def makes_its_secret(master: str) -> bool:
     it to each of them.
     """
     return master.startswith(("local", "yarn", "k8s:"))
+
+
+LONGEST_S = 120
+_FOLDER = "warm-up"
+#: Each file is a batch: the second one reads the state of the first, as after a takeover.
+_FILES, _ROWS = 4, 50
+
+
+def warm_up(spark: Any, tmp: Path) -> None:
+    """Run batches of JSON rows through a window and a state store, and delete their files.
+
+    Raises the query's own error if a batch fails.
+    """
+    from pyspark.sql import functions as F
+
+    session, folder = spark.newSession(), tmp / _FOLDER
+    rows = folder / "rows"
+    rows.mkdir(parents=True, exist_ok=True)
+    for number in range(_FILES):
+        lines = (f'{{"at": "2026-01-01T0{number}:{n:02}:00", "n": {n}}}\n' for n in range(_ROWS))
+        (rows / f"{number}.json").write_text("".join(lines))
+    source = session.readStream.schema("at TIMESTAMP, n BIGINT").option("maxFilesPerTrigger", 1)
+    counts = (
+        source.json(rows.as_uri())
+        .withWatermark("at", "1 minute")
+        .groupBy(F.window("at", "5 minutes"), (F.col("n") % 3).alias("key"))
+        .agg(F.count("*").alias("rows"), F.avg("n").alias("mean"), F.max("n").alias("most"))
+    )
+    writer = counts.writeStream.format("noop").outputMode("update").trigger(availableNow=True)
+    query = writer.option("checkpointLocation", (folder / "checkpoint").as_uri()).start()
+    try:
+        query.awaitTermination(LONGEST_S)
+    finally:
+        query.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty()

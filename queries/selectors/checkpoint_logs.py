@@ -13,9 +13,15 @@ from django.conf import settings
 from django.db.models import F, Window
 from django.db.models.functions import DenseRank
 
-from queries.checkpoints.logs import Logs, LogsUnknown, NotLocal, unknown_because
-from queries.checkpoints.reported_logs import ReportedLogs, reported_logs
-from queries.domain.checkpoints.lock_files import local_path
+from queries.checkpoints.logs import (
+    Logs,
+    LogsUnknown,
+    NotLocal,
+    ReportedLogs,
+    reported_logs,
+    unknown_because,
+)
+from queries.domain.checkpoints.ownership import local_path
 from queries.domain.definitions.spec import HOLDING_TRIGGERS
 from queries.domain.protocol import RunStatus
 from queries.domain.triggers.async_progress import tracking

@@ -8,20 +8,18 @@ from typing import Any
 from django.db.models import Count, F, OuterRef, Prefetch, QuerySet, Subquery
 from django.template.defaultfilters import filesizeformat
 
-from headgate_ground.tolerant.progress import total
-from headgate_ground.tolerant.values import count
+from headgate_ground.tolerant import count, total
 from listeners.models import Progress
-from queries.checkpoints import batches, operators
+from queries.checkpoints import batches, state
 from queries.checkpoints.batches import LoggedBatch
 from queries.checkpoints.logs import CheckpointLogs
-from queries.checkpoints.operators import StateOperator
-from queries.domain.checkpoints.repeated_batches import is_uncounted
-from queries.domain.checkpoints.state_growth import Growth, growth
+from queries.checkpoints.state import StateOperator
+from queries.domain.checkpoints.batches import Growth, growth, is_uncounted
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from queries.models.history import Operation
-from queries.selectors.first_or_missing import first_or_missing
+from queries.selectors.rows import first_or_missing
 from queries.selectors.supervision.observation import memory_mb
 
 #: How far back the Lag page names batches whose rows nobody counted, and of how many runs.
@@ -95,7 +93,7 @@ def uncounted_batches(query: Query, *, now: datetime) -> list[int]:
 
 def operator_lines(query: Query, logs: CheckpointLogs) -> list[OperatorLine]:
     """Return the state operators of a checkpoint, with the newest batch's figures of each."""
-    listed = operators.operators(logs)
+    listed = state.operators(logs)
     newest = Progress.objects.filter(query=query.pk).order_by("-epoch", "-seq").first()
     reported_operators: list[dict[str, Any]] = (
         (newest.body.get("stateOperators") or []) if newest else []

@@ -1,4 +1,4 @@
-"""Find an application's code and packages on this host.
+"""Find an application's code and packages on this host, and what its script's queries ask.
 
 Both are stored in a place named after their content or their requirements, so that a rollback to a
 revision finds the code and packages that the revision ran with. `queries.services.code.preparing`
@@ -7,20 +7,27 @@ puts them there.
 
 import hashlib
 import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from importlib.metadata import distributions
 from itertools import islice
 from pathlib import Path
 
 from django.conf import settings
+from django.db.models import F, OuterRef, QuerySet, Subquery
 from packaging.utils import canonicalize_name
 
 from headgate_ground.files import read_file
 from queries.code_roots import files_of, stored_root
 from queries.domain.code import requirements
-from queries.domain.code.digests import sha256_of
+from queries.domain.code.archives import sha256_of
 from queries.domain.code.shipping import SHIPPED
 from queries.domain.definitions.spec import ApplicationSpec, Code
+from queries.domain.scripts import called
+from queries.models.applications import Script
+from queries.models.definitions import Checkpoint, Query
 from queries.models.grants import CodeHost
 
 #: Suffix of a file with the reason why something could not be prepared.
@@ -137,3 +144,71 @@ def missing_places(spec: ApplicationSpec) -> list[Path]:
 def marker(target: Path) -> Path:
     """Return the file with the reason why a place could not be prepared."""
     return target.with_name(target.name + FAILED)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """A question, in the form that pages and the API use."""
+
+    identity: str
+    query: str  # the new query's name, for messages
+    checkpoint: str  # named by the script, "" if none
+    missing: list[str]  # names of queries that the script has not started
+
+
+def candidate_queries(script: Script) -> QuerySet[Query]:
+    """Return the existing queries that the new one may be, by name."""
+    living = Query.objects.filter(application=script.application_id, archived_at=None)
+    return living.filter(pk__in=script.question.get("missing", ())).order_by("name")
+
+
+def asking(script: Script | None) -> Asking | None:
+    """Return the question of the script's driver; None if there is none."""
+    if script is None or not script.question:
+        return None
+    question = script.question
+    return Asking(
+        identity=question["identity"],
+        query=called(question["name"], question["asked"]),
+        checkpoint=question["asked"],
+        missing=[query.name for query in candidate_queries(script)],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MovedCheckpoint:
+    """A query that a script has started on a different checkpoint than before."""
+
+    query: int  # primary key
+    name: str
+    application: int  # primary key
+    before: str  # locations
+    now: str
+
+    @property
+    def text(self) -> str:
+        """Return sentences that explain what happened and what it means."""
+        return (
+            f"The checkpoint of {self.name} was {self.before}, and is now {self.now}. Its "
+            "state starts empty, and rows that were read before are read again or skipped. To "
+            "continue from the old checkpoint, use the same checkpointLocation in the script at "
+            "each start."
+        )
+
+
+def moved_checkpoints(*, since: datetime) -> Iterator[MovedCheckpoint]:
+    """Yield queries whose checkpoint has since been moved by their script itself.
+
+    Moves by a rewind or a reset are reported elsewhere. Temporary checkpoints do not count: they
+    are emptied at each start, wherever they are.
+    """
+    left = Checkpoint.objects.filter(query=OuterRef("query"), retired_at=OuterRef("created_at"))
+    rows = Checkpoint.objects.filter(
+        retired_at=None, built_from=None, created_at__gte=since, query__temporary=""
+    ).exclude(query__identity="")
+    rows = rows.annotate(before=Subquery(left.values("location")[:1])).exclude(before=None)
+    moved = rows.order_by("query__name").values_list(
+        "query", "query__name", "query__application", "before", "location"
+    )
+    for row in moved.exclude(before=F("location")):
+        yield MovedCheckpoint(*row)

@@ -1,9 +1,11 @@
-"""Determine which hosts have a heartbeat, and where applications and files are placed."""
+"""Determine which hosts have a heartbeat, where applications are, and which release their
+drivers run.
+"""
 
 import hashlib
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from functools import reduce
+from functools import cache, reduce
 from operator import or_
 from pathlib import Path
 from typing import Any
@@ -12,23 +14,33 @@ from django.conf import settings
 from django.db.models import Case, Q, QuerySet, Value, When
 from django.db.models.functions import Now
 
+from headgate_server import places
 from queries.checkpoints.logs import CheckpointLogs, NotLocal
-from queries.domain.checkpoints.lock_files import local_path
+from queries.code_roots import digest_of, files_of
+from queries.domain.checkpoints.ownership import local_path
 from queries.domain.hosts import SILENT_AFTER
 from queries.domain.readings import Dated
-from queries.domain.states import (
-    OPEN_DRIVER_STATES,
-    STOPPED_PHASES,
-    Desired,
-    DriverKind,
-    Phase,
-)
+from queries.domain.states import OPEN_DRIVER_STATES, STOPPED_PHASES, Desired, DriverKind, Phase
 from queries.models.applications import Application, Script
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.models.hosts import Host
 from queries.storage.remote_checkpoint import Mirror, MirrorState
+
+#: The code that runs inside a driver, and the formats it exchanges with the control plane.
+PARTS = (
+    *("queries/runtime", "queries/domain", "listeners/spark", "headgate_ground"),
+    "headgate_async",
+)
+
+
+@cache
+def release() -> str:
+    """Return the digest of this release's driver code, as of the start of this process."""
+    roots = tuple(str(places.ROOT / part) for part in PARTS)
+    return digest_of(list(files_of(roots)))
+
 
 #: How long a worker that is asked to read a checkpoint may take to say anything: it writes at once
 #: that a storage JVM must start.

@@ -8,39 +8,32 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from headgate_ground.masking import mask_text
-from headgate_ground.tolerant.values import count, duration_ms, is_after_9999, rate, time_of
+from headgate_ground.tolerant import count, duration_ms, is_after_9999, rate, time_of
 from listeners import selectors as heard
-from listeners.loops.troubles import loop_errors
+from listeners.loops.backlogs import loop_errors
 from listeners.selectors import BatchBar, DriverTelemetry, Dropped, LatestLine
 from queries.domain.definitions.effects import Effect, strongest
+from queries.domain.definitions.labels import Selection, terms
 from queries.domain.definitions.parsing import query_changes
-from queries.domain.definitions.selection import Selection, terms
 from queries.domain.errors import Missing
-from queries.domain.failures.crash_loops import CrashLoop
+from queries.domain.failures.crashes import CrashLoop
 from queries.domain.readings import Dated
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import Desired, Phase, Reason, RunOutcome
-from queries.domain.supervision.executors import DriverExecutors, executors
 from queries.domain.supervision.health.head import Head, HeadFacts, compose
 from queries.domain.supervision.health.verdicts import Health
 from queries.domain.supervision.health.watermarks import after_9999
+from queries.domain.supervision.observation import DriverExecutors, executors
 from queries.models.applications import ApplicationRevision, SchedulerPool
-from queries.models.definitions import Checkpoint, Query, QueryRevision
+from queries.models.definitions import Checkpoint, Query, QueryRevision, Rank
 from queries.models.drivers import Driver, Run
-from queries.models.query_rank import Rank
 from queries.selectors.checkpoint_logs import Reporters
 from queries.selectors.failures.occurrences import crash_loops
 from queries.selectors.kafka.lag import LagLine, lag_lines, missing_sources
-from queries.selectors.newest import (
-    current_checkpoints,
-    interval_of,
-    newest_revisions,
-    newest_runs,
-)
-from queries.selectors.supervision.drift import drift, newest_application_revisions, pools_of
+from queries.selectors.rows import current_checkpoints, interval_of, newest_revisions, newest_runs
+from queries.selectors.supervision.applications import drift, newest_application_revisions, pools_of
 from queries.selectors.supervision.health import BATCHES, health_of, trigger_of
-from queries.selectors.supervision.query_filters import queries
-from queries.selectors.supervision.query_groups import FOREIGN_SHOWN_FOR
+from queries.selectors.supervision.query_filters import FOREIGN_SHOWN_FOR, queries
 
 logger = logging.getLogger(__name__)
 _loop = loop_errors("lists of queries", logger)

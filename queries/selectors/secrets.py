@@ -13,17 +13,24 @@ from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
 from headgate_ground.masking import is_reference, references
-from listeners.loops.troubles import loop_errors
+from listeners.loops.backlogs import loop_errors
 from queries.channels.kinds import destination_of
-from queries.domain.secrets.bindings import Bound, SecretHolder, application, channel, unbound
-from queries.domain.secrets.hosts import ANYWHERE
-from queries.domain.secrets.uses import SecretUse, uses_in
+from queries.domain.secrets import (
+    ANYWHERE,
+    Bound,
+    SecretHolder,
+    SecretUse,
+    application,
+    channel,
+    unbound,
+    uses_in,
+)
 from queries.models.alerts import Channel
 from queries.models.applications import Application
 from queries.models.definitions import Query, QueryRevision
 from queries.models.grants import GivenRoot, SecretBinding
-from queries.selectors.newest import newest_revisions
-from queries.selectors.supervision.drift import newest_application_revisions
+from queries.selectors.rows import newest_revisions
+from queries.selectors.supervision.applications import newest_application_revisions
 
 _each = loop_errors("secrets", logging.getLogger(__name__))
 

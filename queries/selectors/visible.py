@@ -12,7 +12,7 @@ from django.db.models import QuerySet
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.drivers import Driver, Run
-from queries.models.failures import Failure, FailureGroup
+from queries.models.history import Failure, FailureGroup
 
 
 def applications() -> QuerySet[Application]:

@@ -11,19 +11,18 @@ from datetime import datetime, timedelta
 from django.db import transaction
 from django.db.models import Q
 
-from listeners.loops.troubles import loop_errors
+from listeners.loops.backlogs import loop_errors
 from queries.domain.definitions.locations import canonical, local_path
 from queries.domain.definitions.spec import Schedule
-from queries.domain.schedules.arrivals import Totals, due_at, totals_from, totals_of
+from queries.domain.schedules.planning import Totals, due_at, totals_from, totals_of
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application
-from queries.models.schedules.planned import ScheduleState
+from queries.models.schedules import ScheduleState
 from queries.selectors.hosts import looked_after
 from queries.services.checkpoints.storage_jvms import NoStorage, storage_of
 from queries.services.local_roots import data_roots, follow
 from queries.services.schedules.targets import target_of
-from queries.storage.hadoop import StorageFailed
-from queries.storage.local_files import LocalFiles
+from queries.storage.hadoop import LocalFiles, StorageFailed
 
 logger = logging.getLogger(__name__)
 _loop = loop_errors("look at folders", logger)

@@ -15,7 +15,7 @@ from django.db import IntegrityError, transaction
 
 from headgate_ground.masking import mask
 from queries.domain.errors import Conflict, Invalid, Problem
-from queries.models.access.kept_answers import KeptAnswer
+from queries.models.access.accounts import KeptAnswer
 
 #: How long an answer is kept.
 RETENTION = timedelta(hours=24)

@@ -1,4 +1,6 @@
-"""Find this host's data roots, with links resolved, and a definition's places outside them."""
+"""What this host resolves: secret references, data roots through their links, and places outside
+them.
+"""
 
 import os
 from collections.abc import Iterable, Iterator
@@ -20,8 +22,32 @@ from queries.domain.definitions.data_roots import (
 from queries.domain.definitions.locations import NotALocation, canonical, local_path
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
 from queries.domain.errors import Problem
+from queries.secret_references import ReferenceMissing, References, SecretTooShort
 from queries.selectors.hosts import below_home, host_of, hosts_with_heartbeat
 from queries.selectors.secrets import given_roots
+
+
+def local_references() -> References:
+    """Return the resolver of the references that this installation's drivers may read."""
+    return References(
+        env_allowlist=tuple(settings.SECRET_ENV_ALLOWLIST), secrets_dir=str(settings.SECRETS_DIR)
+    )
+
+
+def length_problem(field: str, secret: str) -> Problem | None:
+    """Return a problem if a referenced secret is too short; None also if it is not visible here."""
+    try:
+        local_references().resolve(secret)
+    except SecretTooShort as error:
+        where = "the secrets folder" if secret.startswith("file:") else "the worker's environment"
+        way_out = (
+            "Give the system that the secret is for a longer one, store it in "
+            f"{where} under the same name, then try again."
+        )
+        return Problem(field, secret, f"{error.wrong}.", way_out)
+    except ReferenceMissing:  # on another host, or not set yet
+        return None
+    return None
 
 
 def data_roots(

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 
 from django.conf import settings
 
-from controlplane.ports import free_ports
+from controlplane.servers import free_ports
 from queries.domain.errors import NotAllowed
 from queries.domain.states import OPEN_DRIVER_STATES
-from queries.models.access.sessions import BrowserSession, living
+from queries.models.access.accounts import BrowserSession, living
 from queries.models.drivers import Driver, SparkUiVisit
 from queries.roles import VIEW
 

@@ -13,13 +13,10 @@ from typing import Any, Self
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from queries.domain.definitions.sql_reads import SqlReads
-from queries.domain.definitions.sql_verdict import SqlQuestion, SqlVerdict, is_certain
+from queries.domain.definitions.sql_verdict import SqlQuestion, SqlReads, SqlVerdict, is_certain
 from queries.domain.probes.plan_shapes import of_plan
 from queries.jvm.compiled import SPARK_JARS, NotCompiled, java, without_answer
-from queries.spark_parser.analyzer import Analyzer
-from queries.spark_parser.parsed import nodes, reads_of, refusal
-from queries.spark_parser.plans import nodes_of
+from queries.spark_parser.analyzer import Analyzer, nodes, nodes_of, reads_of, refusal
 
 logger = logging.getLogger(__name__)
 

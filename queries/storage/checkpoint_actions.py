@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import parquet
 
-from queries.domain.tables.delta_log import MOST_LIVE
+from queries.domain.tables.metadata import MOST_LIVE
 
 #: Bytes of memory, and seconds of processor time: a few bytes of Parquet can unpack to anything.
 MEMORY, PROCESSOR_S = 3 * 1024**3, 120

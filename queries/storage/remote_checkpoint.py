@@ -18,14 +18,14 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from headgate_ground.files import KEEP_FREE, free_bytes, read_file, replace_file
-from headgate_ground.tolerant.values import time_of, whole
+from headgate_ground.tolerant import time_of, whole
 from headgate_ground.untrusted import remove_tree
-from queries.checkpoints import state_files
+from queries.checkpoints import state
 from queries.checkpoints.inside import Inside
 from queries.checkpoints.logs import MOST_OF_ENTRY, modified_at, numbers_of
 from queries.checkpoints.snapshot import ATTEMPTS, CannotCopy, Copied, snapshot
-from queries.domain.checkpoints.lock_files import FOLDER
-from queries.domain.counts import counted
+from queries.domain.checkpoints.ownership import FOLDER
+from queries.domain.readings import counted
 from queries.storage.hadoop import (
     MOST_OF_PART,
     FileContent,
@@ -408,7 +408,7 @@ def _is_read(name: str) -> bool:
     """Return whether the choice of files reads a file's content, and not only its name."""
     if not name.startswith("state/"):
         return True
-    file = state_files.parse(_last(name))
+    file = state.parse(_last(name))
     return "/_metadata/" in name or (file is not None and file.kind == "zip")
 
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from headgate_ground.tolerant.values import time_of
+from headgate_ground.tolerant import time_of
 from headgate_ground.untrusted import remove_tree
-from queries.checkpoints.sink_log import (
+from queries.checkpoints.file_sink import (
     ASIDE,
     EMPTY,
     LOG,

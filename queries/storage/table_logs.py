@@ -17,32 +17,30 @@ from datetime import datetime
 from typing import Protocol
 
 from headgate_ground.tool_process import ToolFailed
-from queries.domain.tables.delta_log import (
+from queries.domain.tables.metadata import (
+    HINT,
     LAST_CHECKPOINT,
     LOG,
+    METADATA,
     MOST_PARTS,
     NEW,
     SIDECARS,
     DeltaCheckpoint,
     DeltaCommit,
+    IcebergTable,
     TableState,
     checkpoints_in,
     checksum_name,
     commit_name,
     commit_of,
+    metadata_name,
     read_checksum,
     read_commit,
+    read_hint,
     read_last_checkpoint,
+    read_metadata,
     replayed,
     version_of,
-)
-from queries.domain.tables.iceberg_metadata import (
-    HINT,
-    METADATA,
-    IcebergTable,
-    metadata_name,
-    read_hint,
-    read_metadata,
 )
 from queries.storage.checkpoint_process import CheckpointProcess
 from queries.storage.hadoop import FileContent, Listing, StorageFailed, TooLarge

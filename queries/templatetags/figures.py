@@ -6,7 +6,7 @@ from typing import Any
 from django import template
 
 from queries.domain import reasons
-from queries.domain.counts import counted
+from queries.domain.readings import counted
 from queries.models.history import Transition
 from queries.views.console import wording
 

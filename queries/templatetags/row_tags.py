@@ -8,9 +8,9 @@ from django.template.base import FilterExpression, Node, NodeList, Parser, Token
 from django.utils.html import escape, format_html
 from django.utils.safestring import SafeString, mark_safe
 
-from queries.domain.counts import counted
-from queries.selectors.unshown import OF_ALL, called, render_error
-from queries.views.supervision.batch_bars import BarSlot
+from queries.domain.readings import counted
+from queries.selectors.rows import OF_ALL, called, render_error
+from queries.views.supervision.charts import BarSlot
 
 register = template.Library()
 

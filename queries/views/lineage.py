@@ -7,13 +7,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import path
 
-from queries.domain.definitions.selection import parse_filters
+from queries.domain.definitions.labels import parse_filters
 from queries.domain.lineage import picture
 from queries.domain.lineage.graph import Graph
 from queries.domain.lineage.picture import picture_of
 from queries.roles import VIEW
-from queries.selectors.lineage.downstream import incomplete
-from queries.selectors.lineage.graph import lineage, selected
+from queries.selectors.lineage import incomplete, lineage, selected
 from queries.selectors.supervision.applications import applications
 from queries.views.console.guard import needs
 from queries.views.supervision.query_list import OFFERED_AT_MOST

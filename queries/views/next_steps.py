@@ -12,9 +12,9 @@ from queries.domain.failures.next_steps import ActionKind, FailedRun, offered_ac
 from queries.domain.states import Desired, Phase
 from queries.models.definitions import Query
 from queries.models.drivers import Run
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from queries.roles import DEFINE, OPERATE, may
-from queries.selectors.newest import newest_revisions
+from queries.selectors.rows import newest_revisions
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from django.shortcuts import redirect, render
 from django.urls import path, reverse
 from django.utils import timezone
 
-from queries.domain.counts import counted
 from queries.domain.errors import HeadgateError, Missing
+from queries.domain.readings import counted
 from queries.domain.sparks import spark_of
 from queries.domain.states import OperationOutcome, Verb
 from queries.launchers.configured import launcher
@@ -21,13 +21,13 @@ from queries.roles import DEFINE, OPERATE
 from queries.selectors.definitions import definitions
 from queries.selectors.supervision import history
 from queries.services.checkpoints.switching import current
-from queries.services.probes import record_search, xray
+from queries.services.probes import inspections
 from queries.services.probes.preflight import begin_preflight
 from queries.services.probes.probe_steps import MOST_ROWS, ROWS, SHOWN_FOR
 from queries.views.checkpoints.checkpoint import cost_of
 from queries.views.console.errors import refused
 from queries.views.console.guard import actor_and_now, needs
-from queries.views.console.numbers import whole
+from queries.views.console.paging import whole
 from queries.views.supervision.operations import CANCEL_LEAVES, RESULTS
 
 
@@ -53,7 +53,7 @@ def new_xray(request: HttpRequest, name: str) -> HttpResponseBase:
     if request.method == "GET":
         return render(request, "probes/new_xray.html", context)
     try:
-        operation = xray.begin_xray(
+        operation = inspections.begin_xray(
             query=query,
             **actor_and_now(request),
             operator=_number(form, "operator", 0),
@@ -76,7 +76,7 @@ def xray_rows(request: HttpRequest, name: str, uuid: UUID) -> HttpResponseBase:
     operation = history.operation(uuid)
     if operation.query is None or operation.query.name != name or operation.verb != Verb.XRAY:
         raise Missing(f"{name} has no X-ray {uuid}.")
-    state_rows = xray.rows_of(operation, launcher=launcher(), now=timezone.now())
+    state_rows = inspections.rows_of(operation, launcher=launcher(), now=timezone.now())
     context = {
         "operation": operation,
         "query": operation.query,
@@ -93,7 +93,7 @@ def new_records(request: HttpRequest, name: str) -> HttpResponseBase:
     """Reread the records of a batch."""
     query = definitions.query(name)
     batch = whole(request.POST.get("batch"))
-    operation = record_search.begin_records(
+    operation = inspections.begin_records(
         query=query, batch=-1 if batch is None else batch, **actor_and_now(request)
     )
     return redirect("operation", operation.uuid)
@@ -105,7 +105,7 @@ def batch_records(request: HttpRequest, name: str, uuid: UUID) -> HttpResponseBa
     operation = history.operation(uuid)
     if operation.query is None or operation.query.name != name or operation.verb != Verb.RECORDS:
         raise Missing(f"{name} has no records {uuid}.")
-    records = record_search.records_of(operation, launcher=launcher(), now=timezone.now())
+    records = inspections.records_of(operation, launcher=launcher(), now=timezone.now())
     context = {
         "operation": operation,
         "query": operation.query,

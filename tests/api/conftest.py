@@ -8,8 +8,8 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from queries.models.tokens import Scope
-from queries.services.console.tokens import create_token
+from queries.models.access.accounts import Scope
+from queries.services.access.tokens import create_token
 
 Caller = Callable[[User], APIClient]
 

@@ -18,14 +18,12 @@ from django.urls import get_resolver
 from django.utils import timezone
 from hypothesis import HealthCheck, Phase, given, settings
 
-from queries.models.access.teams import Team
+from queries.models.access.accounts import AccessToken, Team
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.drivers import Run
-from queries.models.failures import Failure, FailureGroup
-from queries.models.history import Operation
-from queries.models.tokens import AccessToken
-from queries.services.console.tokens import create_token
+from queries.models.history import Failure, FailureGroup, Operation
+from queries.services.access.tokens import create_token
 from tests.api.document import document
 from tests.examples import SHARE, examples
 from tests.scenarios.stage import DIVIDE, Stage

@@ -6,7 +6,7 @@ from datetime import datetime
 from pydantic import BaseModel, Field
 from rest_framework import serializers
 
-from queries.api.derived import Body, form_for, serializer_for
+from queries.api.bodies import Body, form_for, serializer_for
 from queries.domain.states import Phase, StopMode
 from queries.models.drivers import Run
 

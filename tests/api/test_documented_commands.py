@@ -15,7 +15,7 @@ from django.utils import timezone
 from queries.api.errors import TABLE
 from queries.models.definitions import Query
 from queries.models.history import Operation
-from queries.services.console.tokens import create_token
+from queries.services.access.tokens import create_token
 
 PAGE = (Path(settings.BASE_DIR) / "docs" / "api.md").read_text()
 COMMANDS = re.findall(r"^```sh run\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)

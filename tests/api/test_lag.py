@@ -88,7 +88,7 @@ def test_where_offsets_may_be_no_records_the_unit_says_offsets(
     assert (line["unit"], line["waiting"]) == ("offsets", body["total"]["waiting"])
 
 
-@pytest.mark.sql("queries.selectors.kafka.loss_ledger.losses")
+@pytest.mark.sql("queries.selectors.kafka.lag.losses")
 def test_losses_noticed_at_one_moment_are_each_on_one_page(
     as_viewer: APIClient, delays: Query
 ) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
-from queries.api.reference import example
+from queries.api.docs import example
 from tests.api.document import document
 from tests.scenarios.stage import Stage
 

@@ -3,7 +3,7 @@
 import pytest
 from rest_framework.test import APIClient
 
-from queries.api.lineage import views
+from queries.api import lineage
 from tests.scenarios.stage import Stage
 from tests.web.test_lineage import flow, told
 
@@ -57,6 +57,6 @@ def test_what_does_not_fit_is_counted(
     as_viewer: APIClient, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flow(stage)
-    monkeypatch.setattr(views, "MOST_EDGES", 2)
+    monkeypatch.setattr(lineage, "MOST_EDGES", 2)
     found = as_viewer.get("/api/v1/lineage/").json()
     assert (len(found["edges"]), found["left_out"]) == (2, 3)

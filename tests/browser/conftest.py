@@ -20,7 +20,7 @@ from django.utils import timezone
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 from controlplane.celery import app
-from queries.models.access.teams import Team
+from queries.models.access.accounts import Team
 from tests.scenarios.stage import DIVIDE, NO_SUCH_SOURCE, Stage
 from tests.web.batches import batches
 

@@ -9,7 +9,7 @@ from django.utils import timezone
 from playwright.sync_api import BrowserContext, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from tests.browser.conftest import sign_in
 from tests.scenarios.stage import DIVIDE, Stage
 from tests.web.batches import batches

@@ -8,7 +8,7 @@ from django.contrib.auth.models import Group, User
 from playwright.sync_api import BrowserContext, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from queries.models.failures import FailureGroup
+from queries.models.history import FailureGroup
 from tests.browser.conftest import sign_in
 from tests.scenarios.stage import DIVIDE, Stage
 

@@ -14,7 +14,7 @@ from django.utils import timezone
 from playwright.sync_api import BrowserContext, Page, expect
 from pytest_django.live_server_helper import LiveServer
 
-from queries.domain.alerts.kinds import IncidentKind
+from queries.domain.alerts.forms import IncidentKind
 from queries.domain.protocol import RunError
 from queries.domain.states import Desired, Phase, StopMode, Verb
 from queries.domain.system import SystemHealth

@@ -14,7 +14,7 @@ from queries.domain.kafka.retention import Retention
 from queries.domain.protocol import RunError
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss, SourceLag
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from queries.services.kafka import go_on_after_loss as procedure
 from queries.services.kafka import lag
 from tests.browser.conftest import Complaints, Open, Site, too_wide

@@ -12,8 +12,8 @@ from headgate_ground import wire
 from listeners.models import Heartbeat, Progress
 from queries.domain.states import DriverState, Phase
 from queries.models.definitions import Query
-from queries.models.failures import FailureGroup
-from queries.services.failures import resolution
+from queries.models.history import FailureGroup
+from queries.services import failures
 from tests.browser.conftest import Complaints, Open, Site
 from tests.scenarios.stage import DIVIDE, NO_SUCH_SOURCE, Stage
 from tests.web.batches import batches
@@ -195,7 +195,7 @@ def test_a_group_resolved_by_somebody_else_keeps_its_place_and_offers_to_reopen_
     expect(page.get_by_role("button", name="Resolve")).to_be_visible()
     expect(page.get_by_role("link", name="DIVIDE_BY_ZERO")).to_have_count(1)  # not twice
     group = FailureGroup.objects.get()
-    resolution.resolve_group(group=group, actor="ada", now=timezone.now())
+    failures.resolve_group(group=group, actor="ada", now=timezone.now())
     site.say(f"group:{group.pk}")
     expect(page.get_by_role("button", name="Reopen")).to_be_visible(timeout=LIMIT_MS)
     expect(page.get_by_role("button", name="Resolve")).to_be_hidden()

@@ -10,8 +10,7 @@ from playwright.sync_api import expect
 
 from queries.domain.probes.questions import ProbeResult
 from queries.domain.reasons import Because, Detail
-from queries.domain.sparks.pinned import PINS, pinned_by
-from queries.domain.sparks.upgrade import Written, as_json
+from queries.domain.sparks import PINS, Written, as_json, pinned_by
 from queries.domain.states import OperationOutcome, Verb
 from queries.services.definitions import catalog
 from tests.browser.conftest import Complaints, Open, Site

@@ -7,8 +7,8 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from playwright.sync_api import expect
 
-from queries.domain.schedules.states import PlannedState, SkipReason
-from queries.models.schedules.planned import PlannedRun
+from queries.domain.schedules.planning import PlannedState, SkipReason
+from queries.models.schedules import PlannedRun
 from queries.services.schedules import ticks
 from tests.browser.conftest import Complaints, Open, too_wide
 from tests.scenarios.stage import Stage

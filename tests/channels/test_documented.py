@@ -12,7 +12,7 @@ from queries.channels import chat
 from queries.channels.base import Message
 from queries.channels.kinds import KINDS
 from queries.channels.webhook import SIGNATURE, TIMESTAMP, body_of, signature
-from queries.domain.alerts.kinds import IncidentKind
+from queries.domain.alerts.forms import IncidentKind
 
 PAGE = (Path(__file__).parents[2] / "docs" / "alerts.md").read_text()
 MESSAGE = Message(

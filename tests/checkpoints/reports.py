@@ -10,11 +10,11 @@ import pytest
 
 from listeners.loops.each import LoopErrors
 from queries.checkpoints.logs import numbers_in
-from queries.domain.checkpoints.log_report import report_file
+from queries.domain.checkpoints.logs import report_file
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
-from queries.runtime.checkpoints import log_reports
-from queries.runtime.checkpoints.log_reports import LogReports
+from queries.runtime.checkpoints import logs
+from queries.runtime.checkpoints.logs import LogReports
 
 
 @dataclass
@@ -87,7 +87,7 @@ class Remote:
         """Write a run's report on the files in `root`, as if read at that moment."""
         folder = self.own(run)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(log_reports, "now", at.isoformat)
+            patch.setattr(logs, "now", at.isoformat)
             patch.setattr(LogReports, "_report", lambda _: None)
             reports = reports_of(Store(self.root), self.location, folder)
             reports._write(ended=ended)

@@ -7,7 +7,7 @@ import pytest
 
 from queries.checkpoints import batches
 from queries.checkpoints.logs import CheckpointLogs
-from queries.checkpoints.operators import operators
+from queries.checkpoints.state import operators
 from tests.checkpoints.forms import compact_source, put, write_batch, write_checkpoint
 
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from queries.checkpoints.file_sink import FileSink
-from queries.checkpoints.sink_log import DroppedFiles
+from queries.checkpoints.file_sink import DroppedFiles, FileSink
 from queries.checkpoints.snapshot import CannotCopy
 from tests.checkpoints.forms import names, put, tree
 

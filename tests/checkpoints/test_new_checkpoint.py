@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from queries.checkpoints.batches import exists, files_of_source, local
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.new_checkpoint import Fresh, SourceStart, fresh
 from queries.checkpoints.snapshot import CannotCopy
-from queries.checkpoints.source_files import exists, files_of_source, local
 from tests.checkpoints.forms import names, put, tree, write_checkpoint
 
 NOW_MS = 1_772_452_800_000

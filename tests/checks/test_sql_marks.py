@@ -45,8 +45,8 @@ WITHOUT = ("queries.domain", "queries.runtime", "listeners.spark")
 #: Run whenever tables are made or emptied, on PostgreSQL as elsewhere.
 WITH_THE_TABLES = {
     "queries.roles._make_groups",
-    *(f"queries.models.access.audit_guard.{name}" for name in ("guard", "unguard")),
-    "queries.models.access.audit_guard._after_migrations",
+    *(f"queries.models.access.audit.{name}" for name in ("guard", "unguard")),
+    "queries.models.access.audit._after_migrations",
 }
 
 
@@ -166,9 +166,9 @@ def test_sql_is_recognized() -> None:
     """In places where it is known to be."""
     found = {function for module in modules() for function, _ in module.of_sql()}
     assert {
-        "queries.selectors.metrics.queries._figures",
+        "queries.selectors.metrics._figures",
         "queries.views.supervision.query_list._ordered",
-        "queries.models.query_rank.rank_field",
+        "queries.models.definitions.rank_field",
         "queries.selectors.supervision.observation._applications",
         "listeners.store._note_received",
     } <= found

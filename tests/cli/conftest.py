@@ -17,8 +17,8 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from queries.api.supervision import operations
-from queries.models.tokens import Scope
-from queries.services.console.tokens import create_token
+from queries.models.access.accounts import Scope
+from queries.services.access.tokens import create_token
 from queries.services.procedures.engine import advance, due_operations
 from queries.tasks import WORK
 from tests.scenarios.stage import Stage

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from queries.models.deploys.receipts import Deploy
+from queries.models.deploys import Deploy
 from queries.models.history import Operation
 from tests.cli.conftest import COMMAND, LIMIT_S, Done, Shell
 from tests.cli.test_deploys import WHAT, change, folder, interval

@@ -40,8 +40,8 @@ def test_the_commands_of_the_page_work_one_after_the_other(
 
 
 def test_the_page_names_each_command_and_each_exit_code(cli: Any) -> None:
-    from headgate_cli.ends import ExitCode
     from headgate_cli.kinds import KINDS
+    from headgate_cli.output import ExitCode
 
     named = {int(code) for code in re.findall(r"^\| (\d+) \|", PAGE, re.M)}
     assert named == {int(code) for code in ExitCode}

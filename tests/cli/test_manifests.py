@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from queries.models.definitions import Query
-from queries.models.manifests.managed import Managed
+from queries.models.manifests import Managed
 from tests.cli.conftest import SOURCE, Shell
 from tests.cli.test_terminal import in_a_terminal
 from tests.scenarios.stage import Stage
@@ -164,7 +164,7 @@ def test_no_file_is_written_outside_of_the_folder(
 ) -> None:
     monkeypatch.syspath_prepend(str(SOURCE))
     from headgate_cli.commands.manifests import _inside
-    from headgate_cli.ends import CommandEnded
+    from headgate_cli.output import CommandEnded
 
     with pytest.raises(CommandEnded, match="which is outside the folder"):
         _inside(path)

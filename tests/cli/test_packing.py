@@ -15,7 +15,7 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from queries.models.applications import Application
-from queries.services.code.hosts import list_host
+from queries.services.code.git import list_host
 from tests.cli.conftest import SOURCE, Shell
 from tests.services.code.git_server import GitServer
 
@@ -40,9 +40,9 @@ spec: {kind: python, module: jobs, sql: "upload"}
 def packing(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Return the module, read from this process."""
     monkeypatch.syspath_prepend(str(SOURCE))
-    from headgate_cli import packing
+    from headgate_cli import files
 
-    return packing
+    return files
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_a_folder_is_packed_the_same_each_time_without_what_python_makes(
 
 @pytest.mark.parametrize("target", ["/etc/passwd", "jobs.py", "nowhere"])
 def test_a_link_is_refused(packing: Any, code: Path, target: str) -> None:
-    from headgate_cli.ends import CommandEnded
+    from headgate_cli.output import CommandEnded
 
     (code / "link").symlink_to(target)
     with pytest.raises(CommandEnded, match="is a link"):
@@ -112,8 +112,8 @@ def test_a_text_that_names_no_folder_is_sent_as_it_is(
 
 
 def test_a_folder_that_is_not_there_is_told_with_its_file(packing: Any, tmp_path: Path) -> None:
-    from headgate_cli.ends import CommandEnded
     from headgate_cli.files import File
+    from headgate_cli.output import CommandEnded
 
     with pytest.raises(CommandEnded, match=r"flights.yaml: the code folder ./code does not exist"):
         packing.with_digests(File("flights.yaml", MANIFEST, tmp_path), lambda folder: "no")

@@ -9,7 +9,7 @@ import yaml
 from django.utils import timezone
 
 from queries.models.definitions import Query
-from queries.models.schedules.planned import ScheduleState
+from queries.models.schedules import ScheduleState
 from queries.services.schedules import ticks
 from tests.cli.conftest import COMMAND, LIMIT_S, Shell
 from tests.scenarios.stage import Stage

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from controlplane import nudge, redis_client
+from controlplane import nudge, servers
 
 
 class Hanging:
@@ -46,10 +46,10 @@ def hanging(settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hanging]
     settings.REDIS_URL = server.url
     settings.REDIS_SOCKET_TIMEOUT_S = 0.2
     monkeypatch.setattr(nudge, "_left_alone_until", 0.0)
-    redis_client.connection.cache_clear()
+    servers.connection.cache_clear()
     yield server
-    redis_client.connection().close()
-    redis_client.connection.cache_clear()
+    servers.connection().close()
+    servers.connection.cache_clear()
     server.close()
 
 
@@ -71,7 +71,7 @@ def test_it_is_asked_again_after_a_while(hanging: Hanging, monkeypatch: pytest.M
 
 def test_a_client_asks_a_redis_that_is_silent_once(hanging: Hanging) -> None:
     with (
-        redis_client.client(hanging.url, limit_s=0.2, retries=1) as client,
+        servers.client(hanging.url, limit_s=0.2, retries=1) as client,
         pytest.raises(redis.TimeoutError),
     ):
         client.ping()

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from controlplane.long_texts import IN_REQUEST, MaskingFailed, MaskingProcess, WebSearch
+from controlplane.masking import IN_REQUEST, MaskingFailed, MaskingProcess, WebSearch
 from headgate_ground.masking import MASK, LocalSearcher, mask, mask_text, searched_by, secrets_in
 
 SECRET = "password=hunter2hunter2"

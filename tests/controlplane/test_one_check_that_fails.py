@@ -7,7 +7,7 @@ from django.utils import timezone
 
 from queries.domain.system import PartState, ok
 from queries.services.system import health as system
-from queries.services.system import processes
+from queries.services.system import parts
 
 pytestmark = pytest.mark.django_db
 
@@ -48,8 +48,8 @@ def test_a_process_that_cannot_be_judged_is_named_beside_the_others(
     def fails(*_: Any) -> Any:
         raise TypeError("can't compare offset-naive and offset-aware datetimes")
 
-    monkeypatch.setattr(processes, f"{rotten}_part", fails)
-    found = {part.name: part for part in processes.redis_and_processes(timezone.now())}
+    monkeypatch.setattr(parts, f"{rotten}_part", fails)
+    found = {part.name: part for part in parts.redis_and_processes(timezone.now())}
     assert found.keys() >= {"redis", "worker", "ticks", "ingester", "watcher"}
     assert found[rotten].sentence.startswith("It could not be checked: TypeError")
     assert found["redis"].state is PartState.OK

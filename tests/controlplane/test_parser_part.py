@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from queries.services.system.parser_life import PARSER, judged
+from queries.services.system.parts import PARSER, judged
 
 NOW = datetime(2026, 11, 26, 3, 0, tzinfo=UTC)
 

@@ -10,10 +10,10 @@ from typing import Any, get_args
 import pytest
 from django.urls import resolve
 
-from queries.channels.declaration import DeclaredKind
+from queries.channels.base import DeclaredKind
 from queries.channels.kinds import KINDS as CHANNELS
 from queries.channels.kinds import ChannelKind
-from queries.domain.definitions.declared_connectors import Declared, read
+from queries.domain.definitions.declarations import Declared, read
 from queries.domain.definitions.spec import (
     TRIGGERS,
     ApplicationSpec,
@@ -22,8 +22,7 @@ from queries.domain.definitions.spec import (
     TriggerKind,
 )
 from queries.domain.failures.categories import FailureRule
-from queries.domain.failures.code_rules import TYPE_RULES
-from queries.domain.failures.rules import CONDITION_RULES, MESSAGE_RULES
+from queries.domain.failures.rules import CONDITION_RULES, MESSAGE_RULES, TYPE_RULES
 from queries.domain.protocol import AssignmentEntry, DriverSpec
 from queries.domain.sparks import SPARKS
 from queries.domain.tables.places import TABLES

@@ -2,7 +2,7 @@
 
 import pytest
 
-from queries.domain.counts import counted
+from queries.domain.readings import counted
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.pacing import EVERY_S, RefreshPace, page_due_at
+from queries.domain.readings import EVERY_S, RefreshPace, page_due_at
 
 TIMES = st.lists(st.integers(0, 4_000), max_size=60).map(sorted)  # milliseconds of changes
 DRAWS = st.integers(0, 300)  # milliseconds that a drawing takes

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queries.domain import restart
-from queries.domain.failures import crash_loops
+from queries.domain.failures import crashes
 from queries.domain.protocol import LEAVE_S
 from queries.domain.restart import JITTER, Earlier, RestartPolicy
 from queries.domain.supervision.health import verdicts as health
@@ -98,8 +98,8 @@ def test_the_decision_record_gives_the_constants_that_hold() -> None:
     assert rows["healthy after"] == f"{POLICY.healthy_after_s / 60:g} min with a new commit"
     assert rows["poison limit"].startswith(f"{POLICY.poison_limit} times ")
     assert rows["retry probe of a BROKEN query"] == f"{POLICY.probe_every_s / 60:g} min"
-    window = f"{crash_loops.WINDOW.total_seconds() / 60:g} min"
-    assert rows["crash loop"].startswith(f"{crash_loops.FAILURES} failures within {window}")
+    window = f"{crashes.WINDOW.total_seconds() / 60:g} min"
+    assert rows["crash loop"].startswith(f"{crashes.FAILURES} failures within {window}")
     assert rows["STALLED"].startswith(
         f"{health.TRIGGER_FACTOR:g} × trigger + "
         f"max({health.P99_FACTOR:g} × p99 of a batch, {health.STALL_FLOOR_S:g} s)"

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queries.domain.protocol import Hangs, RunState, Want
-from queries.domain.run_end import RunFacts, RunVerdict, judge
+from queries.domain.restart import RunFacts, RunVerdict, judge
 
 OPEN = RunVerdict(None, release=False, hangs=Hangs.NOTHING)
 ENDED = RunVerdict(RunState.ENDED, release=True, hangs=Hangs.NOTHING)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from queries.domain.walls import Mode, choose
+from queries.domain.hosts import Mode, choose
 
 LACKS = "bubblewrap is not installed; it is in the bubblewrap package."
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from queries.checkpoints.logs import CheckpointLogs
-from queries.domain.checkpoints.logged_offsets import missing_batch
+from queries.domain.checkpoints.logs import missing_batch
 from tests.conftest_kafka import KafkaBroker
 from tests.faults.system import System
 

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from examples.flights import topics
-from installation.machine import kafka
+from installation.machine import trial_servers
+from queries.domain.hosts import Mode
 from queries.domain.protocol import DriverSpec, Ident
-from queries.domain.walls import Mode
 from tests import pieces
 from tests.faults.system import System
 
@@ -52,7 +52,7 @@ def _broker(home: Path) -> dict[str, str]:
     if pieces.missing_kafka():
         return {}
     shutil.copytree(pieces.kafka_jars(), home / "kafka/jars", copy_function=os.link)
-    kafka.Broker(home / "kafka", usual_port=None).address()
+    trial_servers.Broker(home / "kafka", usual_port=None).address()
     return {"HEADGATE_CONNECTORS": str(pieces.kafka_connector().parent)}
 
 

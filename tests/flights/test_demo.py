@@ -8,8 +8,8 @@ import pytest
 from django.core.management import CommandError, call_command
 from pytest_django.fixtures import Settings
 
-from examples.flights import async_definitions, definitions, kafka_definitions, topics
-from queries.domain.validation.code_rules import RESERVED_MODULES
+from examples.flights import definitions, kafka_definitions, topics
+from queries.domain.validation.application_rules import RESERVED_MODULES
 from queries.models.applications import Application
 from queries.models.definitions import Query, QueryRevision
 
@@ -109,6 +109,6 @@ def test_each_query_on_kafka_writes_to_the_topic_that_the_demo_creates_for_it(
     tmp_path: Path,
 ) -> None:
     plain = kafka_definitions.queries("here:9092")
-    queries = [*plain, *async_definitions.queries("here:9092", tmp_path)]
+    queries = [*plain, *kafka_definitions.async_queries("here:9092", tmp_path)]
     written = [query.spec["sink"]["options"]["topic"] for query in queries]
     assert sorted([*written, topics.FLIGHTS]) == sorted(topics.ALL)

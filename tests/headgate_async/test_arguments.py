@@ -7,8 +7,7 @@ import pytest
 from pyspark.sql.types import StringType, StructField, StructType
 
 from headgate_async import map_async
-from headgate_async.calls import Backoff, Pace
-from headgate_async.errors import BadArgument
+from headgate_async.calls import Backoff, BadArgument, Pace
 from headgate_async.operator import checked_in_flight, is_blocking, matcher, takes_client
 
 

@@ -8,12 +8,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate_async.calls import Backoff, Rules
-from headgate_async.counts import NAMES
-from headgate_async.errors import CallTimedOut
-from headgate_async.metrics import COUNTS, VISIBLE
+from headgate_async.calls import NAMES, Backoff, CallTimedOut, Rules
 from headgate_async.operator import Plan, is_blocking, matcher, takes_client
-from headgate_async.task import run
+from headgate_async.task import COUNTS, VISIBLE, run
 from headgate_async.worker_state import registry
 from tests.headgate_async.remote import Remote, RemoteFailed, connect, connect_blocking, remote
 

@@ -7,9 +7,16 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headgate_async.errors import BadArgument, BadResult
-from headgate_async.rows import Shape, as_json, columns_of, identity_of, row_class, rows_of
-from headgate_async.sorting import arranged
+from headgate_async.calls import BadArgument, BadResult
+from headgate_async.rows import (
+    Shape,
+    arranged,
+    as_json,
+    columns_of,
+    identity_of,
+    row_class,
+    rows_of,
+)
 
 KAFKA = {"topic": ["t", "t"], "partition": [0, 1], "offset": [7, 8]}
 

@@ -10,9 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headgate_async.calls import Backoff, Outcome, Pace, Rules
-from headgate_async.counts import Counts
-from headgate_async.errors import AsyncMapError, CallStuck, CallTimedOut
+from headgate_async.calls import (
+    AsyncMapError,
+    Backoff,
+    CallStuck,
+    CallTimedOut,
+    Counts,
+    Outcome,
+    Pace,
+    Rules,
+)
 from headgate_async.limiter import Fixed
 from headgate_async.scheduler import Scheduler
 from tests.examples import examples

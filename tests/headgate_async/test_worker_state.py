@@ -10,9 +10,14 @@ import pytest
 from pyspark import cloudpickle
 
 import headgate_async
-from headgate_async.clients import AsyncClients, ThreadClients
 from headgate_async.limiter import Fixed
-from headgate_async.worker_state import OperatorState, Registry, registry
+from headgate_async.worker_state import (
+    AsyncClients,
+    OperatorState,
+    Registry,
+    ThreadClients,
+    registry,
+)
 from tests.headgate_async.virtual_time import run
 
 Make = Callable[[], OperatorState]

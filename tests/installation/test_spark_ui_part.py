@@ -11,7 +11,7 @@ import pytest
 
 from controlplane.home import Home
 from installation.machine import claims
-from queries.services.system.places import spark_ui_part
+from queries.services.system.parts import spark_ui_part
 
 NOW = datetime(2026, 11, 27, 12, tzinfo=UTC)
 

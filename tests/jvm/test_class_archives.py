@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from queries.domain.hosts import Mode
 from queries.domain.protocol import DRIVER_LOG, RunState
-from queries.domain.walls import Mode
 from queries.launchers.process import class_archives, environment
 from tests import pieces
 from tests.spark.driver_under_test import DriverUnderTest, rate_query

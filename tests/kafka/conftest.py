@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from controlplane import senders
+from controlplane import hosts
 from examples.flights.definitions import CODE
 from tests import pieces
 from tests.conftest_redis import MakeIngester, make_ingester, nudged, redis_client, valkey
@@ -33,7 +33,7 @@ def world(
     """Yield a world of one test; its drivers end with it."""
     settings.CONNECTORS_DIR = pieces.kafka_connector().parent
     settings.EVENT_STREAM = "events"
-    one = World(tmp_path, make_ingester(known=senders, living=senders.living))
+    one = World(tmp_path, make_ingester(known=hosts, living=hosts.living))
     try:
         yield one
     finally:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from examples.flights import async_definitions, topics
+from examples.flights import kafka_definitions, topics
 from queries.domain.async_calls import named
 from queries.domain.protocol import RunState, Want
 from tests.conftest_kafka import KafkaBroker
@@ -38,7 +38,9 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def spec(broker: KafkaBroker, demo: Path, name: str, source: str, sink: str) -> dict[str, Any]:
     """Return the demo's definition, from and to topics of the test's own."""
-    found = {one.name: one.spec for one in async_definitions.queries(broker.servers, demo)}[name]
+    found = {one.name: one.spec for one in kafka_definitions.async_queries(broker.servers, demo)}[
+        name
+    ]
     found["params"]["topic"] = source
     found["sink"]["options"]["topic"] = sink
     return found

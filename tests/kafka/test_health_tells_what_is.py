@@ -14,7 +14,7 @@ from queries.domain.supervision.health.verdicts import Health
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Checkpoint
 from queries.selectors.query_lines import query_line
-from queries.services.checkpoints.foreign_batches import look_for_foreign_batches
+from queries.services.checkpoints.batch_repair import look_for_foreign_batches
 from tests.conftest_kafka import KafkaBroker
 from tests.kafka.world import World
 

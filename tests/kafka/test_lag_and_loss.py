@@ -14,7 +14,7 @@ from queries.domain.failures.categories import Category
 from queries.domain.states import LossKind, OperationOutcome, Reason
 from queries.models.checkpoints import Loss, SourceLag
 from queries.models.drivers import Driver, Run
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from queries.selectors.kafka.lag import lag_of
 from queries.services.kafka.go_on_after_loss import go_on
 from tests.conftest_kafka import KafkaBroker

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from queries.domain.failures.categories import Category
 from queries.models.definitions import Checkpoint, Query
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from tests.conftest_kafka import KafkaBroker
 from tests.kafka.world import World
 

@@ -13,10 +13,9 @@ from queries.domain.failures.categories import Category
 from queries.domain.states import LossKind, OperationOutcome
 from queries.models.checkpoints import Loss
 from queries.models.drivers import Run
-from queries.models.failures import Failure
-from queries.models.history import Operation
+from queries.models.history import Failure, Operation
 from queries.selectors.kafka.lag import lag_of
-from queries.services.checkpoints.reset import request_reset
+from queries.services.checkpoints.rewind_and_reset import request_reset
 from queries.services.checkpoints.source_starts import WantedStart
 from queries.services.kafka.go_on_after_loss import TO_EARLIEST, go_on
 from tests.conftest_kafka import KafkaBroker

@@ -15,7 +15,7 @@ from queries.domain.protocol import RunState
 from queries.domain.states import OperationOutcome
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
-from queries.services.checkpoints import reset, rewind
+from queries.services.checkpoints import rewind_and_reset
 from queries.services.checkpoints.preview import preview_reset
 from queries.services.checkpoints.source_starts import WantedStart
 from queries.services.procedures.engine import advance, due_operations
@@ -71,7 +71,9 @@ class Trial:
 
     def reset(self, wish: WantedStart) -> None:
         self.done(
-            reset.request_reset(query=self.query, wish=wish, actor="aude", now=timezone.now())
+            rewind_and_reset.request_reset(
+                query=self.query, wish=wish, actor="aude", now=timezone.now()
+            )
         )
 
     def _spec(self, sql: str) -> dict[str, Any]:
@@ -150,5 +152,9 @@ def test_a_rewound_count_ends_where_it_ended_before(
     for run in range(6):
         trial.write(run % 2, range(10))
         assert trial.run(2300 + run)[-1] == str(10 * (run + 1))
-    trial.done(rewind.request_rewind(query=trial.query, batch=2, actor="aude", now=timezone.now()))
+    trial.done(
+        rewind_and_reset.request_rewind(
+            query=trial.query, batch=2, actor="aude", now=timezone.now()
+        )
+    )
     assert trial.run(2310)[-1] == "60"

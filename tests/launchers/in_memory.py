@@ -5,7 +5,7 @@ go back, ended runs that stay until acknowledged), so that supervision is tested
 the real launcher promises. With `obliging=True` drivers do at once whatever they are asked.
 
 When a run has ended, and when its checkpoint is free, is decided by the rule that drivers use
-(`queries.domain.run_end`), on facts that a test sets.
+(`queries.domain.restart`), on facts that a test sets.
 """
 
 import hashlib
@@ -19,7 +19,8 @@ from datetime import UTC, datetime
 from functools import cache
 from typing import Any, NoReturn
 
-from queries.domain.checkpoints.lock_files import lock_file
+from queries.domain.checkpoints.ownership import lock_file
+from queries.domain.hosts import IsolationChoice, Mode, choose
 from queries.domain.protocol import (
     Assignment,
     AssignmentEntry,
@@ -36,10 +37,9 @@ from queries.domain.protocol import (
     ScriptState,
     Want,
 )
-from queries.domain.run_end import RunFacts, judge
+from queries.domain.restart import RunFacts, judge
 from queries.domain.states import Reason
 from queries.domain.supervision.observation import Liveness, Sighting
-from queries.domain.walls import IsolationChoice, Mode, choose
 from queries.launchers.base import LaunchRefused
 from tests.launchers.in_memory_probes import InMemoryProbes
 from tests.launchers.in_memory_scripts import InMemoryScripts

@@ -12,8 +12,8 @@ from queries.domain.protocol import (
     ScriptReport,
     ScriptState,
 )
-from queries.domain.run_end import RunFacts
-from queries.domain.scripts.script_queries import folder, identity
+from queries.domain.restart import RunFacts
+from queries.domain.scripts import folder, identity
 from queries.runtime.scripts.program import identity_error
 
 

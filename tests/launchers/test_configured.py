@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controlplane import launcher as chosen
+from controlplane import hosts
 from queries.launchers.configured import launcher
 from queries.launchers.process.launcher import LocalProcessLauncher
 from tests.launchers.in_memory import InMemoryLauncher
@@ -16,9 +16,9 @@ from tests.launchers.in_memory import InMemoryLauncher
 
 @pytest.fixture(autouse=True)
 def _fresh() -> Iterator[None]:
-    chosen.launcher.cache_clear()
+    hosts.launcher.cache_clear()
     yield
-    chosen.launcher.cache_clear()
+    hosts.launcher.cache_clear()
 
 
 def test_drivers_run_as_processes_unless_told_otherwise() -> None:

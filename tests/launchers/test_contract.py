@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from headgate_ground import spool
+from queries.domain.hosts import Mode, choose
 from queries.domain.probes.questions import XrayTask
 from queries.domain.protocol import (
     DRIVER_LOG,
@@ -23,7 +24,6 @@ from queries.domain.protocol import (
 )
 from queries.domain.states import Reason
 from queries.domain.supervision.observation import Liveness, Sighting
-from queries.domain.walls import Mode, choose
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.launchers.process import sighting
 from queries.launchers.process.launcher import LocalProcessLauncher

@@ -12,8 +12,7 @@ import redis
 from headgate_ground import spool
 from headgate_ground.wire import FIELD, EventKind, WireEvent
 from listeners import models, streams
-from listeners.loops.backlogs import GAPS, backlogs, of_host
-from listeners.loops.troubles import current
+from listeners.loops.backlogs import GAPS, backlogs, current, of_host
 from listeners.missing import gaps
 from listeners.store import EventBatch, store
 from listeners.streams import GROUP

@@ -12,7 +12,7 @@ from django.db import OperationalError, connection
 from controlplane import fail_points
 from headgate_ground.wire import FIELD, EventKind
 from listeners import ingest, models, store
-from listeners.loops.troubles import current
+from listeners.loops.backlogs import current
 from listeners.streams import GROUP
 from tests.conftest_redis import MakeIngester, ValkeyServer
 from tests.killed import killed_at

@@ -74,7 +74,7 @@ def test_it_stores_what_comes_whatever_ends_it_and_leaves_on_sigterm(
 ROWS = """
 from model_bakery import baker
 
-from controlplane.senders import event_key
+from controlplane.hosts import event_key
 driver = baker.make("queries.Driver", pk=1, epoch=7)
 baker.make("queries.Run", pk=5, driver=driver, query=baker.make("queries.Query", pk=42))
 print(event_key(1, 7).hex())

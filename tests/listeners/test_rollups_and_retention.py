@@ -12,7 +12,7 @@ from headgate_ground.wire import WireEvent
 from listeners import models, retention
 from listeners.loops.backlogs import RETENTION, backlogs
 from listeners.store import EventBatch, store
-from queries.services.system.backlogs import backlog_part
+from queries.services.system.parts import backlog_part
 from tests.listeners.events import progress
 from tests.listeners.rows import START, store_batch
 

@@ -15,7 +15,7 @@ from headgate_server.places import ROOT as REPOSITORY
 from installation.machine import program
 from installation.machine.supervisor import YieldingLog
 from queries.runtime import process
-from queries.services.system.full_disk import full_disk
+from queries.services.system.writes import full_disk
 
 _TALKS = """
 import logging, sys

@@ -16,9 +16,9 @@ import pytest
 
 from controlplane.write_lock import write_lock_holder
 from headgate_ground import identities
-from installation.machine.lock_watch import IDLE_FOR_S, STOPPED_FOR_S, LockWatch
-from queries.services.system import sqlite_writes
-from queries.services.system.sqlite_writes import Writes
+from installation.machine.claims import IDLE_FOR_S, STOPPED_FOR_S, LockWatch
+from queries.services.system import writes as sqlite_writes
+from queries.services.system.writes import Writes
 
 LIMIT_S = 60
 #: Holds the lock, and writes or computes when it is told to.

@@ -11,7 +11,7 @@ from threading import Thread
 import pytest
 
 from controlplane.home import Home, StartProblem
-from installation.machine import claims, readiness
+from installation.machine import claims, preparation
 
 _BUSY = "while True: pass"
 _IDLE = "import time; time.sleep(600)"
@@ -42,9 +42,9 @@ def address() -> Iterator[str]:
 def test_a_program_that_works_to_start_is_waited_for(
     tmp_path: Path, address: str, monkeypatch: pytest.MonkeyPatch, program: str, waits: bool
 ) -> None:
-    monkeypatch.setattr(readiness, "STANDSTILL_S", 2.0)
-    monkeypatch.setattr(readiness, "AT_MOST_S", 6.0)
-    monkeypatch.setattr(readiness, "BUSY_S", 0.05)
+    monkeypatch.setattr(preparation, "STANDSTILL_S", 2.0)
+    monkeypatch.setattr(preparation, "AT_MOST_S", 6.0)
+    monkeypatch.setattr(preparation, "BUSY_S", 0.05)
     home = Home(tmp_path)
     home.make()
     with subprocess.Popen([sys.executable, "-c", program]) as worker:
@@ -52,7 +52,7 @@ def test_a_program_that_works_to_start_is_waited_for(
         began = time.monotonic()
         try:
             with pytest.raises(StartProblem, match=r"not ready after \d+ s\. worker: No sign\."):
-                readiness.wait_until_ready(home, address, check=lambda: None)
+                preparation.wait_until_ready(home, address, check=lambda: None)
         finally:
             worker.kill()
     took = time.monotonic() - began

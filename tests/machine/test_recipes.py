@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from queries.domain.definitions.declared_connectors import FILE, Declared, read
+from queries.domain.definitions.declarations import FILE, Declared, read
 from queries.domain.sparks import OURS, SPARKS, spark_named
 from tests.pieces import connector_jars
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trustme
 
-from controlplane.tls import own_certificate
+from controlplane.servers import own_certificate
 from tests.machine.test_up import LIMIT_S, REPOSITORY, System
 from tests.spark.driver_under_test import wait_for
 

@@ -25,7 +25,7 @@ from controlplane.home import Home, StartProblem, read_line, write_private
 from headgate_ground import identities
 from headgate_ground.masking import MASK
 from headgate_server import places
-from installation.machine import claims, drivers, java, kafka, preparation, programs, valkey
+from installation.machine import claims, drivers, java, preparation, programs, trial_servers, valkey
 from installation.management.commands import stop
 from queries.jvm.compiled import jar_name
 
@@ -292,7 +292,7 @@ def test_stop_after_ctrl_c_waits_for_no_worker_that_is_gone(
 
 @pytest.mark.parametrize("stopped", [True, False])
 def test_a_broker_that_is_being_stopped_has_not_crashed(tmp_path: Path, stopped: bool) -> None:
-    broker = kafka.Broker(tmp_path)
+    broker = trial_servers.Broker(tmp_path)
     with subprocess.Popen(["sleep", "600"]) as process:
         who = {
             "boot_id": identities.boot_id(),

@@ -45,13 +45,7 @@ from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
 from queries.models.hosts import Host
 from queries.services.definitions import catalog
-from queries.services.supervision import (
-    adoption,
-    decision_rows,
-    operations,
-    reconcile,
-    standbys,
-)
+from queries.services.supervision import adoption, decision_rows, operations, reconcile, standbys
 from queries.services.supervision.application_operations import (
     request_application_restart,
     request_application_stop,

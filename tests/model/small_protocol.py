@@ -17,11 +17,10 @@ from functools import cache
 from itertools import product
 from typing import NamedTuple
 
-from queries.domain import run_end
+from queries.domain import restart
 from queries.domain.protocol import DriverStatus, ExitReport, RunError, RunState, RunStatus, Want
 from queries.domain.reasons import NOTHING
-from queries.domain.restart import RestartPolicy
-from queries.domain.run_end import RunFacts
+from queries.domain.restart import RestartPolicy, RunFacts
 from queries.domain.states import Desired, DriverState, Phase, Reason, RunOutcome, StopMode
 from queries.domain.supervision.decide import decide
 from queries.domain.supervision.decision import Decision, DriverAction
@@ -419,7 +418,7 @@ def _run(state: State, p: Process) -> Iterator[tuple[str, Process]]:
 
 def _judged(p: Process, *, alive: bool) -> int:
     """Ask the runtime's rule what follows for a run that was asked to stop."""
-    verdict = run_end.judge(
+    verdict = restart.judge(
         RunFacts(thread_alive=alive, asked=Want.STOP, overdue=alive, callbacks_open=int(alive))
     )
     if not verdict.release:

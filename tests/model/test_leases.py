@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from listeners.loops.leases import Lease, LeaseLost, Leases
+from listeners.loops.slices import Lease, LeaseLost, Leases
 from listeners.models import Cursor
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -23,12 +23,12 @@ from model_bakery import baker
 
 from queries.domain.definitions.spec import Schedule
 from queries.domain.schedules.cron import due_times
-from queries.domain.schedules.states import PlannedState
+from queries.domain.schedules.planning import PlannedState
 from queries.domain.states import Desired, Phase, RunOutcome
 from queries.models.definitions import Query
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
-from queries.models.schedules.planned import PlannedRun, ScheduleState
+from queries.models.schedules import PlannedRun, ScheduleState
 from queries.services.schedules import pauses, ticks
 from tests.examples import examples
 from tests.scenarios.stage import Stage

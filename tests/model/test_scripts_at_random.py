@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from queries.domain.states import STOPPED_PHASES, Phase, RunOutcome, StopMode
+from queries.domain.supervision.phases import TRANSITIONS as OF_QUERIES
 from queries.domain.supervision.script import TRANSITIONS
-from queries.domain.supervision.transitions import TRANSITIONS as OF_QUERIES
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.history import Transition

@@ -4,9 +4,9 @@ import os
 
 import pytest
 
-from queries.domain import run_end
+from queries.domain import restart
 from queries.domain.protocol import Hangs, RunState
-from queries.domain.run_end import RunFacts, RunVerdict
+from queries.domain.restart import RunFacts, RunVerdict
 from tests.model import small_protocol
 from tests.model.small_protocol import ALIVE, Process, walk
 
@@ -32,14 +32,14 @@ def test_no_state_breaks_an_invariant_wherever_somebody_pauses_or_dies(
 
 
 def test_a_lock_released_when_a_stop_times_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = run_end.judge
+    real = restart.judge
 
     def released_at_the_time_out(facts: RunFacts) -> RunVerdict:
         if facts.overdue and not facts.building:
             return RunVerdict(RunState.ENDED, release=True, hangs=Hangs.NOTHING)
         return real(facts)
 
-    monkeypatch.setattr(run_end, "judge", released_at_the_time_out)
+    monkeypatch.setattr(restart, "judge", released_at_the_time_out)
     walked = walk(epochs=2, crashes=0, pauses=0)
     assert walked.broken.startswith("I1")
     assert any(step.startswith("stop() times out") for step in walked.way)

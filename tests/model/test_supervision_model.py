@@ -8,9 +8,9 @@ import pytest
 from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from queries.domain import run_end
+from queries.domain import restart
 from queries.domain.protocol import Hangs, RunState
-from queries.domain.run_end import RunFacts, RunVerdict
+from queries.domain.restart import RunFacts, RunVerdict
 from tests.examples import examples
 from tests.model.machine import Opening, Supervision
 
@@ -72,13 +72,13 @@ def test_no_invariant_breaks_whatever_happens(capsys: pytest.CaptureFixture[str]
 
 def test_a_lock_released_when_a_stop_times_out_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """The model judges the runtime's own rule: a rule that is wrong turns it red."""
-    real = run_end.judge
+    real = restart.judge
 
     def released_at_the_time_out(facts: RunFacts) -> RunVerdict:
         if facts.overdue and not facts.building:
             return RunVerdict(RunState.ENDED, release=True, hangs=Hangs.NOTHING)
         return real(facts)
 
-    monkeypatch.setattr(run_end, "judge", released_at_the_time_out)
+    monkeypatch.setattr(restart, "judge", released_at_the_time_out)
     with pytest.raises(AssertionError, match=r"still write|without the lock|one checkpoint"):
         walk(steps=FOUND_WITHIN, first_seed=1, shrink=False)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from queries.domain import run_end
+from queries.domain import restart
 from queries.domain.protocol import (
     Assignment,
     AssignmentEntry,
@@ -22,7 +22,7 @@ from queries.domain.protocol import (
     RunStatus,
     Want,
 )
-from queries.domain.run_end import RunFacts
+from queries.domain.restart import RunFacts
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.launchers.base import LaunchRefused
 from tests.launchers.in_memory import ENDED, Call, Crash, InMemoryLauncher, _Driver
@@ -255,7 +255,7 @@ class World(InMemoryLauncher):
             failed=thread.error is not None,
             overdue=thread.overdue,
         )
-        verdict = run_end.judge(facts)
+        verdict = restart.judge(facts)
         if status is not None:
             self._drivers[thread.application][thread.driver].facts[thread.run] = facts
         if verdict.release:

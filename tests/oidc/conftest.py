@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from queries.services.access.group_roles import add_group_role
+from queries.services.access.sign_ins import add_group_role
 from tests.oidc.liar import Liar, liar
 from tests.oidc.real import CLIENT_ID, CLIENT_SECRET, RealProvider, real_provider
 

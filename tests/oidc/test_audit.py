@@ -2,8 +2,8 @@
 
 import pytest
 
-from queries.domain.access.acts import Act
-from queries.models.access.audit_trail import AuditEntry
+from queries.domain.access import Act
+from queries.models.access.audit import AuditEntry
 from tests.oidc.conftest import give
 from tests.oidc.real import RealProvider
 from tests.oidc.traveller import Traveller

@@ -17,12 +17,12 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from queries.domain.access.single_sign_on import Arrival
+from queries.domain.access import Arrival
 from queries.domain.errors import Conflict
 from queries.roles import Role, role_of
-from queries.services.access import single_sign_on
+from queries.services.access import sign_ins
 from queries.services.access.identity_provider import BackChannel
-from queries.services.access.single_sign_on import let_in
+from queries.services.access.sign_ins import let_in
 from tests.oidc.conftest import give, trust
 from tests.oidc.liar import FOREIGN_KEY, KEY, KID, Liar, liar, published, signed
 from tests.oidc.real import CLIENT_ID, CLIENT_SECRET
@@ -273,7 +273,7 @@ def test_of_two_first_sign_ins_at_once_one_makes_the_account(
     give(data="viewer")
     nina = Arrival(issuer="https://id.example.org", subject="s-1", name="nina", groups=("data",))
     let_in(nina, now=timezone.now())
-    monkeypatch.setattr(single_sign_on, "_known", lambda _: None)  # as the other sees it
+    monkeypatch.setattr(sign_ins, "_known", lambda _: None)  # as the other sees it
     with pytest.raises(Conflict, match="twice at the same time"):
         let_in(nina, now=timezone.now())
     assert [user.username for user in User.objects.all()] == ["nina"]

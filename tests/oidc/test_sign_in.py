@@ -9,9 +9,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from queries.models.access.group_roles import GroupRole
+from queries.models.access.accounts import GroupRole
 from queries.roles import Role, role_of
-from queries.services.access.sessions import forget_expired_sessions
+from queries.services.access.accounts import forget_expired_sessions
 from tests.oidc.conftest import give, trust
 from tests.oidc.real import HERE, RealProvider, real_provider
 from tests.oidc.traveller import Traveller, asked

@@ -14,7 +14,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from headgate_ground.files import lock_holder
 from queries.runtime.checkpoints.locks import CheckpointLock, Locks
-from queries.runtime.checkpoints.ownership import CheckpointRefused
+from queries.runtime.checkpoints.owners import CheckpointRefused
 
 ENDS_WITHIN_S = 30
 [PY4J] = Path(pyspark.__file__).parent.joinpath("jars").glob("py4j-*.jar")

@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from queries.domain.protocol import RunError
-from queries.runtime.kafka import producers
-from queries.runtime.kafka.producers import Producers
-from queries.runtime.kafka.topics import KafkaSource
+from queries.runtime import kafka
+from queries.runtime.kafka import KafkaSource, Producers
 
 EXPIRED = RunError(
     "TASK_WRITE_FAILED",
@@ -38,8 +37,8 @@ def test_queries_share_a_producer_where_their_kafka_options_are_the_same() -> No
 
 
 def test_a_producer_that_split_in_vain_is_named_with_who_waited() -> None:
-    found = producers.named(EXPIRED, split=366.0, others=["b", "a"])
-    assert found.error_class == producers.CONDITION
+    found = kafka.named(EXPIRED, split=366.0, others=["b", "a"])
+    assert found.error_class == kafka.HANGING_PRODUCER
     assert found.root_cause.startswith(EXPIRED.root_cause)
     assert "MESSAGE_TOO_LARGE" in found.root_cause
     assert "366 times" in found.root_cause
@@ -54,7 +53,7 @@ def test_a_producer_that_split_in_vain_is_named_with_who_waited() -> None:
     ],
 )
 def test_any_other_failure_stays_what_it_is(error: RunError, split: float) -> None:
-    assert producers.named(error, split=split, others=["a"]) is error
+    assert kafka.named(error, split=split, others=["a"]) is error
 
 
 def test_a_planned_source_tells_its_topics_its_client_and_its_strictness() -> None:

@@ -7,10 +7,9 @@ import pytest
 
 from queries.domain.failures.categories import Category
 from queries.domain.failures.diagnosis import classify
+from queries.runtime import kafka
 from queries.runtime.failures.error_capture import StepFailed, from_python
-from queries.runtime.kafka import topic_watch, topics
-from queries.runtime.kafka.topic_watch import TopicWatch
-from queries.runtime.kafka.topics import KafkaSource, TopicIds, check
+from queries.runtime.kafka import KafkaSource, TopicIds, TopicWatch, check
 
 STRICT = KafkaSource({"kafka.bootstrap.servers": "one:9092", "subscribe": "flights"})
 LENIENT = KafkaSource({**STRICT.options, "failOnDataLoss": "false"})
@@ -22,8 +21,8 @@ class Brokers:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *sources: KafkaSource, **ids: str) -> None:
         self.asked: list[list[str]] = []
         self.ids = ids
-        monkeypatch.setattr(topics, "sources_of", lambda frame: list(sources))
-        monkeypatch.setattr(topics, "ids_of", self._told)
+        monkeypatch.setattr(kafka, "sources_of", lambda frame: list(sources))
+        monkeypatch.setattr(kafka, "ids_of", self._told)
 
     def _told(self, jvm: Any, options: Mapping[str, str], asked: Sequence[str]) -> dict[str, str]:
         self.asked.append(list(asked))
@@ -97,7 +96,7 @@ class Watched:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *sources: KafkaSource, **ids: str) -> None:
         self.brokers = Brokers(monkeypatch, *sources, **ids)
-        monkeypatch.setattr(topic_watch, "ids_of", self.brokers._told)
+        monkeypatch.setattr(kafka, "ids_of", self.brokers._told)
         self.read = ["flights"]
         self.told: list[dict[str, str]] = []
         self.warned: list[str] = []
@@ -157,7 +156,7 @@ def test_topics_of_one_name_on_two_brokers_are_not_taken_for_each_other(
     run = Watched(monkeypatch, STRICT, other, flights="here")
     ids = {"one:9092": "here", "two:9092": "there"}
     monkeypatch.setattr(
-        topic_watch,
+        kafka,
         "ids_of",
         lambda jvm, client, asked: dict.fromkeys(asked, ids[client["bootstrap.servers"]]),
     )

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from queries.domain.checkpoints.log_report import LogReport, parse, report_file
-from queries.runtime.checkpoints import log_reports
+from queries.domain.checkpoints.logs import LogReport, parse, report_file
+from queries.runtime.checkpoints import logs
 from queries.runtime.checkpoints.logs import CheckpointReader
 from queries.runtime.liveness import ProgressTracker
 from tests.checkpoints.forms import write_checkpoint
@@ -22,7 +22,7 @@ LIMIT_S = 20
 
 @pytest.fixture
 def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Store:
-    monkeypatch.setattr(log_reports, "EVERY_S", 0.0)
+    monkeypatch.setattr(logs, "EVERY_S", 0.0)
     return Store(write_checkpoint(tmp_path / "checkpoint", batches=range(3), in_flight=True))
 
 

@@ -245,7 +245,7 @@ def test_its_heartbeats_say_what_it_passes_over(
     (life.current).write_text("{")
     life.turn()
     telemetry: Any = life.driver.telemetry
-    monkeypatch.setattr("listeners.spark.bus_counters.jvm_heap_mb", lambda _: (1, 2))
+    monkeypatch.setattr("listeners.spark.listener.jvm_heap_mb", lambda _: (1, 2))
     monkeypatch.setattr("listeners.spark.telemetry.jvm_alive", lambda _: True)
     telemetry._counters["streams"] = SimpleNamespace(read=lambda: None)
     telemetry.heartbeat()

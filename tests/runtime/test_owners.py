@@ -11,10 +11,8 @@ from typing import Any
 
 import pytest
 
-from queries.domain.checkpoints.fence import fence_s
-from queries.domain.checkpoints.lock_files import owner_file, owner_object, owners_folder
-from queries.runtime.checkpoints.owners import Owners, Ownership
-from queries.runtime.checkpoints.ownership import CheckpointRefused, Owner
+from queries.domain.checkpoints.ownership import fence_s, owner_file, owner_object, owners_folder
+from queries.runtime.checkpoints.owners import CheckpointRefused, Owner, Owners, Ownership
 from tests.storage.stores import HadoopJvm, Store
 
 ROUNDS = 20
@@ -257,7 +255,7 @@ def test_old_objects_are_removed_a_day_later_but_not_the_newest_ten(
     for epoch in range(1, 13):
         place.taker().own(place.location, epoch, takeover=False)
     assert len(place.names()) == 12
-    monkeypatch.setattr("queries.domain.checkpoints.lock_files.MAX_OWNER_AGE_MS", -1)
+    monkeypatch.setattr("queries.domain.checkpoints.ownership.MAX_OWNER_AGE_MS", -1)
     place.taker().own(place.location, 13, takeover=False)
     assert place.names() == [f"{number:020}.json" for number in range(4, 14)]
     place.files.close()

@@ -14,10 +14,8 @@ import pytest
 from queries.domain.protocol import AssignmentEntry, Hangs, RunState, RunStatus, Want
 from queries.runtime import build
 from queries.runtime import run as runs
-from queries.runtime.checkpoints.fence import Fence
 from queries.runtime.checkpoints.locks import CheckpointLock, Locks
-from queries.runtime.checkpoints.owners import Owners, Ownership
-from queries.runtime.checkpoints.ownership import CheckpointRefused
+from queries.runtime.checkpoints.owners import CheckpointRefused, Fence, Owners, Ownership
 from queries.runtime.code.stream_writers import Callbacks
 from queries.runtime.failures.error_capture import ExitInUsersCode, StepFailed, from_python
 from queries.runtime.liveness import ProgressTracker

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from queries.runtime import start_progress
+from queries.runtime import liveness
+from queries.runtime.liveness import StartProgress
 from queries.runtime.process import stat_cpu_s
-from queries.runtime.start_progress import StartProgress
 
 
 class Jvm:
@@ -32,7 +32,7 @@ def told() -> list[None]:
 
 @pytest.fixture
 def progress(told: list[None], monkeypatch: pytest.MonkeyPatch) -> StartProgress:
-    monkeypatch.setattr(start_progress, "_ASK_JVM_S", 0.0)
+    monkeypatch.setattr(liveness, "_ASK_JVM_S", 0.0)
     return StartProgress(lambda: told.append(None))
 
 
@@ -64,7 +64,7 @@ def test_a_jvm_that_does_not_answer_advances_nothing(
 def test_the_python_thread_advances_it(
     progress: StartProgress, told: list[None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(start_progress, "LEAST_CPU_S", 0.05)
+    monkeypatch.setattr(liveness, "LEAST_CPU_S", 0.05)
     done, stop = threading.Event(), threading.Event()
 
     def works() -> None:

@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from queries.runtime.probes.time_limit import TimeLimit
+from queries.runtime.probes.io import TimeLimit
 
 GENEROUS_S = 30
 

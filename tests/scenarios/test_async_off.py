@@ -11,12 +11,12 @@ from queries.domain.errors import Conflict, Invalid, NotAllowed
 from queries.domain.protocol import RunError
 from queries.domain.states import Desired, OperationOutcome, Phase, StopMode, Verb
 from queries.models.history import Operation
+from queries.services import triggers
 from queries.services.definitions import catalog
 from queries.services.procedures import engine
 from queries.services.procedures.engine import LEASE, advance, cancel, due_operations
 from queries.services.supervision import operations
-from queries.services.triggers import async_off
-from queries.services.triggers.async_off import request_async_off
+from queries.services.triggers import request_async_off
 from queries.tasks import PROCEDURES
 from tests.scenarios.async_logs import ASYNC, AsyncQuery
 from tests.scenarios.stage import Stage
@@ -239,14 +239,14 @@ def test_cancelled_while_a_worker_is_at_a_step_nothing_is_asked_any_more(
     way: Way, flights: AsyncQuery, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flights.log(98, 112)
-    real = async_off._child
+    real = triggers._child
 
     def cancelled_now(turn: Any, *verbs: Verb) -> Operation | None:
         if turn.operation.outcome == "" and way.row is not None:
             cancel(way.row, actor="otto", now=timezone.now())
         return real(turn, *verbs)
 
-    monkeypatch.setattr(async_off, "_child", cancelled_now)
+    monkeypatch.setattr(triggers, "_child", cancelled_now)
     row = way.ask()
     assert (row.outcome, row.to_undo) == (OperationOutcome.CANCELLED, False)
     assert not row.children.exists()
@@ -428,4 +428,4 @@ def test_a_second_one_beside_it_is_refused(way: Way, flights: AsyncQuery, stage:
     ("batches", "count"), [([], 0), ([7], 1), ([7, 8], 2), ([5, 7, 8], 2), ([5, 6, 8], 1)]
 )
 def test_batches_in_a_row_are_counted_from_the_end(batches: list[int], count: int) -> None:
-    assert async_off._in_a_row(batches) == count
+    assert triggers._in_a_row(batches) == count

@@ -9,7 +9,7 @@ from queries.domain.states import OperationOutcome, Phase, Reason, RunOutcome
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver, Run
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from tests.scenarios.stage import Stage
 
 FLIGHTS = ("arrivals", "delays", "routes")

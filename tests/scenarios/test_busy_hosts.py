@@ -3,7 +3,7 @@
 import pytest
 
 from queries import host_pressure
-from queries.domain.pressure import Pressure
+from queries.domain.hosts import Pressure
 from queries.domain.states import OperationOutcome, Phase, Reason
 from queries.models.applications import Application
 from queries.models.drivers import Driver

@@ -9,8 +9,7 @@ from django.utils import timezone
 
 from queries.domain.states import OperationOutcome, Phase, Reason, RunOutcome, StopMode
 from queries.models.applications import Application
-from queries.models.failures import Failure
-from queries.models.history import Operation, Transition
+from queries.models.history import Failure, Operation, Transition
 from queries.services.supervision.application_operations import request_application_restart
 from tests.scenarios.stage import BROKEN_PIPE, NO_SUCH_SOURCE, Stage
 
@@ -134,7 +133,7 @@ def test_a_restart_of_the_application_fails_with_the_first_query_that_does(stage
     assert operation.failure == Failure.objects.get()
 
 
-@pytest.mark.sql("queries.selectors.supervision.runs.first_attempt")
+@pytest.mark.sql("queries.selectors.supervision.history.first_attempt")
 @pytest.mark.parametrize(("started", "step"), [(True, "Running"), (False, "Launching")])
 def test_the_step_in_red_is_the_one_that_failed(
     client: Client, viewer: User, stage: Stage, started: bool, step: str

@@ -6,9 +6,8 @@ from queries.domain.states import GroupStatus, OperationOutcome, Phase, Reason, 
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver, Run
-from queries.models.failures import Failure, FailureGroup
-from queries.models.history import Operation, Transition
-from queries.services.failures import resolution
+from queries.models.history import Failure, FailureGroup, Operation, Transition
+from queries.services import failures
 from queries.services.supervision import operations
 from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, NO_SUCH_SOURCE, Stage
 
@@ -91,7 +90,7 @@ def test_a_broken_query_is_probed_and_mends_itself_when_the_batch_commits(stage:
 
 def test_a_start_of_a_broken_query_clears_the_counters_and_reopens_the_group(stage: Stage) -> None:
     test_the_same_error_on_the_same_batch_three_times_is_broken(stage)
-    resolution.resolve_group(group=FailureGroup.objects.get(), actor="olga", now=stage.now)
+    failures.resolve_group(group=FailureGroup.objects.get(), actor="olga", now=stage.now)
     stage.start("recovery")
     assert stage.row("recovery").failures == 0
     stage.launcher.leave("recovery")

@@ -6,8 +6,7 @@ from queries.domain.errors import NotAllowed
 from queries.domain.states import OperationOutcome, Phase, Reason, RunOutcome, StopMode
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver, Run
-from queries.models.failures import Failure
-from queries.models.history import Operation
+from queries.models.history import Failure, Operation
 from queries.services.supervision import application_operations, operations
 from tests.scenarios.stage import BROKEN_PIPE, Stage
 

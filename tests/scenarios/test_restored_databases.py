@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from queries.domain.checkpoints.lock_files import owner_file
+from queries.domain.checkpoints.ownership import owner_file
 from queries.domain.states import OperationOutcome, Phase
 from queries.models.definitions import Checkpoint
-from queries.models.installation import Installation
+from queries.models.hosts import Installation
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.sql

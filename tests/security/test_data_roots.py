@@ -17,13 +17,12 @@ from django.test import Client
 
 from queries.domain.errors import Invalid
 from queries.models.definitions import Query
-from queries.models.deploys.receipts import Deploy
-from queries.models.failures import Failure
+from queries.models.deploys import Deploy
 from queries.models.grants import GivenRoot
-from queries.models.history import Transition
+from queries.models.history import Failure, Transition
 from queries.runtime.data_roots import OutsideRoots, require_options, roots_of
 from queries.services.definitions import catalog
-from queries.services.secrets.roots import give_root, take_root
+from queries.services.secrets import give_root, take_root
 from queries.services.supervision.application_operations import archive_application
 from queries.services.supervision.assignments import driver_spec
 from tests.launchers.test_contract import _spec

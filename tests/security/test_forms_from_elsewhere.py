@@ -13,7 +13,7 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from queries.models.history import Transition
-from queries.services.console.tokens import create_token
+from queries.services.access.tokens import create_token
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db

@@ -13,13 +13,12 @@ import pytest
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from queries.domain.code import archive
+from queries.domain.code import archives
 from queries.domain.definitions.spec import Code
 from queries.domain.errors import Invalid
-from queries.services.code import git_fetch, unpacking
-from queries.services.code.git_fetch import FetchFailed, fetch
-from queries.services.code.hosts import list_host
-from queries.services.code.unpacking import unpack
+from queries.services.code import git, uploads
+from queries.services.code.git import FetchFailed, fetch, list_host
+from queries.services.code.uploads import unpack
 from tests.services.code.archives import member, packed, tar_of, zipped
 from tests.services.code.git_server import GitServer
 
@@ -47,7 +46,7 @@ def test_a_name_that_leads_out_writes_nothing_outside(home: Path) -> None:
 def test_without_the_look_at_names_the_same_archive_gets_out(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(archive, "_parts", lambda name: tuple(name.split("/")))
+    monkeypatch.setattr(archives, "_parts", lambda name: tuple(name.split("/")))
     _attack(ESCAPE)
     assert [path.read_text() for path in home.rglob("escaped.py")] == ["stolen"]
 
@@ -77,7 +76,7 @@ def test_a_bomb_is_put_out_before_it_is_written(home: Path) -> None:
 def test_without_the_limit_the_same_archive_fills_the_disk(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unpacking, "LIMIT_BYTES", 2**40)
+    monkeypatch.setattr(uploads, "LIMIT_BYTES", 2**40)
     _attack(BOMB)
     assert sum(path.stat().st_size for path in home.rglob("zeros.bin")) == 52 * 1024 * 1024
 
@@ -90,7 +89,7 @@ def test_a_bomb_behind_the_end_is_not_read_to_its_end(
 ) -> None:
     with pytest.raises(Invalid, match="an unpacked code archive"):
         _attack(HIDDEN)
-    monkeypatch.setattr(unpacking, "_READ_MOST", 2**40)
+    monkeypatch.setattr(uploads, "_READ_MOST", 2**40)
     _attack(HIDDEN)  # without the limit all of it is read
 
 
@@ -127,11 +126,11 @@ def test_without_the_ban_on_redirects_git_asks_a_host_that_nobody_listed(
 ) -> None:
     listed, other = servers
     commit = other.commit("inner", {"job.py": "x = 1\n"})
-    kept = git_fetch._settings
+    kept = git._settings
 
     def without(scheme: str) -> dict[str, str]:
         return {**kept(scheme), "http.followRedirects": "true"}
 
-    monkeypatch.setattr(git_fetch, "_settings", without)
+    monkeypatch.setattr(git, "_settings", without)
     fetch(Code(git=listed.url("inner"), commit=commit))
     assert other.asked

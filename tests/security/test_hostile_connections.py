@@ -12,7 +12,7 @@ import pytest
 import uvicorn
 from django.conf import settings as django_settings
 
-from controlplane.ports import free_ports
+from controlplane.servers import free_ports
 from installation.machine import programs
 from installation.web import connections, front
 from installation.web.connections import Bounded, counted_as

@@ -17,16 +17,16 @@ from queries.domain.definitions.configuration import application_conf_problems, 
 from queries.domain.definitions.data_roots import conf_places, option_places
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Invalid, NotAllowed
-from queries.domain.validation.known_options import OPTIONS_BY_FORMAT, refused
+from queries.domain.validation.spark_rules import OPTIONS_BY_FORMAT, refused
 from queries.driver_folder import DriverFolder
 from queries.models.applications import ApplicationRevision
 from queries.models.definitions import QueryRevision
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from queries.runtime import spark_session
 from queries.secret_references import References
 from queries.services.definitions import catalog
 from queries.services.deploys.rollback import rollback_query
-from queries.services.secrets.refusals import BrokerSecrets, query_refusal
+from queries.services.secrets import BrokerSecrets, query_refusal
 from tests.api.manifests.conftest import application, body, query
 from tests.launchers.test_contract import _spec as driver_spec
 from tests.scenarios.stage import Stage

@@ -13,23 +13,21 @@ from queries.channels import kinds
 from queries.channels.base import Message, SendFailed
 from queries.checkpoints.logs import CheckpointLogs
 from queries.domain.errors import Invalid, NotAllowed, Unavailable
-from queries.domain.secrets.bindings import channel
+from queries.domain.secrets import channel
 from queries.domain.states import RunOutcome
 from queries.models.alerts import Channel, Delivery
 from queries.models.definitions import Query
-from queries.models.failures import Failure
-from queries.models.history import Transition
+from queries.models.history import Failure, Transition
 from queries.selectors.kafka.lag import lag_of
 from queries.selectors.secrets import bound_to
 from queries.selectors.secrets import secrets as secrets_page
+from queries.services import secrets as bindings
 from queries.services.alerts import setup
-from queries.services.alerts.deliveries import send_alerts, try_channel
-from queries.services.alerts.sending import send
+from queries.services.alerts.deliveries import send, send_alerts, try_channel
 from queries.services.checkpoints.source_starts import WantedStart, starts
 from queries.services.definitions import catalog
 from queries.services.kafka.lag import look_at_sources
-from queries.services.secrets import bindings
-from queries.services.secrets.refusals import query_refusal
+from queries.services.secrets import query_refusal
 from queries.services.supervision import application_operations, operations
 from queries.services.supervision.assignments import driver_spec
 from tests.conftest_brokers import commit

@@ -20,11 +20,10 @@ from django.utils import timezone
 
 from queries.domain.protocol import RunError
 from queries.domain.states import Verb
-from queries.models.access.kept_answers import KeptAnswer
-from queries.models.access.teams import Grant, Team
+from queries.models.access.accounts import Grant, KeptAnswer, Team
 from queries.models.applications import Application
 from queries.models.definitions import Query
-from queries.models.deploys.receipts import Deploy, DeployChange
+from queries.models.deploys import Deploy, DeployChange
 from queries.models.history import Operation
 from queries.services.procedures.bulk_operations import begin_many
 from tests.scenarios.deploys.way import NOTE, Way

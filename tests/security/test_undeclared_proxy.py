@@ -11,8 +11,8 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from queries.domain.system import Part
-from queries.services.access import proxies
-from queries.services.console.tokens import create_token
+from queries.services.access import audit
+from queries.services.access.tokens import create_token
 from queries.services.system.health import forget
 
 PROXY, CLIENT = "10.0.0.5", "203.0.113.5"
@@ -22,14 +22,14 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Have no proxy been noticed before, nor remembered by the system's health."""
-    monkeypatch.setattr(proxies, "_undeclared", proxies._Undeclared())
+    monkeypatch.setattr(audit, "_undeclared", audit._Undeclared())
     forget()
     yield
     forget()
 
 
 def part() -> Part:
-    return proxies.proxies_part(timezone.now())
+    return audit.proxies_part(timezone.now())
 
 
 def test_it_is_named_on_the_system_page(viewer: User, client: Client) -> None:
@@ -74,8 +74,8 @@ def test_strangers_cannot_make_it_a_trouble(client: Client) -> None:
 def test_it_is_forgotten_an_hour_after_its_last_request() -> None:
     now = timezone.now()
     meta = {"REMOTE_ADDR": PROXY, "HTTP_X_FORWARDED_FOR": CLIENT}
-    proxies.note_proxy(meta, now=now)
-    proxies.note_proxy(meta, now=now + timedelta(minutes=30))
-    found = proxies.proxies_part(now + timedelta(minutes=89))
+    audit.note_proxy(meta, now=now)
+    audit.note_proxy(meta, now=now + timedelta(minutes=30))
+    found = audit.proxies_part(now + timedelta(minutes=89))
     assert (found.ok, found.since) == (False, now)
-    assert proxies.proxies_part(now + timedelta(minutes=91)).ok
+    assert audit.proxies_part(now + timedelta(minutes=91)).ok

@@ -19,17 +19,17 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from queries.domain.access.acts import Act
+from queries.domain.access import Act
 from queries.domain.protocol import RunError
 from queries.domain.states import Phase
-from queries.models.access.audit_trail import AuditAnchor, AuditEntry
+from queries.models.access.accounts import SavedView
+from queries.models.access.audit import AuditAnchor, AuditEntry
 from queries.models.alerts import AlertRule, Channel
 from queries.models.drivers import Run
-from queries.models.installation import Installation
-from queries.models.saved_views import SavedView
-from queries.services.access.audit_trail import record_act
+from queries.models.hosts import Installation
+from queries.services.access.audit import record_act
+from queries.services.access.tokens import create_token
 from queries.services.alerts.incidents import note, watch_incidents
-from queries.services.console.tokens import create_token
 from tests.scenarios.stage import DIVIDE, Stage
 
 pytestmark = pytest.mark.django_db

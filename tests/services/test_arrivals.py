@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from listeners.loops.troubles import current
+from listeners.loops.backlogs import current
 from queries.domain.states import Desired, Phase
 from queries.models.definitions import Query
-from queries.models.schedules.planned import PlannedRun, ScheduleState
-from queries.selectors.schedules.planned import schedule_status
+from queries.models.schedules import PlannedRun, ScheduleState
+from queries.selectors.schedules import schedule_status
 from queries.services import arrivals
 from queries.services.arrivals import look_at_folders
 from queries.services.schedules import ticks

@@ -16,7 +16,7 @@ from django.conf import settings
 from model_bakery import baker
 
 from headgate_ground.packages import OURS
-from listeners.loops.troubles import current
+from listeners.loops.backlogs import current
 from listeners.missing import recovered
 from listeners.models import Gap
 from queries.domain.alerts.incidents import IncidentAction
@@ -24,12 +24,12 @@ from queries.domain.states import DriverKind, DriverState
 from queries.domain.system import SystemHealth
 from queries.models.checkpoints import TABLE, SourceLag
 from queries.models.drivers import Driver, Run
-from queries.services.alerts import incidents, outlook
+from queries.services import tables as table_lag
+from queries.services.alerts import figures, incidents
 from queries.services.checkpoints import batch_repair, storage_jvms
 from queries.services.deploys import advancing
 from queries.services.kafka import lag
 from queries.services.supervision import adoption
-from queries.services.tables import lag as table_lag
 from queries.views.console import fragments
 from tests.scenarios.stage import Stage
 
@@ -63,7 +63,7 @@ HELD_BY = {
     "queries.runtime.assignment.apply": f"{DRIVER}a_run_that_cannot_even_be_begun_has_failed_and"
     "_its_neighbours_run",
     "queries.runtime.checkpoints.locks.lost": RUN,
-    "queries.runtime.checkpoints.log_reports._report": "runtime/test_log_reports.py::"
+    "queries.runtime.checkpoints.logs._report": "runtime/test_log_reports.py::"
     "test_a_store_that_fails_leaves_the_last_report_and_the_next_read_succeeds",
     "queries.runtime.main._check_locks": RUN,
     "queries.runtime.main._current": f"{DRIVER}a_rotten_current_json_fences_nobody",
@@ -74,24 +74,24 @@ HELD_BY = {
     "test_a_standby_that_cannot_be_looked_at_keeps_the_others_from_nothing",
     "queries.runtime.status_report.write": f"{DRIVER}a_status_file_that_cannot_be_written_ends"
     "_nothing_and_is_written_later",
-    "queries.selectors.alerts.dry_view.last_week": LISTS,
+    "queries.selectors.alerts.rules.last_week": LISTS,
     "queries.selectors.alerts.rules.rules_in_force": LISTS,
     "queries.selectors.alerts.rules.stopped_within": LISTS,
-    "queries.selectors.definitions.spark_users.spark_users": LISTS,
+    "queries.selectors.definitions.sparks.spark_users": LISTS,
     "queries.selectors.kafka.sources.readings": f"{LAG}a_query_whose_definition_cannot_be_read"
     "_leaves_out_itself_alone",
     "queries.selectors.kafka.sources.offsets_in_progress": f"{LAG}a_query_whose_definition_cannot"
     "_be_read_leaves_out_itself_alone",
-    "queries.selectors.metrics.queries._figures": "web/supervision/test_one_rotten_query.py::"
+    "queries.selectors.metrics._figures": "web/supervision/test_one_rotten_query.py::"
     "test_metrics_leave_out_the_query_that_cannot_be_counted",
     "queries.selectors.secrets._namings": LISTS,
     "queries.selectors.secrets.all_bound": LISTS,
-    "queries.selectors.supervision.drift.drift": LISTS,
-    "queries.selectors.tables.sources.table_readings": "services/tables/test_lag.py::"
+    "queries.selectors.supervision.applications.drift": LISTS,
+    "queries.selectors.tables.table_readings": "services/tables/test_lag.py::"
     "test_a_definition_that_cannot_be_read_keeps_its_row_and_leaves_the_others_theirs",
     "queries.selectors.supervision.health.healths": f"{TROUBLE}a_query_whose_health_cannot_be"
     "_judged_leaves_the_others_theirs",
-    "queries.selectors.lineage.downstream.of": "services/alerts/test_deliveries.py::"
+    "queries.selectors.lineage.of": "services/alerts/test_deliveries.py::"
     "test_a_lineage_that_cannot_be_read_keeps_no_message_back",
     "queries.services.alerts.deliveries.announce_incidents": "services/alerts/test_deliveries.py::"
     "test_one_rotten_incident_stops_no_other",
@@ -101,36 +101,36 @@ HELD_BY = {
     "queries.selectors.alerts.thresholds._held_by": LIMITS,
     "queries.selectors.alerts.thresholds._rules": LIMITS,
     "queries.selectors.alerts.thresholds.crossed_thresholds": LIMITS,
-    "queries.services.alerts.figure_samples.sample_figures": "services/alerts/test_thresholds.py::"
+    "queries.services.alerts.figures.sample_figures": "services/alerts/test_thresholds.py::"
     "test_a_query_whose_figures_cannot_be_read_keeps_no_other_from_being_sampled",
     "queries.services.alerts.incidents.watch_incidents": HERE,
-    "queries.services.alerts.outlook.look_ahead": HERE,
+    "queries.services.alerts.figures.look_ahead": HERE,
     "queries.services.checkpoints.batch_repair.count_unreported": HERE,
     "queries.services.checkpoints.batch_repair.repair_from_checkpoints": f"{TROUBLE}a_checkpoint"
     "_that_cannot_be_read_keeps_the_others_from_repair",
-    "queries.services.checkpoints.foreign_batches.look_for_foreign_batches": f"{TROUBLE}a"
+    "queries.services.checkpoints.batch_repair.look_for_foreign_batches": f"{TROUBLE}a"
     "_checkpoint_that_cannot_be_looked_into_keeps_the_others_from_nothing",
     "queries.services.checkpoints.storage_jvms.note_ended": HERE,
     "queries.services.checkpoints.snapshot.prune": f"{TROUBLE}a_snapshot_that_cannot_be_removed"
     "_keeps_the_others_from_nothing",
-    "queries.services.code.pruning._forget_uploads": CODE,
-    "queries.services.code.pruning._remove": CODE,
-    "queries.services.code.pruning._remove_drafts": CODE,
-    "queries.services.definitions.places_in_use.places_outside": LISTS,
+    "queries.services.code.preparing._forget_uploads": CODE,
+    "queries.services.code.preparing._remove": CODE,
+    "queries.services.code.preparing._remove_drafts": CODE,
+    "queries.services.definitions.surroundings.places_outside": LISTS,
     "queries.services.definitions.sql_recheck.read_unread_sql": "services/definitions/"
     "test_sql_recheck.py::test_a_revision_that_cannot_be_read_keeps_no_other_from_being_read",
     "queries.services.definitions.sql_recheck.recheck_sql": "services/definitions/"
     "test_sql_recheck.py::test_a_definition_that_cannot_be_read_keeps_no_other_from_being_asked"
     "_about",
     "queries.services.deploys.advancing.advance_all": HERE,
-    "queries.services.downloads.removal.prune_sparks": "services/downloads/test_removal.py::"
+    "queries.services.downloads.prune_sparks": "services/downloads/test_removal.py::"
     "test_a_version_that_cannot_be_removed_keeps_no_other_and_leftovers_go",
     "queries.services.kafka.lag._forget_others": HERE,
     "queries.services.kafka.lag.look_at_sources": f"{LAG}a_query_whose_lag_cannot_be_written"
     "_leaves_out_itself_alone",
     "queries.services.kafka.loss_ledger._judged": "services/kafka/test_loss_ledger.py::"
     "test_the_batches_of_a_run_whose_definition_cannot_be_read_stop_no_other",
-    "queries.services.probes.xray.forget_old_results": f"{TROUBLE}an_answer_that_cannot_be"
+    "queries.services.probes.inspections.forget_old_results": f"{TROUBLE}an_answer_that_cannot_be"
     "_removed_keeps_the_others_from_nothing",
     "queries.services.procedures.engine.note_silent_hosts": f"{TROUBLE}an_operation_of_a_silent"
     "_host_that_fails_to_be_told_keeps_the_others_from_nothing",
@@ -139,15 +139,15 @@ HELD_BY = {
     "queries.services.schedules.ticks.run_schedules": "services/schedules/test_ticks.py::"
     "test_one_rotten_schedule_does_not_stop_the_others",
     "queries.services.supervision.adoption.end_strays": HERE,
-    "queries.services.tables.lag._forget_others": HERE,
-    "queries.services.tables.lag.look_at_tables": HERE,
+    "queries.services.tables._forget_others": HERE,
+    "queries.services.tables.look_at_tables": HERE,
     "queries.services.supervision.reconcile._log_tail": f"{TROUBLE}an_application_that_cannot_be"
     "_reconciled_delays_no_other_and_is_logged_once",
     "queries.services.supervision.reconcile.prune_folders": f"{TROUBLE}a_folder_that_cannot_be"
     "_pruned_keeps_the_others_from_nothing",
     "queries.services.supervision.decision_rows._replayed": f"{TROUBLE}a_rotten_batch_keeps_no"
     "_application_from_being_reconciled",
-    "queries.services.supervision.verdicts.note_verdicts": f"{TROUBLE}a_verdict_that_cannot_be"
+    "queries.services.supervision.records.note_verdicts": f"{TROUBLE}a_verdict_that_cannot_be"
     "_written_keeps_the_others_from_nothing",
     "queries.ticks.sweep": f"{TROUBLE}an_application_that_cannot_be_reconciled_delays_no_other"
     "_and_is_logged_once",
@@ -160,7 +160,7 @@ HELD_BY = {
     "_others_from_nothing",
     "queries.views.console.hub._redraw": f"{LIVE}a_topic_that_cannot_be_drawn_keeps_the_others"
     "_from_nothing",
-    "queries.views.metrics._samples": "web/supervision/test_one_rotten_query.py::"
+    "queries.views.system._samples": "web/supervision/test_one_rotten_query.py::"
     "test_metrics_leave_out_the_query_that_cannot_be_counted",
 }
 
@@ -262,8 +262,8 @@ def what_lies_ahead(stage: Stage, patch: pytest.MonkeyPatch, members: Members) -
     for name in ("a", "b", "c"):
         stage.query(name)
         stage.up(name)
-    patch.setattr(outlook, "_look", members)
-    assert outlook.look_ahead(now=stage.now) == 2
+    patch.setattr(figures, "_look", members)
+    assert figures.look_ahead(now=stage.now) == 2
 
 
 @story

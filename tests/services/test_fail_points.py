@@ -14,11 +14,11 @@ from queries.models.checkpoints import Loss
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from queries.models.history import Operation
-from queries.services.checkpoints import clone, reset, rewind
+from queries.services.checkpoints import clone, rewind_and_reset
 from queries.services.checkpoints.source_starts import WantedStart
 from queries.services.kafka import go_on_after_loss, lag
 from queries.services.procedures.engine import advance
-from queries.services.triggers.async_off import request_async_off
+from queries.services.triggers import request_async_off
 from queries.tasks import PROCEDURES
 from tests.checkpoints.forms import names, tree
 from tests.conftest_brokers import Brokers, MakeQuery, brokers, commit, make, said
@@ -78,7 +78,9 @@ def kill_at_every_step(
 def test_a_rewind_leaves_the_old_checkpoint_byte_for_byte(bench: Bench) -> None:
     query = bench.define(store="changelog", sink=True)
     before = tree(bench.root)
-    operation = rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
+    operation = rewind_and_reset.request_rewind(
+        query=query, batch=6, actor="aude", now=bench.stage.now
+    )
     kill_at_every_step(bench.stage, operation)
     assert tree(bench.root) == before
     assert bench.location.startswith(f"file://{bench.root}.r6-")
@@ -92,7 +94,7 @@ def test_a_rewind_leaves_the_old_checkpoint_byte_for_byte(bench: Bench) -> None:
 def test_a_reset_leaves_the_old_checkpoint_byte_for_byte(bench: Bench) -> None:
     query = bench.define(store="zip", sink=True)
     before = tree(bench.root)
-    operation = reset.request_reset(
+    operation = rewind_and_reset.request_reset(
         query=query, wish=WantedStart("earliest"), actor="aude", now=bench.stage.now
     )
     kill_at_every_step(bench.stage, operation)

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from queries.models.applications import Application
 from queries.models.definitions import Query
-from queries.services.prepared_rows import Prepared
+from queries.services.changes import Prepared
 
 pytestmark = pytest.mark.django_db
 

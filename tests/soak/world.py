@@ -19,7 +19,7 @@ from controlplane.home import StartProblem
 from controlplane.write_lock import write_lock_holder
 from examples.flights import s3_definitions
 from headgate_ground import identities
-from installation.machine import s3
+from installation.machine import trial_servers
 from queries.domain.protocol import IDENT, Current
 from queries.driver_folder import read_current
 from tests import pieces
@@ -79,7 +79,7 @@ class World:
         self.over = over
         self.broker = KafkaBroker(folder / "kafka")
         self.store = (
-            s3.Gateway(folder / "s3", program=pieces.versitygw(), usual_port=None)
+            trial_servers.Gateway(folder / "s3", program=pieces.versitygw(), usual_port=None)
             if on_s3
             else None
         )

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from headgate_ground.files import lock_holder
-from queries.domain.checkpoints.lock_files import lock_file
+from queries.domain.checkpoints.ownership import lock_file
+from queries.domain.hosts import Mode, choose
 from queries.domain.protocol import (
     IDENT,
     Assignment,
@@ -24,7 +25,6 @@ from queries.domain.protocol import (
 )
 from queries.domain.states import Reason
 from queries.domain.supervision.observation import Liveness, Sighting
-from queries.domain.walls import Mode, choose
 from queries.launchers.process.launcher import LocalProcessLauncher
 from tests import pieces
 

@@ -14,8 +14,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from listeners.spark import slow_batches
-from listeners.spark.bus_counters import BusCounters
-from listeners.spark.repair import recent_executed
+from listeners.spark.listener import BusCounters
+from listeners.spark.sorter import recent_executed
 from listeners.spark.telemetry import Telemetry
 
 BATCHES = 25

@@ -16,13 +16,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from queries.checkpoints.batches import batch_to_replay
 from queries.checkpoints.logs import CheckpointLogs
-from queries.checkpoints.replayable import batch_to_replay
 from queries.checkpoints.snapshot import snapshot
 from queries.domain.probes.questions import PreflightTask, ProbeResult, XrayTask
 from queries.runtime import build
 from queries.runtime.code.stream_writers import Callbacks
-from queries.runtime.probes import preflight, state
+from queries.runtime.probes import inspections, preflight
 from queries.secret_references import References
 from tests.spark.driver_under_test import write_rows
 
@@ -114,7 +114,7 @@ def main(home: Path) -> None:
     for name, task in asked["x_rays"].items():
         try:
             place = f"file://{home}/checkpoints/{task.pop('base')}"
-            results[name] = state.read(spark, XrayTask(place, 60, 10, **task))
+            results[name] = inspections.read(spark, XrayTask(place, 60, 10, **task))
         except Exception:
             results[name] = {"raised": traceback.format_exc()}
     after = {name: hashes(home / name) for name in real}

@@ -25,7 +25,7 @@ from queries.domain.protocol import RunState, Want
 from queries.domain.states import OperationOutcome, Verb
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
-from queries.services.checkpoints import clone, reset, rewind
+from queries.services.checkpoints import clone, rewind_and_reset
 from queries.services.checkpoints.source_starts import WantedStart
 from queries.services.procedures.engine import advance, due_operations
 from queries.tasks import PROCEDURES
@@ -305,7 +305,9 @@ def test_a_rewind_by_five_batches_ends_where_a_computation_from_scratch_does(
     stage.now = timezone.now()
     query = stage.query("windows", **spec)
     Checkpoint.objects.filter(query=query).update(location=f"file://{root}")
-    operation = rewind.request_rewind(query=query, batch=newest - 5, actor="aude", now=stage.now)
+    operation = rewind_and_reset.request_rewind(
+        query=query, batch=newest - 5, actor="aude", now=stage.now
+    )
     _work_with_a_crash(operation, stage)
     assert tree(root) == before
     again = Path(Checkpoint.objects.get(query=query, retired_at=None).location[7:])
@@ -358,7 +360,7 @@ def test_a_reset_to_the_first_file_computes_all_of_it_anew(
     stage.now = timezone.now()
     query = stage.query("windows", **spec)
     Checkpoint.objects.filter(query=query).update(location=f"file://{root}")
-    operation = reset.request_reset(
+    operation = rewind_and_reset.request_reset(
         query=query, wish=WantedStart("earliest"), actor="aude", now=stage.now
     )
     _work_with_a_crash(operation, stage)
@@ -382,7 +384,7 @@ def test_a_stateless_query_reset_to_now_reads_only_what_comes(
     stage.now = timezone.now()
     query = stage.query("plain", **spec)
     Checkpoint.objects.filter(query=query).update(location=f"file://{root}")
-    operation = reset.request_reset(
+    operation = rewind_and_reset.request_reset(
         query=query, wish=WantedStart("latest"), actor="aude", now=stage.now
     )
     _work_with_a_crash(operation, stage)

@@ -14,8 +14,8 @@ from django.test import override_settings
 from installation.machine.cluster import Cluster
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.protocol import ExecutorSeen, ExecutorsWanted, RunState, Want
-from queries.domain.supervision.executors import missing_executors
-from queries.domain.triggers.log_cost import FILE_MANAGER, OUR_FILES
+from queries.domain.supervision.observation import missing_executors
+from queries.domain.triggers.batch_cost import FILE_MANAGER, OUR_FILES
 from queries.jvm.compiled import our_jar
 from queries.selectors.code import packages_folder
 from queries.services.code import packages

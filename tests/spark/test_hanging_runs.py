@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from queries.domain.checkpoints.lock_files import lock_file
+from queries.domain.checkpoints.ownership import lock_file
 from queries.domain.failures.categories import Category
 from queries.domain.failures.diagnosis import classify
 from queries.domain.protocol import Hangs, RunState, RunStatus, Want

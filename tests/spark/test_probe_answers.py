@@ -15,7 +15,7 @@ from queries.domain.definitions import effects
 from queries.domain.probes.plan_comparison import ShapeDifference
 from queries.domain.probes.preflight import PreflightRequest, judge
 from queries.domain.probes.questions import ProbeResult
-from queries.domain.sparks.pinned import SINK_NAMES
+from queries.domain.sparks import SINK_NAMES
 from queries.domain.triggers import async_progress, cores
 
 pytestmark = pytest.mark.spark

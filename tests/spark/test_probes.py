@@ -22,13 +22,18 @@ from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.models.definitions import Query
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
-from queries.models.installation import Installation
+from queries.models.hosts import Installation
 from queries.selectors.probes import passed_preflight
 from queries.services.definitions import catalog
 from queries.services.probes import probe_steps
+from queries.services.probes.inspections import (
+    begin_records,
+    begin_xray,
+    forget_old_results,
+    records_of,
+    rows_of,
+)
 from queries.services.probes.preflight import begin_preflight
-from queries.services.probes.record_search import begin_records, records_of
-from queries.services.probes.xray import begin_xray, forget_old_results, rows_of
 from queries.services.procedures.engine import advance, cancel
 from queries.tasks import PROCEDURES
 from tests import pieces

@@ -9,7 +9,7 @@ import pytest
 from django.conf import LazySettings
 from django.utils import timezone
 
-from listeners.loops.leases import Leases
+from listeners.loops.slices import Leases
 from queries.domain.states import OperationOutcome
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation

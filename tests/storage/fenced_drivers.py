@@ -6,10 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from queries.checkpoints.logs import numbers_of
-from queries.domain.triggers.log_cost import FILE_MANAGER, OUR_FILES
+from queries.domain.triggers.batch_cost import FILE_MANAGER, OUR_FILES
 from queries.jvm.compiled import our_jar
-from queries.runtime.checkpoints.owners import Owners
-from queries.runtime.checkpoints.ownership import Owner
+from queries.runtime.checkpoints.owners import Owner, Owners
 from tests import pieces
 from tests.spark.driver_under_test import DriverUnderTest
 from tests.storage.stores import HadoopJvm, S3Store, Store

@@ -13,8 +13,8 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from examples.flights import s3_definitions
-from installation.machine import s3 as gateways
-from installation.machine.hadoop import MiniHadoop
+from installation.machine import trial_servers
+from installation.machine.trial_servers import MiniHadoop
 from queries.jvm.compiled import SPARK_JARS
 from tests import pieces
 
@@ -42,7 +42,7 @@ class S3Store(Store):
     endpoint: str = ""  # "http://127.0.0.1:PORT"
     access_key: str = ""
     secret_key: str = ""
-    bucket: str = gateways.BUCKET
+    bucket: str = trial_servers.BUCKET
     #: The folder whose files are the bucket's objects, to look behind the gateway's back.
     folder: Path = Path()
 
@@ -50,7 +50,7 @@ class S3Store(Store):
 @pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Store]:
     """Return the session's bucket; the test is marked `s3`."""
-    gateway = gateways.Gateway(
+    gateway = trial_servers.Gateway(
         tmp_path_factory.mktemp("s3"), program=pieces.versitygw(), usual_port=None
     )
     gateway.start(pieces.java().home)
@@ -58,12 +58,12 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Store]:
     keys = address.access_key, address.secret_key
     try:
         yield S3Store(
-            f"s3a://{gateways.BUCKET}",
+            f"s3a://{trial_servers.BUCKET}",
             gateway,
             s3_definitions.store(gateway.place, *keys),
             gateway.place,
             *keys,
-            folder=gateway.data / gateways.BUCKET,
+            folder=gateway.data / trial_servers.BUCKET,
         )
     finally:
         gateway.stop()

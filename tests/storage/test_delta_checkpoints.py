@@ -14,13 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headgate_ground.tool_process import ToolFailed
-from queries.domain.tables import delta_log
-from queries.domain.tables.delta_log import NEW, commit_of, replayed
-from queries.services.checkpoints.table_storage import open_checkpoints
+from queries.domain.tables import metadata as delta_log
+from queries.domain.tables.metadata import NEW, commit_of, replayed
+from queries.services.checkpoints.storage_jvms import open_checkpoints
 from queries.storage import checkpoint_actions, table_logs
 from queries.storage.checkpoint_process import CheckpointProcess
-from queries.storage.hadoop import StorageFailed
-from queries.storage.local_files import LocalFiles
+from queries.storage.hadoop import LocalFiles, StorageFailed
 from queries.storage.table_logs import DeltaLog, read_delta
 from tests.domain.tables.logs import (
     QUERY,

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from examples.flights import s3_definitions
-from installation.machine import s3 as gateways
-from queries.domain.checkpoints.fence import silence_s
-from queries.domain.checkpoints.lock_files import owners_folder
+from installation.machine import trial_servers
+from queries.domain.checkpoints.ownership import owners_folder, silence_s
 from queries.domain.failures.categories import Category
 from queries.domain.failures.diagnosis import classify
 from queries.domain.protocol import RunState, Want
@@ -196,11 +195,11 @@ def test_a_jvm_that_was_paused_for_longer_than_the_fence_goes_on_if_nobody_took_
 def test_a_driver_without_its_store_ends_only_if_the_control_plane_is_silent_too(
     tmp_path: Path,
 ) -> None:
-    gateway = gateways.Gateway(tmp_path / "s3", program=pieces.versitygw(), usual_port=None)
+    gateway = trial_servers.Gateway(tmp_path / "s3", program=pieces.versitygw(), usual_port=None)
     gateway.start(pieces.java().home)
     address = gateway.address()
     conf = s3_definitions.store(gateway.place, address.access_key, address.secret_key)
-    store = S3Store(f"s3a://{gateways.BUCKET}", gateway, conf)
+    store = S3Store(f"s3a://{trial_servers.BUCKET}", gateway, conf)
     driver = launched(tmp_path, store)
     try:
         driver.ready()

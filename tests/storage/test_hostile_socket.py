@@ -14,7 +14,7 @@ from headgate_ground import identities
 from headgate_ground.untrusted import connected
 from queries.domain.protocol import STORAGE_SOCKET, Ident
 from queries.driver_folder import DriverFolder
-from queries.launchers.process import storage_socket
+from queries.launchers.process import pipes
 from queries.storage import hadoop
 from queries.storage.hadoop import HadoopStorage, StorageFailed
 
@@ -140,11 +140,11 @@ def theirs(tmp_path: Path) -> Iterator[Path]:
 def test_only_the_recorded_jvm_is_talked_to(folder: DriverFolder, theirs: Path) -> None:
     os.rename(theirs, folder.own / STORAGE_SOCKET)
     ours = ident(os.getpid())
-    assert storage_socket.listens(folder.root, ours)
-    storage_socket.connect(folder.root, ours, 5).close()
+    assert pipes.listens(folder.root, ours)
+    pipes.connect(folder.root, ours, 5).close()
     for another in (ident(os.getppid()), None):
         with pytest.raises(OSError, match="listens in the place of the storage JVM"):
-            storage_socket.connect(folder.root, another, 5).close()
+            pipes.connect(folder.root, another, 5).close()
 
 
 def test_a_link_to_another_applications_socket_is_refused(
@@ -155,9 +155,9 @@ def test_a_link_to_another_applications_socket_is_refused(
         plain.connect(address)  # so a plain path would lead there
     before = os.stat(theirs).st_mtime_ns
     with pytest.raises(OSError, match="is not a socket"):
-        storage_socket.connect(folder.root, ident(os.getpid()), 5).close()
-    storage_socket.note_use(folder.root)
-    assert storage_socket.unused_s(folder.root) < 3600
+        pipes.connect(folder.root, ident(os.getpid()), 5).close()
+    pipes.note_use(folder.root)
+    assert pipes.unused_s(folder.root) < 3600
     assert os.stat(theirs).st_mtime_ns == before
 
 
@@ -165,4 +165,4 @@ def test_a_folder_that_is_a_link_leads_to_no_socket(folder: DriverFolder, theirs
     folder.own.rmdir()
     folder.own.symlink_to(theirs.parent)
     with pytest.raises(OSError, match="is a link"):
-        storage_socket.connect(folder.root, ident(os.getpid()), 5).close()
+        pipes.connect(folder.root, ident(os.getpid()), 5).close()

@@ -15,9 +15,9 @@ from queries.domain.states import OperationOutcome
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint
 from queries.selectors.hosts import mirror_of
-from queries.services.checkpoints import clone, preview, remote, reset, rewind, snapshot
+from queries.services.checkpoints import clone, preview, remote, rewind_and_reset, snapshot
 from queries.services.checkpoints.source_starts import WantedStart
-from queries.services.probes.xray import begin_xray
+from queries.services.probes.inspections import begin_xray
 from queries.services.procedures.engine import StepContext
 from queries.storage import remote_checkpoint
 from queries.storage.hadoop import CopyDone, HadoopStorage
@@ -60,7 +60,9 @@ def test_a_rewind_builds_a_new_place_in_the_bucket(bench: Bench, store: str) -> 
     query = bench.define(store=store)
     before = tree(bench.root)
     bench.read()  # the copy of the whole folder may have taken longer than a reading is fresh
-    bench.done(rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now))
+    bench.done(
+        rewind_and_reset.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
+    )
     assert bench.current != bench.location
     assert max(map(int, names(bench.new / "commits"))) == 6
     assert max(map(int, names(bench.new / "offsets"))) == 6
@@ -71,7 +73,9 @@ def test_a_copys_batches_keep_the_times_of_their_commits(bench: Bench) -> None:
     query = bench.define()
     old = mirror_of(bench.location).checkpoint / "commits" / "5"
     at = old.stat().st_mtime
-    bench.done(rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now))
+    bench.done(
+        rewind_and_reset.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
+    )
     bench.read()
     current = Checkpoint.objects.get(query=query, retired_at=None)
     copied = mirror_of(current.location).checkpoint / "commits" / "5"
@@ -80,7 +84,9 @@ def test_a_copys_batches_keep_the_times_of_their_commits(bench: Bench) -> None:
 
 def test_a_batch_that_is_gone_is_refused_in_words_about_the_bucket(bench: Bench) -> None:
     query = bench.define()
-    operation = rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
+    operation = rewind_and_reset.request_rewind(
+        query=query, batch=6, actor="aude", now=bench.stage.now
+    )
     bench.jvm.storage.delete(f"{bench.location}/offsets/6")
     bench.work(operation)
     assert operation.outcome == OperationOutcome.FAILED
@@ -93,7 +99,9 @@ def test_a_file_that_disappears_during_a_copy_fails_it(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query = bench.define(store="delta")
-    operation = rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
+    operation = rewind_and_reset.request_rewind(
+        query=query, batch=6, actor="aude", now=bench.stage.now
+    )
     real = HadoopStorage.copy
 
     def purged(storage: HadoopStorage, place: str, names: Iterable[str], to: str) -> CopyDone:
@@ -148,7 +156,9 @@ def test_a_clone_gets_an_id_of_its_own_and_a_place_beside(bench: Bench) -> None:
 def test_a_reset_starts_elsewhere_and_keeps_the_batch_numbers(bench: Bench) -> None:
     query = bench.define()
     wish = WantedStart("earliest")
-    bench.done(reset.request_reset(query=query, wish=wish, actor="aude", now=bench.stage.now))
+    bench.done(
+        rewind_and_reset.request_reset(query=query, wish=wish, actor="aude", now=bench.stage.now)
+    )
     assert names(bench.new / "commits") == {"9"}
     assert names(bench.new / "offsets") == {"8", "9"}
 

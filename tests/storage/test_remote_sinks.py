@@ -13,7 +13,7 @@ from queries.domain.errors import Invalid, NotAllowed
 from queries.domain.states import OperationOutcome
 from queries.models.definitions import Checkpoint
 from queries.models.history import Operation
-from queries.services.checkpoints import clone, preview, reset, rewind
+from queries.services.checkpoints import clone, preview, rewind_and_reset
 from queries.services.checkpoints.remote import NotReadYet
 from queries.services.checkpoints.source_starts import WantedStart
 from queries.storage import remote_sink
@@ -36,11 +36,11 @@ def asked(bench: Bench) -> dict[str, Any]:
 
 
 def to_batch_6(bench: Bench) -> Operation:
-    return rewind.request_rewind(batch=6, **asked(bench))
+    return rewind_and_reset.request_rewind(batch=6, **asked(bench))
 
 
 def from_earliest(bench: Bench) -> Operation:
-    return reset.request_reset(wish=WantedStart("earliest"), **asked(bench))
+    return rewind_and_reset.request_reset(wish=WantedStart("earliest"), **asked(bench))
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from queries.runtime.checkpoints.logs import CheckpointReader as DriversCheckpoi
 from queries.services.checkpoints import remote
 from queries.services.kafka import go_on_after_loss, lag
 from queries.services.kafka.go_on_after_loss import go_on
-from queries.services.probes.record_search import begin_records
+from queries.services.probes.inspections import begin_records
 from tests.checkpoints.reports import Remote, reports_of
 from tests.conftest_brokers import Brokers, brokers, commit, said
 from tests.scenarios.async_logs import AsyncQuery

@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from queries.domain.tables.delta_log import checksum_name, commit_name
+from queries.domain.tables.metadata import checksum_name, commit_name
 from queries.models.definitions import Query
-from queries.models.schedules.planned import PlannedRun, ScheduleState
+from queries.models.schedules import PlannedRun, ScheduleState
 from queries.selectors.kafka.lag import lag_of
+from queries.services import tables
 from queries.services.arrivals import look_at_folders
 from queries.services.checkpoints import preview
 from queries.services.checkpoints.remote import NotReadYet
 from queries.services.schedules import ticks
-from queries.services.tables import lag
 from tests.domain.tables.logs import TABLE, add, checksum, commit
 from tests.storage.bench import Bench, bench
 
@@ -55,7 +55,7 @@ def define(bench: Bench, place: str) -> Query:
 
 
 def look(bench: Bench, query: Query, **more: Any) -> None:
-    lag.look_at_tables(launcher=bench.stage.launcher, **{"now": timezone.now(), **more})
+    tables.look_at_tables(launcher=bench.stage.launcher, **{"now": timezone.now(), **more})
 
 
 def test_the_lag_is_read_now_and_then_and_at_once_when_somebody_looks(

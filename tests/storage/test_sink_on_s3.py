@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from queries.checkpoints.sink_log import is_part
+from queries.checkpoints.file_sink import is_part
 from queries.domain.protocol import RunState
 from queries.models.definitions import Checkpoint, Query
-from queries.services.checkpoints import rewind
+from queries.services.checkpoints import rewind_and_reset
 from queries.storage.remote_sink import RemoteSink
 from tests.spark.driver_under_test import DriverUnderTest, write_rows
 from tests.storage.bench import Bench, bench
@@ -66,7 +66,9 @@ def test_after_a_rewind_spark_writes_the_batches_that_run_again_and_every_row_is
     assert (listed(bench, out), lying(bench, out)) == (everything, everything)
 
     bench.read()
-    operation = rewind.request_rewind(query=query, batch=6, actor="aude", now=timezone.now())
+    operation = rewind_and_reset.request_rewind(
+        query=query, batch=6, actor="aude", now=timezone.now()
+    )
     bench.done(operation)
     assert (listed(bench, out), lying(bench, out)) == (Counter(range(7)), Counter(range(7)))
 

@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from queries.domain.tables.delta_log import checksum_name, commit_name
+from queries.domain.tables.metadata import checksum_name, commit_name
 from queries.storage import table_logs
-from queries.storage.hadoop import FileContent, Listing, StorageFailed
-from queries.storage.local_files import LocalFiles
+from queries.storage.hadoop import FileContent, Listing, LocalFiles, StorageFailed
 from queries.storage.table_logs import NoTable, read_delta, read_iceberg
 from tests.domain.tables.logs import QUERY, TABLE, add, checksum, commit, iceberg, snapshot
 

@@ -9,8 +9,7 @@ import pytest
 from django.core.management import CommandError, call_command
 
 from controlplane.home import Home
-from installation.machine.hadoop import MiniHadoop
-from installation.machine.s3 import SECRETS, Gateway
+from installation.machine.trial_servers import SECRETS, Gateway, MiniHadoop
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from tests import pieces

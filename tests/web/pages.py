@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from queries.models.drivers import Run
-from queries.models.failures import FailureGroup
+from queries.models.history import FailureGroup
 from queries.urls import urlpatterns
 
 #: What the addresses name, by what precedes it; else the application of "delays".

@@ -12,9 +12,9 @@ from django.conf import settings
 from django.core.asgi import get_asgi_application
 from django.test import Client
 
+from queries.views.console.fragments import Viewer
 from queries.views.console.hub import Hub
 from queries.views.console.live import below_django
-from queries.views.console.viewers import Viewer
 
 Communicator: Any = testing.ApplicationCommunicator
 LIMIT_S = 60  # generous: the machine may be busy

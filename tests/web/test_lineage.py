@@ -11,7 +11,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from listeners.models import Latest
 from queries.models.definitions import Query, QueryRevision
-from queries.selectors.lineage.graph import lineage
+from queries.selectors.lineage import lineage
 from tests.domain.lineage.test_datasets import kafka, part
 from tests.scenarios.stage import Stage
 from tests.web.supervision.test_query_page import text, words

@@ -10,14 +10,14 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from queries.domain.kafka.offset_ranges import OffsetRange
+from queries.domain.kafka.offsets import OffsetRange
 from queries.domain.probes.questions import BatchRead, ProbeResult
-from queries.domain.sparks.upgrade import Written, as_json
+from queries.domain.sparks import Written, as_json
 from queries.domain.states import OperationOutcome, Verb
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.services.definitions import catalog
-from queries.services.probes import record_search, xray
+from queries.services.probes import inspections
 from tests.launchers.in_memory import InMemoryLauncher
 from tests.web.browserless import Page
 
@@ -133,8 +133,8 @@ def _upgraded(query: Query, **changes: Any) -> Operation:
 
 
 @pytest.mark.sql(
-    "queries.selectors.definitions.spark_change.spark_rows",
-    "queries.selectors.definitions.spark_change._row",
+    "queries.selectors.definitions.sparks.spark_rows",
+    "queries.selectors.definitions.sparks._row",
 )
 @pytest.mark.usefixtures("sparks")
 def test_another_spark_is_tried_for_all_queries_then_saved_with_one_click(
@@ -264,7 +264,7 @@ def test_rows_of_state_are_shown_to_authors_alone(
     page = Page(client, address)
     for said in ("WN", "12.5", "carrier", "Largest groups"):
         assert said in page.text, said
-    assert xray.rows_of(probed, launcher=InMemoryLauncher(), now=timezone.now())
+    assert inspections.rows_of(probed, launcher=InMemoryLauncher(), now=timezone.now())
 
 
 def test_rows_of_state_are_gone_after_an_hour(
@@ -397,7 +397,7 @@ def test_what_a_batch_read_is_told_by_the_definitions_sources() -> None:
         OffsetRange("1", "in", 2, None, 3),
     ]
     files = ["file:///data/a/one.json", "file:///elsewhere/x.json"]
-    reads = record_search.reads_of(spec, ranges, files, began={"1": {"in": {"1": 2}}})
+    reads = inspections.reads_of(spec, ranges, files, began={"1": {"in": {"1": 2}}})
     assert reads == [
         BatchRead("b", (), {"in": {"0": 5, "1": 2, "2": -2}}, {"in": {"0": 9, "1": 4, "2": 3}}),
         BatchRead("a", ("file:///data/a/one.json",)),

@@ -5,13 +5,29 @@ from typing import Annotated
 
 import typer
 
-from headgate_cli.asked import Output, QueryName, Timeout, bare_name, server
 from headgate_cli.commands.manifests import REFUSED_SET
-from headgate_cli.ends import CommandEnded, ExitCode
 from headgate_cli.following import ProgressLine, TimeLimit, code_of, follow, hint_if_interrupted
-from headgate_cli.output import OutputForm, note, plain, print_result, show_document
+from headgate_cli.output import (
+    CommandEnded,
+    ExitCode,
+    OutputForm,
+    note,
+    plain,
+    print_result,
+    show_document,
+)
 from headgate_cli.server import Json, Server
-from headgate_cli.sets import AcceptStateChange, Request, show, takes_set
+from headgate_cli.sets import (
+    AcceptStateChange,
+    Output,
+    QueryName,
+    Request,
+    Timeout,
+    bare_name,
+    server,
+    show,
+    takes_set,
+)
 
 #: States of a deploy that has not ended yet.
 _OPEN = ("PENDING", "RUNNING")

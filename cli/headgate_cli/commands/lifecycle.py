@@ -1,19 +1,139 @@
-"""`start`, `stop`, `restart` and `delete`: by name, by selector, or for a whole application."""
+"""`start`, `stop`, `restart`, `delete`, `cancel` and `answer`: by name, by selector, or for a
+whole application.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Annotated
+from uuid import UUID
 
 import typer
 
-from headgate_cli.asked import Output, QueryNames, Timeout, Wait, application_name, server
+from headgate_cli.commands.deploys import followed, show_deploy
 from headgate_cli.commands.reading import KindName
-from headgate_cli.ends import CommandEnded, ExitCode, print_end, worst
 from headgate_cli.following import TimeLimit, about, follow
 from headgate_cli.kinds import kind_and_names, kind_named
-from headgate_cli.output import OutputForm, note, nothing, plain, print_result, show_document
+from headgate_cli.output import (
+    CommandEnded,
+    ExitCode,
+    OutputForm,
+    note,
+    nothing,
+    plain,
+    print_end,
+    print_result,
+    refused,
+    show_document,
+    worst,
+)
 from headgate_cli.server import Json, Server
-from headgate_cli.sets import AcceptStateChange
+from headgate_cli.sets import (
+    AcceptStateChange,
+    Output,
+    QueryNames,
+    Timeout,
+    Wait,
+    application_name,
+    server,
+)
+
+
+def answer(
+    context: typer.Context,
+    application: Annotated[
+        str, typer.Argument(parser=application_name, help="Name of an application with a script.")
+    ],
+    same_as: Annotated[
+        str, typer.Option("--same-as", metavar="QUERY", help="The missing query that it is.")
+    ] = "",
+    another: Annotated[
+        bool, typer.Option("--another", help="It is not one of the missing queries.")
+    ] = False,
+    identity: Annotated[
+        str, typer.Option(help="Answer only if the question is about this identity (see describe).")
+    ] = "",
+    output: Output = OutputForm.TABLE,
+) -> None:
+    """Decide which missing query a script's new query is, so that the script continues.
+
+    The new query takes over the checkpoint and history of that query, or starts as a new one.
+    """
+    api = server(context)
+    body: Json = api.get("applications", application)
+    question = (body.get("script") or {}).get("question")
+    if question is None:
+        way_out = f"See its state: headgate describe application {application}"
+        raise refused(f"Script {application} is not waiting for an answer.", way_out)
+    missing = ", ".join(question["missing"])
+    if bool(same_as) == another:
+        message = f"Is {plain(question['query'])} one of {missing}, or another query?"
+        raise CommandEnded(ExitCode.USAGE, message, "Use --same-as QUERY or --another.")
+    same = kind_named("query").bare(same_as)
+    sent = {"identity": identity or question["identity"], "same_as": same}
+    body = api.post("applications", application, "answer", body=sent)
+    if output is OutputForm.NAME:
+        print_result(f"application/{application}")
+    elif output is not OutputForm.TABLE:
+        show_document(body, output)
+    else:
+        is_what = same or "another query"
+        print_result(f"{plain(question['query'])} is {is_what}. Script {application} continues.")
+
+
+def cancel(
+    context: typer.Context,
+    name: Annotated[
+        str, typer.Argument(help="ID of an operation or a deploy; also operation/ID, deploy/ID.")
+    ],
+    wait: Wait = False,
+    timeout: Timeout = "1h",
+    output: Output = OutputForm.TABLE,
+) -> int:
+    """Cancel a deploy, or an operation before its point of no return.
+
+    A deploy's changes are rolled back, unless it was started with `--on-failure stop`. With --wait,
+    exit code 0: CANCELLED; 2: it ended differently, as the receipt shows.
+    """
+    kind, bare = _meant(name)
+    limit, api = TimeLimit(timeout), server(context)
+    if kind == "operation" or (not kind and api.find("deploys", bare) is None):
+        _show_operation(api.post("operations", bare, "cancel"), output)
+        return ExitCode.DONE
+    cancelled: Json = api.post("deploys", bare, "cancel")
+    if not wait:
+        if output is OutputForm.TABLE:
+            print_result(f"Deploy {bare} is being cancelled: headgate describe deploy {bare}")
+        else:
+            show_deploy(cancelled, output)
+        return ExitCode.DONE
+    ended = followed(api, cancelled, limit)
+    show_deploy(ended, output)
+    return ExitCode.DONE if ended["state"] == "CANCELLED" else ExitCode.FAILED
+
+
+def _meant(name: str) -> tuple[str, str]:
+    """Return the kind ("" if not given) and the ID of what should be cancelled."""
+    kind, _, bare = name.rpartition("/")
+    try:
+        UUID(bare)
+    except ValueError:
+        kind = "none"
+    if kind not in ("", "operation", "deploy"):
+        way_out = "List IDs: headgate get operations --open; headgate get deploys"
+        raise CommandEnded(
+            ExitCode.USAGE, f"{name} is not a valid ID of an operation or a deploy.", way_out
+        )
+    return kind, bare
+
+
+def _show_operation(operation: Json, output: OutputForm) -> None:
+    if output is OutputForm.NAME:
+        print_result(f"operation/{operation['id']}")
+    elif output is not OutputForm.TABLE:
+        show_document(operation, output)
+    else:
+        print_result(f"{about(operation)}: {operation['outcome']}, operation {operation['id']}")
+
 
 Selector = Annotated[
     str,

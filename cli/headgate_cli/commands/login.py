@@ -6,12 +6,10 @@ from typing import Annotated
 
 import typer
 
-from headgate_cli.asked import GlobalOptions, Output
-from headgate_cli.contexts import Contexts, Installation, checked, checked_name
-from headgate_cli.ends import refused
 from headgate_cli.kinds import columns
-from headgate_cli.output import OutputForm, note, nothing, print_result, show_rows
-from headgate_cli.server import Server
+from headgate_cli.output import OutputForm, note, nothing, print_result, refused, show_rows
+from headgate_cli.server import Contexts, Installation, Server, checked, checked_name
+from headgate_cli.sets import GlobalOptions, Output
 
 
 def login(

@@ -4,11 +4,10 @@ from typing import Annotated
 
 import typer
 
-from headgate_cli.asked import OfScript, Timeout, query_name, server
-from headgate_cli.ends import CommandEnded, ExitCode, refused
 from headgate_cli.following import TimeLimit
-from headgate_cli.output import is_closed, note, print_result
+from headgate_cli.output import CommandEnded, ExitCode, is_closed, note, print_result, refused
 from headgate_cli.server import Server
+from headgate_cli.sets import OfScript, Timeout, query_name, server
 
 #: Maximum lines that the API returns.
 MOST_LINES = 5000

@@ -1,4 +1,4 @@
-"""`apply`, `diff` and `export`: desired state from files, and back to files."""
+"""`apply`, `diff`, `export` and `upload`: desired state and code from files, and back to files."""
 
 import re
 from pathlib import Path, PurePosixPath
@@ -6,12 +6,53 @@ from typing import Annotated
 
 import typer
 
-from headgate_cli.asked import Output, Timeout, Wait, application_name, query_name, server
-from headgate_cli.ends import CommandEnded, ExitCode, refused
+from headgate_cli.files import about, packed, sent, sent_file
 from headgate_cli.following import TimeLimit, follow
-from headgate_cli.output import OutputForm, note, nothing, print_result, show_document, yaml_text
+from headgate_cli.output import (
+    CommandEnded,
+    ExitCode,
+    OutputForm,
+    note,
+    nothing,
+    print_result,
+    refused,
+    show_document,
+    yaml_text,
+)
 from headgate_cli.server import Json, Server
-from headgate_cli.sets import Request, differing, show, takes_set
+from headgate_cli.sets import (
+    Output,
+    Request,
+    Timeout,
+    Wait,
+    application_name,
+    differing,
+    query_name,
+    server,
+    show,
+    takes_set,
+)
+
+
+def upload(
+    context: typer.Context,
+    path: Annotated[
+        Path, typer.Argument(exists=True, help="A folder, or one .py, .zip or .whl file.")
+    ],
+    output: Output = OutputForm.TABLE,
+) -> None:
+    """Send code, and print its digest, for an application's `code: {upload: sha256:…}`.
+
+    Unreferenced code is removed after a few days.
+    """
+    api = server(context)
+    response = sent(api, packed(path)) if path.is_dir() else sent_file(api, path)
+    if output.is_document:
+        show_document(response, output)
+    else:
+        note(f"{path}: {about(response)}")
+        print_result(str(response["digest"]))
+
 
 #: The response to a rejected set, whose body is the same as for an accepted one.
 REFUSED_SET = 422

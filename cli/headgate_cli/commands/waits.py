@@ -5,12 +5,10 @@ from typing import Annotated
 
 import typer
 
-from headgate_cli.asked import OfScript, QueryName, QueryNames, Timeout, server
-from headgate_cli.ends import CommandEnded, ExitCode, refused, worst
 from headgate_cli.following import ProgressLine, TimeLimit, about, completed
-from headgate_cli.output import plain, print_result
+from headgate_cli.output import CommandEnded, ExitCode, plain, print_result, refused, worst
 from headgate_cli.server import Json, Server
-from headgate_cli.sets import AcceptStateChange
+from headgate_cli.sets import AcceptStateChange, OfScript, QueryName, QueryNames, Timeout, server
 
 
 class For(StrEnum):

@@ -7,8 +7,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from queries.domain.errors import Invalid
-from queries.models.tokens import Scope
-from queries.services.console.tokens import DEFAULT_DAYS, DEFAULT_SCOPE, create_token
+from queries.models.access.accounts import Scope
+from queries.services.access.tokens import DEFAULT_DAYS, DEFAULT_SCOPE, create_token
 
 
 class Command(BaseCommand):

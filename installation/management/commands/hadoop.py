@@ -2,7 +2,7 @@
 
 from django.conf import settings
 
-from installation.machine.hadoop import MiniHadoop
+from installation.machine.trial_servers import MiniHadoop
 from installation.management.commands._trial import TrialCommand
 
 

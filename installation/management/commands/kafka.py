@@ -2,7 +2,7 @@
 
 from django.conf import settings
 
-from installation.machine import kafka
+from installation.machine import trial_servers
 from installation.management.commands._trial import TrialCommand, demo_advice
 
 
@@ -11,14 +11,14 @@ class Command(TrialCommand):
 
     help = "Start the trial Kafka broker; --stop ends only the broker."
 
-    def server(self) -> kafka.Broker:
+    def server(self) -> trial_servers.Broker:
         """Return the broker."""
-        return kafka.Broker(settings.HOME.kafka)
+        return trial_servers.Broker(settings.HOME.kafka)
 
     def advice(self) -> str:
         """Return how queries use the broker."""
         return (
-            f"User {kafka.USER}; to set the password in queries, use kafka.sasl.jaas.config = "
-            f"file:{kafka.SECRET}\n"
+            f"User {trial_servers.USER}; to set the password in queries, use "
+            f"kafka.sasl.jaas.config = file:{trial_servers.SECRET}\n"
             + demo_advice("sends records to the broker and shows the streams", "the Kafka demo")
         )

@@ -2,7 +2,7 @@
 
 from django.conf import settings
 
-from installation.machine import s3
+from installation.machine import trial_servers
 from installation.management.commands._trial import TrialCommand, demo_advice
 
 
@@ -11,15 +11,15 @@ class Command(TrialCommand):
 
     help = "Start the trial S3 gateway; --stop ends only the gateway."
 
-    def server(self) -> s3.Gateway:
+    def server(self) -> trial_servers.Gateway:
         """Return the gateway."""
-        return s3.Gateway(settings.HOME.s3)
+        return trial_servers.Gateway(settings.HOME.s3)
 
     def advice(self) -> str:
         """Return how queries use the gateway."""
-        access_key, secret_key = s3.SECRETS
+        access_key, secret_key = trial_servers.SECRETS
         return (
-            f"Checkpoints begin with s3a://{s3.BUCKET}/; the keys are the secrets "
+            f"Checkpoints begin with s3a://{trial_servers.BUCKET}/; the keys are the secrets "
             f"file:{access_key} and file:{secret_key} (docs/storage.md)\n"
             + demo_advice("shows a query with its checkpoint in the bucket", "it in the demo")
         )

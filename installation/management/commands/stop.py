@@ -8,7 +8,7 @@ from django.db import DatabaseError
 from django.utils import timezone
 
 from headgate_server import places
-from installation.machine import claims, drivers, trials
+from installation.machine import claims, drivers, trial_servers
 from installation.machine.cluster import Cluster
 from queries.services.system.installation import request_shutdown
 
@@ -32,7 +32,9 @@ class Command(BaseCommand):
         living = len(drivers.living())
         left_over = claims.own_processes(self.home)
         cluster = Cluster.of(self.home)
-        servers = [server for server in trials.servers(self.home) if server.process() is not None]
+        servers = [
+            server for server in trial_servers.servers(self.home) if server.process() is not None
+        ]
         if not (pid or living or left_over or servers or cluster.running()):
             self.stdout.write("Nothing is running.")
             return

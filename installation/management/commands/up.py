@@ -11,7 +11,7 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandParser, OutputWrapper
 from django.utils import timezone
 
-from controlplane import environment, ports
+from controlplane import environment, servers
 from controlplane.home import StartProblem, read_line
 from controlplane.hosts import HostName, NameTaken
 from headgate_ground.files import use_forgiving_output
@@ -21,17 +21,15 @@ from installation.machine import (
     claims,
     drivers,
     java,
-    kafka,
     preparation,
     program,
     programs,
-    readiness,
-    trials,
+    trial_servers,
     valkey,
 )
 from queries.domain.system import SETUP
 from queries.services.local_roots import make_ours
-from queries.services.system import former_accounts
+from queries.services.system import installation
 
 
 class Command(BaseCommand):
@@ -109,7 +107,7 @@ class _Startup:
                 f"Stopping processes left by an earlier run: {', '.join(p.name for p in left)}"
             )
             claims.end(left, limit_s=STOP_LIMIT_S)
-        if why := former_accounts.refusal():
+        if why := installation.refusal():
             raise StartProblem(*why.split("\n", 1))
         self._check_certificate()
         self._check_ports()
@@ -119,7 +117,7 @@ class _Startup:
         self.print_line(f"Java      {chosen_java.sentence()}")
         self.print_line(f"Redis     {self.redis.sentence}")
         self.print_line(f"Database  {preparation.database_sentence()}")
-        for server in trials.with_the_demo(self.home):
+        for server in trial_servers.with_the_demo(self.home):
             if server.is_set_up():
                 self.keeper.start_trial(server)
         self.print_line(f"Data      {self.home.root}")
@@ -154,7 +152,9 @@ class _Startup:
         """Start the programs, and wait until they work together."""
         assert self.redis is not None
         servers = [
-            program.servers for program in self.keeper.trials if isinstance(program, kafka.Broker)
+            program.servers
+            for program in self.keeper.trials
+            if isinstance(program, trial_servers.Broker)
         ]
         feeders = programs.feeders(*servers) if settings.DEMO else []
         wanted = programs.all_programs(
@@ -208,14 +208,14 @@ class _Startup:
     def _check_ports(self) -> None:
         port, second = settings.HEADGATE_PORT, settings.SPARK_UI_PORT
         self.spark_ui_port = second
-        if not ports.port_is_free(second):
-            free = (port_free for port_free in ports.free_ports() if port_free != port)
+        if not servers.port_is_free(second):
+            free = (port_free for port_free in servers.free_ports() if port_free != port)
             self.spark_ui_port = next(free, second)
             self.print_line(
                 f"Spark UI  port {second} is in use, so port {self.spark_ui_port} is used until "
                 "the next start. Set HEADGATE_SPARK_UI_PORT to choose another one permanently"
             )
-        if not ports.port_is_free(port):
+        if not servers.port_is_free(port):
             raise StartProblem(
                 f"Port {port} is in use.",
                 f"Choose another: `HEADGATE_PORT={port + 1} make run`, or stop the program "
@@ -243,12 +243,12 @@ class _Startup:
     def _finish_demo(self, process: "subprocess.Popen[str]") -> None:
         """Wait until the demo is installed, and print what was created, or why nothing was."""
         try:
-            made, errors = process.communicate(timeout=readiness.AT_MOST_S)
+            made, errors = process.communicate(timeout=preparation.AT_MOST_S)
         except subprocess.TimeoutExpired:
             process.kill()
             process.communicate()
             self.print_line(
-                f"The demo was not installed: it took longer than {readiness.AT_MOST_S} s"
+                f"The demo was not installed: it took longer than {preparation.AT_MOST_S} s"
             )
             return
         if process.returncode:
@@ -258,7 +258,7 @@ class _Startup:
             self.print_line(made.strip())
 
     def _wait_until_ready(self, *, but: str = "") -> None:
-        readiness.wait_until_ready(self.home, self.address, check=self._check_supervisor, but=but)
+        preparation.wait_until_ready(self.home, self.address, check=self._check_supervisor, but=but)
 
     def _check_supervisor(self) -> None:
         """Raise `Trouble` if the programs' supervisor has exited."""

@@ -14,7 +14,7 @@ from django.core.management.base import BaseCommand
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from controlplane import senders
+from controlplane import hosts
 from listeners.ingest import BLOCK_MS, Ingester
 
 
@@ -35,9 +35,9 @@ class Command(BaseCommand):
             stream=settings.EVENT_STREAM,
             consumer=consumer,
             clock=lambda: datetime.now(UTC),
-            lookup=senders,
-            living=senders.living,
-            revoked=senders.revoked,
+            lookup=hosts,
+            living=hosts.living,
+            revoked=hosts.revoked,
         )
         self.stdout.write(f"ingests {settings.EVENT_STREAM} as {consumer}")
         keep_what_is_loaded()

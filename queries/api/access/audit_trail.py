@@ -5,14 +5,13 @@ from django.http import StreamingHttpResponse
 from drf_spectacular.types import OpenApiTypes
 
 from queries.api.base import ApiView
-from queries.api.derived import Body, serializer_for
-from queries.api.methods import answers, lists
-from queries.api.paging import whole, whole_number, word
-from queries.domain.access.acts import Act
-from queries.models.access.audit_trail import AuditEntry
+from queries.api.bodies import Body, serializer_for
+from queries.api.methods import answers, lists, whole, whole_number, word
+from queries.domain.access import Act
+from queries.models.access.audit import AuditEntry
 from queries.roles import ADMINISTER
-from queries.selectors.access.audit_entries import FILTERS, entries
-from queries.services.access.audit_export import JSON_LINES, export_audit_log
+from queries.selectors.access.accounts import FILTERS, entries
+from queries.services.access.audit import JSON_LINES, export_audit_log
 
 #: The highest number that can be requested.
 _MOST = 999_999_999

@@ -7,18 +7,16 @@ from rest_framework import serializers
 
 from queries.api.admin_objects import endpoints
 from queries.api.base import ApiView
-from queries.api.derived import Body, described, serializer_for
+from queries.api.bodies import Body, described, serializer_for
 from queries.api.methods import Sent, answers
-from queries.models.access.group_roles import GroupRole
-from queries.models.access.teams import Team
-from queries.models.tokens import AccessToken, Scope
+from queries.models.access.accounts import AccessToken, GroupRole, Scope, Team
 from queries.roles import ADMINISTER, WRITE_PYTHON, Role, may, reach_of, role_of
-from queries.selectors.access.teams import own_teams, team_named
+from queries.selectors.access.accounts import own_teams, team_named
 from queries.selectors.supervision.applications import application
-from queries.services.access.group_roles import GROUP_ROLES
+from queries.services.access.sign_ins import GROUP_ROLES
 from queries.services.access.teams import TEAMS
-from queries.services.console.tokens import TOKENS
-from queries.services.definitions.team import give_application
+from queries.services.access.tokens import TOKENS
+from queries.services.definitions.rights import give_application
 
 
 @serializer_for(Team, "name members applications created_at")

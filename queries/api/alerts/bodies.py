@@ -4,10 +4,10 @@ from typing import Any
 
 from rest_framework import serializers
 
-from queries.api.derived import Body, described, form_for, serializer_for
+from queries.api.bodies import Body, described, form_for, serializer_for
 from queries.channels.kinds import ChannelKind
 from queries.domain.alerts import forms
-from queries.domain.alerts.kinds import EntryKind, IncidentKind, IncidentState, Severity
+from queries.domain.alerts.forms import EntryKind, IncidentKind, IncidentState, Severity
 from queries.models.alerts import AlertRule, Channel, Incident, IncidentEntry, Maintenance
 from queries.selectors.alerts.incidents import explain_incident
 

@@ -1,24 +1,159 @@
-"""PUT and PATCH of a definition: the same steps for queries and applications."""
+"""PUT and PATCH of a definition and of labels, and the forms of their bodies."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer
+from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from queries.api.base import ApiView, BoundedJSONParser
-from queries.api.definitions.etags import check_if_match, etag
+from queries.api.bodies import described, form_for
+from queries.api.definitions.bodies import ApplicationBody, QueryBody, check_if_match, etag
 from queries.api.definitions.trials import DRY_RUN, REQUIRE_CHECKED, TrialBody
 from queries.api.errors import invalid
-from queries.api.methods import Method, answers
+from queries.api.methods import Method, Sent, answers
+from queries.api.schema import ApplicationSpecField, LabelsField, ObjectField, QuerySpecField
 from queries.domain.code.git_references import settled
+from queries.domain.definitions.spec import PoolSpec
 from queries.domain.errors import StaleRevision
+from queries.domain.states import StopMode
+from queries.domain.validation.query_rules import LONGEST_NAME
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.roles import DEFINE
+from queries.selectors.definitions import definitions
+from queries.selectors.supervision import applications
+from queries.services.definitions.revisions import relabel
+
+Form = serializers.Serializer[Any]
+
+
+@described
+class QueryCreate(Form):
+    """A new query: its name, its definition, and where it runs.
+
+    application: An existing application; if omitted, the query gets its own.
+    application_spec: The definition of the query's own application; if omitted, defaults apply.
+    team: The team that will own the query's own application; if omitted, your only team.
+    checkpoint: An absolute location; if omitted, a folder in HEADGATE_HOME.
+    """
+
+    name = serializers.CharField(max_length=LONGEST_NAME)
+    spec = QuerySpecField()
+    application = serializers.CharField(allow_blank=True, default="")
+    application_spec = ApplicationSpecField(required=False)
+    checkpoint = serializers.CharField(allow_blank=True, default="")
+    team = serializers.CharField(allow_blank=True, default="")
+
+
+class QueryReplace(Form):
+    """A query's complete definition. Name, application and checkpoint cannot change."""
+
+    #: Additional fields returned by GET, so that the response can be edited and sent back.
+    ignored: ClassVar[tuple[str, ...]] = tuple(QueryBody().fields)
+
+    spec = QuerySpecField()
+    name = serializers.CharField(required=False)
+    application = serializers.CharField(required=False)
+    checkpoint = serializers.CharField(required=False, allow_blank=True)
+
+
+class QueryMerge(Form):
+    """A part of a query's definition, merged as in RFC 7396: null removes a field."""
+
+    spec = ObjectField()
+
+
+@described
+class ApplicationCreate(Form):
+    """A new application for several queries.
+
+    team: The team that will own it; if omitted, your only team.
+    """
+
+    name = serializers.CharField(max_length=LONGEST_NAME)
+    spec = ApplicationSpecField(default=dict)
+    team = serializers.CharField(allow_blank=True, default="")
+
+
+class ApplicationReplace(Form):
+    """An application's complete definition. The name cannot change."""
+
+    ignored: ClassVar[tuple[str, ...]] = tuple(ApplicationBody().fields)
+
+    spec = ApplicationSpecField()
+    name = serializers.CharField(required=False)
+
+
+class ApplicationMerge(Form):
+    """A part of an application's definition, merged as in RFC 7396: null removes a field."""
+
+    spec = ObjectField()
+
+
+@form_for(PoolSpec)
+class PoolCreate(Form):
+    """A FAIR scheduler pool."""
+
+    name = serializers.CharField(max_length=80)
+
+
+class PoolReplace(PoolCreate):
+    """A complete pool. The name cannot change."""
+
+    ignored: ClassVar[tuple[str, ...]] = ("application", "queries")
+
+    name = serializers.CharField(required=False)
+
+
+STOP_MODES = [str(mode) for mode in StopMode]
+
+
+class Stop(Form):
+    """How a stop treats the batch in flight."""
+
+    mode = serializers.ChoiceField(STOP_MODES, default=str(StopMode.GRACEFUL))
+
+
+@described
+class Start(Form):
+    """How a query starts on its newest revision.
+
+    accept_state_change: Start even if its state changes meaning; otherwise 409.
+    """
+
+    accept_state_change = serializers.BooleanField(default=False)
+
+
+@described
+class StartWithParams(Start):
+    """How one query starts on its newest revision.
+
+    accept_state_change: Start even if its state changes meaning; otherwise 409.
+    params: Values for parameters of the definition. If omitted, a start uses the defaults, and a
+    restart keeps the values.
+    read_text: Read texts in params as the types of the defaults: "3" as 3.
+    """
+
+    params = ObjectField(allow_null=True, default=None)
+    read_text = serializers.BooleanField(default=False)
+
+
+@described
+class Answer(Form):
+    """Which missing query, if any, a script's new query is.
+
+    identity: The identity in the question, because the question may have changed since.
+    same_as: The name of the missing query that it is; empty if it is a new query.
+    """
+
+    identity = serializers.CharField(max_length=1200)
+    same_as = serializers.CharField(max_length=160, allow_blank=True)
+
 
 #: How often a PATCH without If-Match is reapplied if another save came first.
 ATTEMPTS = 5
@@ -157,3 +292,41 @@ def _newest(owner: Query | Application) -> tuple[int, Spec]:
     revision = owner.revisions.order_by("-number")[0]
     spec: Spec = revision.spec
     return revision.number, spec
+
+
+@described
+class Labels(serializers.Serializer[Any]):
+    """All labels of a query or an application.
+
+    labels: Names and values: 1 to 63 lower-case letters, digits and . _ / -.
+    """
+
+    labels = LabelsField()
+
+
+class QueryLabelsView(ApiView):
+    """A query's own labels."""
+
+    @answers("get_query_labels", Labels)
+    def get(self, name: str) -> Query:
+        """Return the query's own labels; its application's labels also apply to it."""
+        return definitions.query(name)
+
+    @answers("replace_query_labels", Labels, role=DEFINE, form=Labels)
+    def put(self, sent: Sent, name: str) -> dict[str, Any]:
+        """Replace the query's labels; the query is not restarted."""
+        return {"labels": relabel(definitions.query(name), sent["labels"], **self.by)}
+
+
+class ApplicationLabelsView(ApiView):
+    """An application's labels."""
+
+    @answers("get_application_labels", Labels)
+    def get(self, name: str) -> Application:
+        """Return the application's labels, which also apply to its queries."""
+        return applications.application(name)
+
+    @answers("replace_application_labels", Labels, role=DEFINE, form=Labels)
+    def put(self, sent: Sent, name: str) -> dict[str, Any]:
+        """Replace the application's labels; nothing is restarted."""
+        return {"labels": relabel(applications.application(name), sent["labels"], **self.by)}

@@ -10,9 +10,9 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from queries.api.base import ApiView
-from queries.api.derived import Body, described
-from queries.api.manifests.bodies import FieldChangeBody, SkippedCheckBody
-from queries.domain.manifests.plans import Outcome
+from queries.api.bodies import Body, described
+from queries.api.manifests import FieldChangeBody, SkippedCheckBody
+from queries.domain.manifests.sets import Outcome
 from queries.services.definitions.catalog import Save
 
 DRY_RUN = OpenApiParameter(

@@ -8,17 +8,15 @@ from rest_framework.response import Response
 
 from queries.api.admin_objects import endpoints
 from queries.api.base import ApiView
-from queries.api.derived import Body, serializer_for
-from queries.api.methods import answers
-from queries.api.paging import shown
+from queries.api.bodies import Body, serializer_for
+from queries.api.methods import answers, shown
 from queries.api.schema import NotShown
-from queries.domain.secrets import bindings
+from queries.domain import secrets as bindings
 from queries.models.grants import GivenRoot, SecretBinding
 from queries.roles import ADMINISTER
 from queries.selectors.secrets import Naming, Secret, secrets
-from queries.services.definitions.places_in_use import Outside, Proposal, proposals
-from queries.services.secrets.bindings import BINDINGS
-from queries.services.secrets.roots import DATA_ROOTS
+from queries.services.definitions.surroundings import Outside, Proposal, proposals
+from queries.services.secrets import BINDINGS, DATA_ROOTS
 
 
 @serializer_for(

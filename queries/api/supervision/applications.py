@@ -8,23 +8,31 @@ from rest_framework import serializers
 from rest_framework.response import Response
 
 from queries.api.base import ApiView
+from queries.api.bodies import Body, OperationsBody
 from queries.api.definitions import changes as definitions
-from queries.api.definitions import inputs, trials
-from queries.api.definitions.application_bodies import ApplicationBody, PoolBody
+from queries.api.definitions import trials
+from queries.api.definitions.bodies import ApplicationBody, PoolBody
 from queries.api.definitions.changes import IF_MATCH, DefinitionView, changes, defined
-from queries.api.derived import Body
 from queries.api.errors import invalid
-from queries.api.methods import Sent, accepts, answers, creates, lists
-from queries.api.operation_bodies import OperationsBody
-from queries.api.paging import Key, page, page_of_rows, word
+from queries.api.methods import (
+    Key,
+    Sent,
+    accepts,
+    answers,
+    creates,
+    lists,
+    page,
+    page_of_rows,
+    word,
+)
 from queries.domain.errors import Conflict
 from queries.domain.states import StopMode
 from queries.models.applications import Application
 from queries.models.history import Operation
 from queries.roles import DEFINE
-from queries.selectors.access.teams import team_for_new
+from queries.selectors.access.accounts import team_for_new
 from queries.selectors.supervision import applications
-from queries.selectors.supervision.drift import pool_form
+from queries.selectors.supervision.applications import pool_form
 from queries.services.definitions import catalog, repeated_creates
 from queries.services.supervision import application_operations
 from queries.services.system import installation
@@ -50,7 +58,7 @@ class ApplicationsView(ApiView):
     @creates(
         "create_application",
         ApplicationBody,
-        inputs.ApplicationCreate,
+        definitions.ApplicationCreate,
         parameters=[trials.DRY_RUN],
         again=definitions.or_trial(ApplicationBody),
     )
@@ -72,7 +80,7 @@ class ApplicationView(DefinitionView):
         """Return an application; the ETag covers only its definition."""
         return _answer(name)
 
-    @changes("replace_application", ApplicationBody, inputs.ApplicationReplace)
+    @changes("replace_application", ApplicationBody, definitions.ApplicationReplace)
     def put(self, sent: Sent, name: str) -> Response:
         """Replace the definition; a running driver keeps its own until it is replaced."""
         if definitions.is_new(self.request):
@@ -82,7 +90,7 @@ class ApplicationView(DefinitionView):
         saved = definitions.replace(self.request, row, sent, fixed, self._store(row))
         return trials.would_save(saved) if trials.is_dry(self) else _answer(name)
 
-    @changes("patch_application", ApplicationBody, inputs.ApplicationMerge)
+    @changes("patch_application", ApplicationBody, definitions.ApplicationMerge)
     def patch(self, sent: Sent, name: str) -> Response:
         """Merge a part into the newest definition; If-Match is optional."""
         row = applications.application(name)
@@ -127,7 +135,7 @@ class ApplicationStartView(ApiView):
 class ApplicationStopView(ApiView):
     """The `stop` verb for all queries of an application, or for its script."""
 
-    @accepts("stop_application", form=inputs.Stop, responses={202: OperationsBody})
+    @accepts("stop_application", form=definitions.Stop, responses={202: OperationsBody})
     def post(self, sent: Sent, name: str) -> Response:
         """Stop every query, or the script; return an operation for each."""
         begun = application_operations.request_application_stop(
@@ -172,7 +180,7 @@ class ApplicationRestartView(ApiView):
 class ApplicationAnswerView(ApiView):
     """The answer to `script.question`."""
 
-    @answers("answer_application", ApplicationBody, role=DEFINE, form=inputs.Answer)
+    @answers("answer_application", ApplicationBody, role=DEFINE, form=definitions.Answer)
     def post(self, sent: Sent, name: str) -> Response:
         """Decide which query a script's new one is; the script continues if it should run."""
         application_operations.answer_script(
@@ -197,7 +205,7 @@ class PoolsView(ApiView):
 
         return page_of_rows(self.request, row.pools.all(), body, "name", descending=False)
 
-    @creates("create_pool", PoolBody, inputs.PoolCreate, again=PoolBody)
+    @creates("create_pool", PoolBody, definitions.PoolCreate, again=PoolBody)
     def post(self, sent: Sent, name: str) -> Response:
         """Create a pool; it takes effect when the application's next driver starts."""
         row = applications.application(name)
@@ -223,7 +231,7 @@ class PoolView(ApiView):
         """Return a pool with its queries."""
         return applications.pool_holding(applications.application(name), pool)
 
-    @answers("replace_pool", PoolBody, role=DEFINE, form=inputs.PoolReplace)
+    @answers("replace_pool", PoolBody, role=DEFINE, form=definitions.PoolReplace)
     def put(self, sent: Sent, name: str, pool: str) -> applications.PoolHolding:
         """Change a pool; it takes effect when the application's next driver starts."""
         row = applications.application(name)

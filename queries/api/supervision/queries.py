@@ -8,29 +8,27 @@ from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.response import Response
 
-from headgate_ground.tolerant.values import whole
+from headgate_ground.tolerant import whole
 from listeners import selectors as heard
 from queries.api.base import ApiView
-from queries.api.definitions import changes, inputs, trials
-from queries.api.definitions.query_bodies import QueryBody, QueryRevisionBody
+from queries.api.definitions import changes, trials
+from queries.api.definitions.bodies import QueryBody, QueryRevisionBody
 from queries.api.errors import invalid
-from queries.api.methods import Sent, accepts, answers, creates, lists
-from queries.api.paging import Key, page, word
-from queries.api.supervision.history_bodies import FailureBody, ProgressRowBody, RunBody
-from queries.domain.definitions.selection import parse_filters
+from queries.api.methods import Key, Sent, accepts, answers, creates, lists, page, word
+from queries.api.supervision.history import FailureBody, ProgressRowBody, RunBody
+from queries.domain.definitions.labels import parse_filters
 from queries.domain.states import Desired, Phase, StopMode, Verdict
 from queries.domain.validation.params import from_text
 from queries.models.definitions import Query, QueryRevision
 from queries.models.drivers import Run
-from queries.models.failures import Failure
-from queries.models.history import Operation
+from queries.models.history import Failure, Operation
 from queries.roles import DEFINE
-from queries.selectors.access.teams import team_of_new_query
+from queries.selectors.access.accounts import team_of_new_query
 from queries.selectors.definitions import definitions
 from queries.selectors.failures import failures
-from queries.selectors.newest import param_defaults
 from queries.selectors.query_lines import QueryLine, query_line, query_lines
-from queries.selectors.supervision import runs
+from queries.selectors.rows import param_defaults
+from queries.selectors.supervision import history
 from queries.services.definitions import catalog, repeated_creates
 from queries.services.supervision import operations
 
@@ -79,7 +77,7 @@ class QueriesView(ApiView):
     @creates(
         "create_query",
         QueryBody,
-        inputs.QueryCreate,
+        changes.QueryCreate,
         parameters=[trials.DRY_RUN, trials.REQUIRE_CHECKED],
         again=changes.or_trial(QueryBody),
     )
@@ -104,7 +102,7 @@ class QueryView(changes.DefinitionView):
         """Return a query; the ETag covers only its definition."""
         return _answer(name, self)
 
-    @changes.changes("replace_query", QueryBody, inputs.QueryReplace)
+    @changes.changes("replace_query", QueryBody, changes.QueryReplace)
     def put(self, sent: Sent, name: str) -> Response:
         """Replace the definition; it takes effect at the next start or restart."""
         if changes.is_new(self.request):
@@ -115,7 +113,7 @@ class QueryView(changes.DefinitionView):
         saved = changes.replace(self.request, row, sent, fixed, self._store(row))
         return trials.would_save(saved) if trials.is_dry(self) else _answer(name, self)
 
-    @changes.changes("patch_query", QueryBody, inputs.QueryMerge)
+    @changes.changes("patch_query", QueryBody, changes.QueryMerge)
     def patch(self, sent: Sent, name: str) -> Response:
         """Merge a part into the newest definition; If-Match is optional."""
         row = definitions.query(name)
@@ -158,7 +156,7 @@ def _with_params(row: Query, sent: Sent) -> Sent:
 class QueryStartView(ApiView):
     """The `start` verb."""
 
-    @accepts("start_query", form=inputs.StartWithParams)
+    @accepts("start_query", form=changes.StartWithParams)
     def post(self, sent: Sent, name: str) -> Operation:
         """Start the query on its newest revision; poll the operation until it ends."""
         row = definitions.query(name)
@@ -181,7 +179,7 @@ class QueryTakeoverView(ApiView):
 class QueryStopView(ApiView):
     """The `stop` verb."""
 
-    @accepts("stop_query", form=inputs.Stop)
+    @accepts("stop_query", form=changes.Stop)
     def post(self, sent: Sent, name: str) -> Operation:
         """Stop the query, after the batch in flight (graceful) or immediately (now)."""
         mode = StopMode(sent["mode"])
@@ -191,7 +189,7 @@ class QueryStopView(ApiView):
 class QueryRestartView(ApiView):
     """The `restart` verb."""
 
-    @accepts("restart_query", form=inputs.StartWithParams)
+    @accepts("restart_query", form=changes.StartWithParams)
     def post(self, sent: Sent, name: str) -> Operation:
         """Stop the query gracefully and start it on its newest revision."""
         row = definitions.query(name)
@@ -213,7 +211,7 @@ class QueryRunsView(ApiView):
     @lists("list_query_runs", RunBody, by="epoch")
     def get(self, name: str) -> QuerySet[Run]:
         """List the runs, newest first."""
-        return runs.runs_of(definitions.query(name))
+        return history.runs_of(definitions.query(name))
 
 
 class QueryProgressView(ApiView):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from queries.domain.alerts.kinds import IncidentKind
+from queries.domain.alerts.forms import IncidentKind
 
 
 class NextStepPage(StrEnum):

@@ -1,25 +1,205 @@
-"""The JSON form of users' alert configuration: channels, rules, maintenance windows.
+"""Kinds of incidents, and the JSON form of users' alert configuration: channels, rules, windows.
 
 The pages and the REST API read and show these forms; the database rows are created from them.
 """
 
 import re
-from collections.abc import Mapping
-from datetime import datetime, time
-from typing import Annotated, Any, ClassVar, TypeVar
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, time, timedelta
+from enum import StrEnum
+from typing import Annotated, Any, ClassVar, Self, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from headgate_ground.masking import is_reference
-from queries.domain.alerts.channel_settings import ChannelSettings
-from queries.domain.alerts.matching import Selector
-from queries.domain.definitions.labels import parse_labels
+from queries.domain.definitions.labels import Selection, Term, matches, parse_labels, terms
 from queries.domain.definitions.parsing import parsed
 from queries.domain.definitions.spec import MOST_THRESHOLDS, Longest, StrictForm, Threshold
 from queries.domain.errors import Invalid, Problem
 from queries.domain.time_zones import zone_problem
 from queries.domain.validation.thresholds import threshold_problems
+
+
+class Severity(StrEnum):
+    """How soon a user must act."""
+
+    CRITICAL = "critical"  # nothing is processed, or data is lost for good
+    WARNING = "warning"  # it still works, but will not for long
+
+
+class IncidentKind(StrEnum):
+    """What an incident is about. Its label and severity are defined only here."""
+
+    label: str  # shown on pages and in messages
+    severity: Severity
+
+    def __new__(cls, code: str, label: str = "", severity: Severity = Severity.CRITICAL) -> Self:
+        """Return a member whose value is only its code."""
+        member = str.__new__(cls, code)
+        member._value_, member.label, member.severity = code, label, severity
+        return member
+
+    # about a query
+    FAILED = "failed", "Failed"
+    BROKEN = "broken", "On hold as broken"
+    CRASH_LOOP = "crash-loop", "Crash loop"
+    STALLED = "stalled", "Stalled"
+    ZOMBIE = "zombie", "Zombie"
+    BLIND = "blind", "No events arrive", Severity.WARNING
+    LAGGING = "lagging", "Lagging", Severity.WARNING
+    AT_RISK = "at-risk", "Unread records at risk"
+    AT_RISK_STOPPED = (
+        "at-risk-stopped",
+        "Unread records of a stopped query are about to be deleted",
+        Severity.WARNING,
+    )
+    SQL_REFUSED = "sql-refused", "Spark rejects SQL that was saved unchecked", Severity.WARNING
+    SOURCE_UNREACHABLE = "source-unreachable", "Source unreachable"
+    RECORDS_LOST = "records-lost", "Records lost"
+    LATE_RECORDS = "late-records", "Records dropped as late", Severity.WARNING
+    EVENTS_DROPPED = "events-dropped", "Events dropped beyond repair", Severity.WARNING
+    STATE_LIMIT = "state-limit", "State will reach its limit soon", Severity.WARNING
+    THRESHOLD = "threshold", "Threshold crossed", Severity.WARNING
+    REPLAY = "replay", "A restart would replay a lot", Severity.WARNING
+    CHECKPOINT_MOVED = "checkpoint-moved", "A script changed its checkpoint", Severity.WARNING
+    STUCK_STOP = "stuck-stop", "Stop hangs", Severity.WARNING
+    PREFLIGHT_FAILING = "preflight-failing", "Required preflight fails", Severity.WARNING
+    # about an application or a host
+    DRIVER_DEATHS = "driver-deaths", "Driver fails repeatedly"
+    QUERY_IDENTITY = "query-identity", "Script waits for an answer"
+    HOST_SILENT = "host-silent", "Host silent"
+    # about Headgate itself
+    DISK = "disk", "Disk full"
+    WEB_DOWN = "web-down", "Console is not responding"
+    DATABASE_DOWN = "database-down", "No database"
+    REDIS_DOWN = "redis-down", "No Redis"
+    WORKER_DOWN = "worker-down", "No worker"
+    TICKS_LATE = "ticks-late", "Periodic work is late"
+    INGESTER_DOWN = "ingester-down", "No ingester"
+    DATA_OLD = "data-old", "Data is stale", Severity.WARNING
+    NO_CHANNEL = "no-channel", "Rule notifies nobody", Severity.WARNING
+    CHANNEL_DEAD = "channel-dead", "Channel delivers nothing", Severity.WARNING
+
+
+class IncidentState(StrEnum):
+    """Whether an incident is open."""
+
+    OPEN = "OPEN"
+    CLOSED = "CLOSED"
+
+
+class NotificationStep(StrEnum):
+    """Why a notification is sent, in the order in which an incident goes through them."""
+
+    OPENED = "opened"
+    ESCALATED = "escalated"
+    REMINDER = "reminder"
+    RESOLVED = "resolved"
+
+
+class EntryKind(StrEnum):
+    """What one entry in an incident's history reports."""
+
+    OPENED = "opened"
+    UPDATED = "updated"
+    REOPENED = "reopened"
+    QUIET = "quiet"  # the cause is gone; closed after the hold time
+    CLOSED = "closed"
+    ACKNOWLEDGED = "acknowledged"
+    SNOOZED = "snoozed"
+    ASSIGNED = "assigned"
+    NOTE = "note"
+    CORRECTED = "corrected"  # what it reported turned out to be wrong
+    MERGED = "merged"  # the same problem of another query was added
+
+
+class DeliveryState(StrEnum):
+    """The state of one message to one channel."""
+
+    WAITING = "WAITING"
+    SENT = "SENT"
+    GIVEN_UP = "GIVEN_UP"  # not delivered within a day
+    SKIPPED = "SKIPPED"  # the incident ended, or was acknowledged, before it was sent
+
+
+#: One day, so that users who are not on call see it in time.
+STOPPED_WITHIN = timedelta(hours=24)
+
+
+class Selector(StrictForm):
+    """Which incidents match; empty fields match everything."""
+
+    labels: dict[str, str] = Field(default_factory=dict)
+    kinds: list[IncidentKind] = Field(default_factory=list)
+    severities: list[Severity] = Field(default_factory=list)
+    applications: list[str] = Field(default_factory=list)
+    stopped: bool = True  # include stopped queries whose unread records will soon be deleted
+    #: Hours before that deletion; None: `STOPPED_WITHIN`.
+    stopped_within_hours: Annotated[int, Field(ge=1, le=8760)] | None = None
+
+    @property
+    def stopped_within(self) -> timedelta:
+        """Return how long before its unread records are deleted a stopped query starts to match."""
+        hours = self.stopped_within_hours
+        return STOPPED_WITHIN if hours is None else timedelta(hours=hours)
+
+    @property
+    def about_queries(self) -> Selection:
+        """Return its conditions on a query: labels and applications."""
+        return terms(self.labels, application=self.applications)
+
+    def matches(
+        self,
+        *,
+        kind: IncidentKind,
+        severity: Severity,
+        application: str,
+        labels: Mapping[str, str],
+    ) -> bool:
+        """Return whether an incident matches; `application` is "" if it has none."""
+        selection = (*self.about_queries, *terms(kind=self.kinds, severity=self.severities))
+        if not self.stopped:
+            selection = (*selection, Term("kind", (IncidentKind.AT_RISK_STOPPED,), is_not=True))
+        fields = {"kind": kind, "severity": severity, "application": application}
+        return matches(selection, fields, labels)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting of a kind of channel, and how the page asks for it."""
+
+    name: str
+    label: str
+    needed: bool = True
+    secret: bool = False  # written as a reference: file:NAME or env:NAME
+    lines: bool = False  # a list, entered line by line
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSettings:
+    """The settings of a kind of channel, in the order in which they are shown."""
+
+    settings: tuple[Setting, ...]
+    #: Returns what else is wrong with the values; None if there is nothing else to check.
+    check: Callable[[Mapping[str, Any]], list[Problem]] | None = None
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of all settings."""
+        return tuple(setting.name for setting in self.settings)
+
+    @property
+    def needed(self) -> tuple[str, ...]:
+        """Return the names of the settings that must have a value."""
+        return tuple(setting.name for setting in self.settings if setting.needed)
+
+    @property
+    def secret(self) -> tuple[str, ...]:
+        """Return the names of the settings that hold secrets."""
+        return tuple(setting.name for setting in self.settings if setting.secret)
+
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._-]{0,79}")
 _TIME = re.compile(r"([01]\d|2[0-3]):[0-5]\d")

@@ -1,4 +1,5 @@
-"""Parse the text of a checkpoint's log files, in every log version that Spark 4.3 reads.
+"""A checkpoint's logs: how their text is parsed, the offsets in them, and a driver's report of
+them.
 
 The first line of every file is the log's version. In an offset log, one line of JSON follows (blank
 for continuous processing), then one line per source: its offset, or "-" for none. Version 2 puts a
@@ -7,15 +8,27 @@ other text that the source writes.
 
 Source: Spark 4.3's OffsetSeqLog (versions 1 and 2) and CommitLog (1 to 3), verified with
 checkpoints that it wrote.
+
+Spark 4.3 reads the offsets of the batch before the newest one it finds; with async progress
+tracking it uses whichever batch precedes that one in the log.
+
+The driver writes one such file for each checkpoint that is not local, next to its status, and
+replaces it as a whole. Users' code runs in the driver and can write anything there: `parse` accepts
+only a report of a bounded size whose every value has the right type.
 """
 
+import json
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from hashlib import sha256
+from itertools import pairwise
 from typing import Any
 
 import orjson
 
-from headgate_ground.tolerant.values import count
+from headgate_ground.tolerant import at_ms, count, time_of
 from queries.domain.errors import NotAllowed
 
 _OFFSET_VERSIONS = ("v1", "v2")
@@ -180,3 +193,172 @@ def _offset(batch: int, text: str) -> Any:
         return orjson.loads(text)
     except ValueError:
         return text  # from a source that does not write JSON
+
+
+def missing_batch(begun: Sequence[int]) -> int | None:
+    """Return the missing batch whose offsets Spark would need without async tracking.
+
+    `begun` are the batches in `offsets/`, in order. The result is the batch before the newest if
+    that one is missing; None if a start without async tracking would work.
+    """
+    if not begun or begun[-1] == 0:
+        return None
+    before = begun[-1] - 1
+    return before if before not in begun[-2:] else None
+
+
+def resumed_after(
+    begun: Sequence[int], committed: Sequence[int], *, in_gaps: bool = True
+) -> int | None:
+    """Return the batch whose end offsets a start would resume from; None for the beginning.
+
+    Spark resumes after the newest batch that has offsets, if that batch was committed too.
+    Otherwise it reruns that batch, starting from the end of the previous batch in the log
+    (`in_gaps`) or of the batch with the previous ID.
+    """
+    if not begun:
+        return None
+    newest = begun[-1]
+    if newest in committed:
+        return newest
+    if in_gaps:
+        return begun[-2] if len(begun) > 1 else None
+    return newest - 1 if newest else None
+
+
+def beyond(end: Any, start: Any) -> bool:
+    """Return whether an offset is beyond another offset of the same source, in any partition."""
+    between = records_between(start, end)
+    if between is not None:
+        return between > 0
+    return bool(end != start)
+
+
+def records_between(start: Any, end: Any) -> int | None:
+    """Return how many offsets lie between `start` and `end`; None if they cannot be counted.
+
+    Numbers and Kafka's objects of topics and partitions can be counted. A partition missing from
+    `start` is counted from 0; a partition whose value is not a number cannot be counted.
+    """
+    if _offset_number(start) and _offset_number(end):
+        return max(0, int(end) - int(start))
+    if start is None or not isinstance(start, Mapping) or not isinstance(end, Mapping):
+        return None
+    total = 0
+    for topic, partitions in end.items():
+        before = start.get(topic, {})
+        if not isinstance(partitions, Mapping) or not isinstance(before, Mapping):
+            return None
+        for partition, offset in partitions.items():
+            first = before.get(partition, 0)
+            if not _offset_number(offset) or not _offset_number(first):
+                return None
+            total += max(0, int(offset) - int(first))
+    return total
+
+
+def _offset_number(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+#: Newest entries of each log in a report: as many batches as Spark retains by default.
+MOST_ENTRIES = 100
+#: Characters of offsets in a report, newest batches first. The offsets of a batch of 1,000 Kafka
+#: partitions have about 15,000 characters.
+MOST_OFFSETS = 256 * 1024
+#: Characters of a report: twice its offsets, because JSON text within JSON is escaped.
+MOST_OF_REPORT = 4 * MOST_OFFSETS
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """One file of a log."""
+
+    batch: int
+    written_ms: int  # modification time
+    text: str | None = None  # of `offsets/BATCH`, shortened; None: left out, or a commit
+    began_ms: int | None = None  # the batch's own time; None: not in the log, or unknown
+
+
+@dataclass(frozen=True, slots=True)
+class LogReport:
+    """The newest entries of both logs of a checkpoint, oldest first."""
+
+    location: str
+    at: str  # ISO 8601 UTC, before the logs were read
+    ended: bool = False  # the query had ended before: its run has written nothing later
+    offsets: tuple[LogEntry, ...] = ()
+    commits: tuple[LogEntry, ...] = ()
+
+    @property
+    def seen_at(self) -> datetime | None:
+        """Return when the logs were read."""
+        return time_of(self.at)
+
+
+def report_file(location: str) -> str:
+    """Return the name of the report's file in the driver's own folder."""
+    return f"checkpoint-log-{sha256(location.encode()).hexdigest()[:16]}.json"
+
+
+def shortened(batch: int, text: str) -> tuple[str | None, int | None]:
+    """Return an offset log without the pinned configuration, and the batch's time.
+
+    (None, None) if the text is not an offset log.
+    """
+    try:
+        offsets = read_offsets(batch, text)
+    except UnreadableLog:
+        return None, None
+    version, _, *sources = text.rstrip("\n").split("\n")
+    about = {"batchTimestampMs": offsets.timestamp_ms, "batchWatermarkMs": offsets.watermark_ms}
+    metadata = json.dumps({name: value for name, value in about.items() if value is not None})
+    return "\n".join((version, metadata, *sources)), offsets.timestamp_ms
+
+
+def within_limit(entries: tuple[LogEntry, ...]) -> tuple[LogEntry, ...]:
+    """Return entries with the texts of the newest ones only, `MOST_OFFSETS` characters in all."""
+    shortened_entries, left = [], MOST_OFFSETS
+    for entry in reversed(entries):
+        left -= len(entry.text or "")
+        shortened_entries.append(
+            entry if left >= 0 else LogEntry(entry.batch, entry.written_ms, None, entry.began_ms)
+        )
+    return tuple(reversed(shortened_entries))
+
+
+def parse(text: str, location: str) -> LogReport:
+    """Return the report on a checkpoint in `text`; raise ValueError if it is not a valid one."""
+    try:
+        raw = json.loads(text) if len(text) <= MOST_OF_REPORT else None
+    except RecursionError as error:
+        raise ValueError("it is nested too deeply") from error
+    if not isinstance(raw, dict) or raw.get("location") != location or not time_of(raw.get("at")):
+        raise ValueError("it is not a report on this checkpoint")
+    return LogReport(
+        location=location,
+        at=raw["at"],
+        ended=raw.get("ended") is True,
+        offsets=_entries(raw.get("offsets")),
+        commits=_entries(raw.get("commits")),
+    )
+
+
+def _entries(raw: Any) -> tuple[LogEntry, ...]:
+    if not isinstance(raw, list) or len(raw) > MOST_ENTRIES:
+        raise ValueError(f"a log is not a list of at most {MOST_ENTRIES} entries")
+    entries = tuple(_entry(entry) for entry in raw)
+    if any(entry.batch >= after.batch for entry, after in pairwise(entries)):
+        raise ValueError("the batches of a log are not in order")
+    return entries
+
+
+def _entry(raw: Any) -> LogEntry:
+    fields: Mapping[str, Any] = raw if isinstance(raw, dict) else {}
+    batch, written = count(fields.get("batch")), count(fields.get("written_ms"))
+    text, began = fields.get("text"), fields.get("began_ms")
+    if batch is None or written is None or at_ms(written) is None:
+        raise ValueError("an entry has no batch, or no time")
+    if not isinstance(text, str | None) or (began is not None and at_ms(count(began)) is None):
+        raise ValueError(f"the entry of batch {batch} has a value of the wrong type")
+    return LogEntry(batch, written, text, began)

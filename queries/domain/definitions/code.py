@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from queries.domain.definitions import hadoop
+from queries.domain.definitions import declarations
 from queries.domain.definitions.configuration import reach_problems
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, Sink, SqlQuery
 
@@ -80,7 +80,7 @@ def _is_for_storage(name: str, value: str) -> bool:
 
 def _is_code(name: str) -> bool:
     """Return whether a configuration key is equivalent to code."""
-    tuning = all(hadoop.is_tuning(key) for key in hadoop.keys_of(name))
+    tuning = all(declarations.is_hadoop_tuning(key) for key in declarations.hadoop_keys_of(name))
     return _CONF.fullmatch(name) is not None or not tuning
 
 

@@ -1,23 +1,87 @@
-"""The Spark configuration and environment that a definition may set: an allowlist.
+"""The Spark configuration, environment and pools that a definition may set, and the analyzer's
+share.
 
 Headgate launches, monitors and stops the driver through its configuration, so a key that loads
 classes, moves directories or changes what Headgate itself sets would break supervision. Keys that
 tune a query are allowed.
+
+The analyzer runs on a worker's host before anybody has started the query, so it gets only settings
+that change names, types or state, and only values that cannot be a class, a file or an address.
+The names are those of `SQLConf` in Spark 4.0 to 4.3.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from xml.sax.saxutils import escape, quoteattr
 
-from headgate_ground.masking import (
-    MASK,
-    is_path_to_secret,
-    is_reference,
-    is_secret_name,
-    mask_text,
-)
-from queries.domain.definitions import catalogs
-from queries.domain.definitions import hadoop as hadoop_conf
+from headgate_ground.masking import MASK, is_path_to_secret, is_reference, is_secret_name, mask_text
+from headgate_ground.tolerant import whole
+from queries.domain.definitions import declarations
+from queries.domain.definitions.spec import PoolSpec
 from queries.domain.errors import Problem
+from queries.domain.readings import counted
+
+
+def fairscheduler_xml(pools: Sequence[PoolSpec]) -> str:
+    """Return the text for `spark.scheduler.allocation.file`, pools sorted by name."""
+    entries = "".join(
+        f"  <pool name={quoteattr(pool.name)}>\n"
+        f"    <schedulingMode>{escape(pool.mode)}</schedulingMode>\n"
+        f"    <weight>{pool.weight}</weight>\n"
+        f"    <minShare>{pool.min_share}</minShare>\n"
+        "  </pool>\n"
+        for pool in sorted(pools, key=lambda pool: pool.name)
+    )
+    return f'<?xml version="1.0"?>\n<allocations>\n{entries}</allocations>\n'
+
+
+def advice(
+    pools: Sequence[PoolSpec],
+    *,
+    cores: int | None,
+    queries: Mapping[str, Sequence[str]],
+    scheduler_mode: str,
+) -> list[str]:
+    """Return actionable advice about an application's pools, as sentences.
+
+    `cores` is None if the master does not specify them; `queries` maps a pool's name to its
+    queries. Spark breaks ties between pools by name. With more busy pools than cores, the pool
+    whose name sorts last therefore starves; `minShare` protects a lightly loaded one.
+    """
+    if scheduler_mode != "FAIR":
+        return ["The scheduler mode is FIFO, so pools have no effect."] if pools else []
+    busy = sorted(pool.name for pool in pools if queries.get(pool.name))
+    sentences = []
+    unprotected = [pool for pool in pools if pool.name in busy and pool.min_share == 0]
+    if cores is not None and len(busy) > cores and unprotected:
+        last = max(pool.name for pool in unprotected)
+        sentences.append(
+            f"{len(busy)} pools share {counted(cores, 'core')}. Spark breaks ties by name, so "
+            f"{last} comes last and can starve. Give it a minimum share of 1, or put heavy "
+            "queries into one pool."
+        )
+    reserved = sum(pool.min_share for pool in pools if pool.name in busy)
+    if cores is not None and reserved > cores:
+        sentences.append(
+            f"The minimum shares add up to {reserved}, more than the {counted(cores, 'core')} "
+            "available, so none is guaranteed."
+        )
+    sentences += [
+        f"Pool {pool.name} is FIFO and has {len(members)} queries: tasks of the first query run "
+        "before all others."
+        for pool in sorted(pools, key=lambda pool: pool.name)
+        if pool.mode == "FIFO" and len(members := queries.get(pool.name, ())) > 1
+    ]
+    return sentences
+
+
+def cores_of(master: str) -> int | None:
+    """Return how many cores a master URL gives a driver; None if it does not specify them."""
+    inside = master.removeprefix("local").strip("[]").split(",")[0].strip()
+    if not master.startswith("local"):
+        return None
+    return whole(inside) if inside else 1
+
 
 #: Spark configuration that an application may set: regular expressions for whole names.
 _APPLICATION = re.compile(
@@ -260,7 +324,7 @@ def _conf_problem(key: str, value: str) -> Problem | None:
     for pattern, way_out in _RESERVED:
         if re.fullmatch(pattern, key):
             return Problem(field, value, "cannot be set here.", way_out or _WHY_RESERVED)
-    if refused := catalogs.service_problem(key, value):
+    if refused := declarations.catalog_service_problem(key, value):
         return refused
     if not _APPLICATION.fullmatch(key):
         way_out = (
@@ -274,12 +338,12 @@ def _conf_problem(key: str, value: str) -> Problem | None:
 def _reach_problem(key: str, value: str) -> Problem | None:
     """Return how a value redirects a path or has the JVM load a class; None if it does neither."""
     field = f"conf.{key}"
-    keys = hadoop_conf.keys_of(key)
+    keys = declarations.hadoop_keys_of(key)
     if refused := next(
-        filter(None, (hadoop_conf.refusal(hadoop_key, value) for hadoop_key in keys)), None
+        filter(None, (declarations.hadoop_refusal(hadoop_key, value) for hadoop_key in keys)), None
     ):
         return Problem(field, value[:200], *refused)
-    if any(hadoop_conf.is_file_system(hadoop_key) for hadoop_key in keys):
+    if any(declarations.is_file_system(hadoop_key) for hadoop_key in keys):
         return None
     if name := unknown_class(value):
         message = f"makes the driver load {name}, which is not a known class."
@@ -292,3 +356,49 @@ def unknown_class(value: str) -> str:
     """Return the first unknown class in a value; "" if there is none."""
     named = _CLASS.findall(value)
     return next((name for name in named if not _SAFE_CLASSES.fullmatch(name)), "")
+
+
+#: What the analyzer reads: the meaning of names, types and operators.
+_READ = re.compile(
+    r"spark\.sql\.("
+    r"analyzer\.(allow|canonicalization|dontDeduplicate|expand|fail|lowerEmpty|preferColumn|"
+    r"scalarSubquery|subqueryAlias|union|uniqueNecessary)[A-Za-z.]*|"
+    r"ansi\.(enabled|relationPrecedence)|caseSensitive|charAsVarchar|"
+    r"collation\.[A-Za-z.]+|crossJoin\.enabled|decimalOperations\.allowPrecisionLoss|"
+    r"defaultColumn\.[A-Za-z.]+|function\.(concatBinaryAsString|eltOutputAsString)|"
+    r"groupByAliases|groupByOrdinal|lateralColumnAlias\.enableImplicitResolution|"
+    r"legacy\.[A-Za-z0-9.]+|orderByOrdinal|preserveCharVarcharTypeInfo|"
+    r"readSideCharPadding|retainGroupColumns|session\.timeZone|stableDerivedColumnAlias\.enabled|"
+    r"storeAssignmentPolicy|timestampType|timeType\.enabled|variable\.substitute)"
+)
+#: Words, numbers and time zones; a class, a path or an address has a dot, or begins with a slash.
+_VALUE = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_+\-/:]{0,63}")
+#: What only the planner, the execution, a data source or a page reads, so that names and types are
+#: the same without it.
+_NOT_READ = re.compile(
+    r"spark\.sql\.("
+    r"(adaptive|artifact|autoBroadcastJoinThreshold|avro|broadcastTimeout|bucketing|"
+    r"cartesianProductExec|catalogImplementation|cbo|chunkBase64String|cli|codegen|columnVector|"
+    r"connect|constraintPropagation|csv|debug|exchange|execution|extensions|files|hive|"
+    r"inMemoryColumnarStorage|join|json|leafNodeDefaultParallelism|limit|"
+    r"maxConcurrentOutputFileWriters|maxMetadataStringLength|maxPlanStringLength|maven|"
+    r"objectHashAggregate|optimizer|orc|parquet|planChangeLog|pyspark|redaction|repl|"
+    r"sessionWindow|shuffle|shuffleDependency|shuffledHashJoinFactor|sort|sortMergeJoinExec|"
+    r"sources|statistics|streaming|subexpressionElimination|thriftserver|thriftServer|"
+    r"truncateTable|ui|warehouse|window|windowExec)(\..*)?|catalog\..*)"
+)
+
+
+def is_analyzed(key: str, value: str) -> bool:
+    """Return whether a setting is handed to the analyzer."""
+    return bool(_READ.fullmatch(key) and _VALUE.fullmatch(value))
+
+
+def withheld(conf: Mapping[str, str]) -> str:
+    """Return the first setting that could change names or types, but is not handed over; or ""."""
+    unclear = (
+        key
+        for key, value in sorted(conf.items())
+        if not is_analyzed(key, value) and not _NOT_READ.fullmatch(key)
+    )
+    return next(unclear, "")

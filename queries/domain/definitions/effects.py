@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from queries.domain.sparks.pinned import PINS
+from queries.domain.sparks import PINS
 
 
 class Effect(IntEnum):

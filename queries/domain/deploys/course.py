@@ -1,4 +1,9 @@
-"""Decide what a deploy does next, from the result of each change in its stage.
+"""Decide what a deploy does next, from the result of each change, good, not yet or bad.
+
+The same rules apply to all; `Basis` says which conditions of `Good` apply to each. Definite
+outcomes are reported immediately: a new failure, a held query, a query that was stopped or started
+on another revision. Conditions that may still resolve are reported only at the deadline, with what
+the deploy was waiting for.
 
 Forward: preflights (if requested), then for each wave: snapshots, definitions, restarts,
 evaluation; finally the rest of the set. The first bad result starts the rollback. The rollback
@@ -8,10 +13,184 @@ restarts their queries and applications, and waits until these run.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
 
-from queries.domain.deploys.judging import ChangeOutcome, ChangeResult
-from queries.domain.deploys.states import OF_A_WAVE, ROLLBACK_STAGES, DeployStage, DeployState
-from queries.domain.reasons import NOTHING, Because
+from queries.domain.deploys.request import (
+    OF_A_WAVE,
+    ROLLBACK_STAGES,
+    DeployStage,
+    DeployState,
+    Good,
+)
+from queries.domain.reasons import NOTHING, Because, Detail
+from queries.domain.states import HELD_PHASES, Phase
+
+#: Seconds between two checks of the brokers: records that arrive in between prove nothing about a
+#: query.
+LOOK_S = 30
+#: What counts as good during a rollback: the former definition runs.
+FORMER = Good(no_new_failures=False)
+#: How soon after its latest start a script must start the queries that it ran before.
+STARTS_WITHIN = timedelta(seconds=60)
+
+
+class Basis(StrEnum):
+    """What a change is evaluated from."""
+
+    RUNS = "RUNS"  # a query: its own runs
+    FOUND = "FOUND"  # a query started by its script: its own runs, once there are any
+    FAILURES = "FAILURES"  # an unchanged query that did not run before
+    SCRIPT = "SCRIPT"  # an application: its script, and each query that the script starts
+    DRIVER = "DRIVER"  # an application: its driver, and its first query
+
+
+class ChangeOutcome(StrEnum):
+    """The outcome of one change in a stage."""
+
+    TODO = "TODO"  # nothing has been requested yet
+    WAITS = "WAITS"
+    OK = "OK"
+    BAD = "BAD"
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeResult:
+    """The outcome of one change in a stage, and the reason."""
+
+    outcome: ChangeOutcome
+    reason: Because = NOTHING
+
+
+TODO = ChangeResult(ChangeOutcome.TODO)
+OK = ChangeResult(ChangeOutcome.OK)
+
+
+def waits(reason: Because = NOTHING) -> ChangeResult:
+    """Return the result of a change that is not finished, with what it is waiting for."""
+    return ChangeResult(ChangeOutcome.WAITS, reason)
+
+
+def bad(reason: Because) -> ChangeResult:
+    """Return the result of a change that has failed, with the reason."""
+    return ChangeResult(ChangeOutcome.BAD, reason)
+
+
+@dataclass(frozen=True, slots=True)
+class SeenFailure:
+    """A failure since the restart."""
+
+    about: Because
+    is_new: bool  # its group was first seen since then, or had been resolved
+
+
+@dataclass(frozen=True, slots=True)
+class ObservedChange:
+    """What stored events and rows show about a query, script or driver since its restart."""
+
+    name: str
+    restarted_at: datetime
+    is_wanted: bool  # it should be running
+    on_revision: bool  # the desired revision is the one being judged
+    phase: Phase
+    waits_for: Because  # what its phase is waiting for
+    is_looked_at: bool = True  # its phase is newer than the restart: supervision has seen it
+    proven_at: datetime | None = None  # its open run's first commit, or first idle trigger
+    batches: int = 0  # committed on this revision since
+    failures: tuple[SeenFailure, ...] = ()  # oldest first
+    lag_before: int | None = None  # records; None: not measured
+    lag: int | None = None  # measured after it was proven
+    arrival_rate: float = 0.0  # records per second
+    is_starting: bool = False  # it waits for a start, which is given up when it is stuck
+    started_at: datetime | None = None  # when Spark had started it; None: not yet
+    start_max: timedelta = timedelta(0)  # for which a start is waited for
+    basis: Basis = Basis.RUNS
+    #: For FOUND: the time since which its script has started no other queries and not this one;
+    #: None: it has.
+    unstarted_since: datetime | None = None
+
+
+def judge(good: Good, observed: ObservedChange, *, now: datetime) -> ChangeResult:
+    """Return whether a change is good, what it is waiting for, or why it is bad."""
+    if reason := _definite_failure(good, observed):
+        return bad(reason)
+    if observed.basis is Basis.FAILURES:
+        return OK
+    if observed.phase is Phase.COMPLETED and not observed.is_wanted:
+        return OK  # it has read everything available
+    if observed.unstarted_since is not None and now >= observed.unstarted_since + STARTS_WITHIN:
+        return OK  # the new code no longer starts it
+    missing = _missing(_applicable(good, observed.basis), observed, now)
+    if not missing:
+        return OK
+    if now < _began_at(observed, now) + timedelta(minutes=good.deadline_minutes):
+        return waits(missing)
+    params = {"query": observed.name, "minutes": good.deadline_minutes, "about": missing.as_json()}
+    return bad(Because(Detail.NOT_GOOD_IN_TIME, params))
+
+
+def _began_at(observed: ObservedChange, now: datetime) -> datetime:
+    """Return since when the time until the deadline counts: a start that advances uses none."""
+    began = observed.restarted_at
+    if observed.started_at is not None:
+        began = max(began, observed.started_at)
+    elif observed.is_starting:
+        began = now
+    return min(began, observed.restarted_at + observed.start_max)
+
+
+def _applicable(good: Good, basis: Basis) -> Good:
+    """Return the conditions that apply: an application runs once something in it is running."""
+    if basis is Basis.SCRIPT:
+        return good.model_copy(update={"first_commit": True, "lag_not_worse": False})
+    if basis is Basis.DRIVER:
+        changes = {"first_commit": True, "batches": 0, "lag_not_worse": False}
+        return good.model_copy(update=changes)
+    return good
+
+
+def _definite_failure(good: Good, observed: ObservedChange) -> Because:
+    counts = observed.basis is not Basis.FAILURES and not (
+        observed.phase is Phase.COMPLETED and not observed.is_wanted
+    )
+    if counts and not observed.is_wanted:
+        return Because(Detail.STOPPED_MEANWHILE, {"query": observed.name})
+    if counts and not observed.on_revision:
+        return Because(Detail.CHANGED_MEANWHILE, {"query": observed.name})
+    failed = [
+        failure.about for failure in observed.failures if failure.is_new and good.no_new_failures
+    ]
+    if not failed and counts and observed.is_looked_at and observed.phase in HELD_PHASES:
+        failed = [failure.about for failure in observed.failures[-1:]] or [observed.waits_for]
+    if failed:
+        return Because(Detail.QUERY_FAILED, {"query": observed.name, "about": failed[0].as_json()})
+    return NOTHING
+
+
+def _missing(good: Good, observed: ObservedChange, now: datetime) -> Because:
+    if observed.proven_at is None and (good.first_commit or good.minutes):
+        if observed.basis is not Basis.RUNS:
+            return observed.waits_for
+        return Because(Detail.AWAITS_COMMIT, {"about": observed.waits_for.as_json()})
+    if observed.batches < good.batches:
+        return Because(Detail.AWAITS_BATCHES, {"seen": observed.batches, "wanted": good.batches})
+    if observed.proven_at is not None and now < observed.proven_at + timedelta(
+        minutes=good.minutes
+    ):
+        ran = int((now - observed.proven_at).total_seconds() // 60)
+        return Because(Detail.AWAITS_MINUTES, {"seen": ran, "wanted": good.minutes})
+    return _lag(observed) if good.lag_not_worse else NOTHING
+
+
+def _lag(observed: ObservedChange) -> Because:
+    """Return what is wrong with the lag; `NOTHING` if it was not measured before the deploy."""
+    if observed.lag_before is None:
+        return NOTHING
+    if observed.lag is None:
+        return Because(Detail.AWAITS_LOOK, {"before": observed.lag_before})
+    if observed.lag <= observed.lag_before + observed.arrival_rate * LOOK_S:
+        return NOTHING
+    return Because(Detail.AWAITS_LAG, {"lag": observed.lag, "before": observed.lag_before})
 
 
 @dataclass(frozen=True, slots=True)

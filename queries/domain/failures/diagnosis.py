@@ -8,27 +8,29 @@ wrong FATAL costs a night.
 import re
 from dataclasses import dataclass, replace
 
-from queries.domain.failures import driver_exits, error_text, kafka_rules, store_rules
+from queries.domain.failures import crashes, error_text, source_rules, store_rules
 from queries.domain.failures.categories import (
     AGAIN,
     GENERAL,
     Category,
     FailureAdvice,
     FailureRule,
+    FailureSubject,
     Remedy,
+    fitted,
 )
-from queries.domain.failures.code_rules import (
+from queries.domain.failures.rules import (
+    CONDITION_RULES,
     CONNECT,
     CONNECT_CONDITIONS,
     CONNECT_MODULES,
+    MESSAGE_RULES,
     PACKAGE_CONDITIONS,
     SPARK_PACKAGES,
     TYPE_RULES,
     module_missing,
     package_missing,
 )
-from queries.domain.failures.rules import CONDITION_RULES, MESSAGE_RULES
-from queries.domain.failures.subjects import FailureSubject, fitted
 from queries.domain.states import Policy
 
 
@@ -147,7 +149,7 @@ def classify(
         or _of_type(type_name, text)
         or GENERAL[Category.UNKNOWN]
     )
-    advice = store_rules.detailed(kafka_rules.detailed(advice, text), text)
+    advice = store_rules.detailed(source_rules.detailed(advice, text), text)
     if title.startswith(_PY4J):  # it says what Python called, and not what went wrong
         title = error_text.first_sentence(advice.meaning).removesuffix(".")
     classified = _classified(advice, title=title, subject=subject)
@@ -167,14 +169,14 @@ def classify_exit(
     driver's death is always RETRY: the application's backoff counts it.
     """
     log_tail = error_text.bounded(log_tail)
-    ended = f"Python {driver_exits.words(python)}, JVM {driver_exits.words(jvm)}"
+    ended = f"Python {crashes.words(python)}, JVM {crashes.words(jvm)}"
     if oom or "OutOfMemoryError" in log_tail:
         advice = GENERAL[Category.MEMORY]
         return _of_driver(advice, f"The driver ran out of memory: {ended}")
     if "No space left on device" in log_tail:
         return _of_driver(_of_message(log_tail, "") or GENERAL[Category.STORAGE], ended)
-    title = driver_exits.NOT_STARTED.get(killed, f"Driver died: {ended}")
-    return _of_driver(driver_exits.advice(python, jvm, killed), title)
+    title = crashes.NOT_STARTED.get(killed, f"Driver died: {ended}")
+    return _of_driver(crashes.advice(python, jvm, killed), title)
 
 
 def _title(name: str, type_name: str, text: str) -> str:

@@ -8,8 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from queries.domain.failures.categories import Category
-from queries.domain.failures.subjects import FailureSubject
+from queries.domain.failures.categories import Category, FailureSubject
 from queries.domain.states import DOWN_PHASES, STOPPED_PHASES, Phase, Policy
 
 

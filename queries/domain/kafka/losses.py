@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headgate_ground.tolerant.values import count
+from headgate_ground.tolerant import count
 from queries.domain.failures.error_text import bounded
 from queries.domain.kafka.lag import PartitionLook, deleted_unread, is_new, kafka_offsets
 

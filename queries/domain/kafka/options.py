@@ -1,18 +1,20 @@
 """Check the options of Kafka sources and sinks, by name and value, as Spark 4.3 accepts them.
 
+Kafka only logs unknown names, so a typo could go unnoticed for months. Plug-ins have
+their own option names, so an unknown name is reported only if it resembles one of these. Source:
+the consumer and producer configuration of Kafka 3.9.
+
 Spark reports most mistakes only when the stream starts, and some never: it silently ignores unknown
 options. Names are compared case-insensitively, as in Spark.
 """
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from headgate_ground.masking import MASK, is_secret_name
-from headgate_ground.tolerant.values import whole
+from headgate_ground.tolerant import whole as tolerant_whole
 from queries.domain.errors import Problem
-from queries.domain.kafka import value_types
-from queries.domain.kafka.client_options import CONSUMER, PRODUCER
 from queries.domain.kafka.offsets import (
     assign_problem,
     by_timestamp_problem,
@@ -20,7 +22,128 @@ from queries.domain.kafka.offsets import (
     offsets_problem,
     partitions_problem,
 )
-from queries.domain.kafka.value_types import Check
+
+#: (path of the field, value) -> what is wrong with it, or None
+Check = Callable[[str, str], Problem | None]
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_DURATION = re.compile(r"\d+\s*(us|ms|s|m|min|h|d)?", re.IGNORECASE)
+_LONGEST = 2**63 - 1
+_ENDS = "Remove it: a stream has no end. The availableNow trigger reads up to the current end."
+
+
+def whole(least: int) -> Check:
+    """Return a check for integers of at least `least`."""
+
+    def check(field: str, value: str) -> Problem | None:
+        if re.fullmatch(r"\d{1,19}", value) and least <= int(value) <= _LONGEST:
+            return None
+        return Problem(field, value[:200], "is not a whole number.", f"Use {least} or more.")
+
+    return check
+
+
+def flag(field: str, value: str) -> Problem | None:
+    """Return what is wrong with a boolean, or None."""
+    if value.lower() in ("true", "false"):
+        return None
+    return Problem(field, value[:200], "is neither true nor false.", 'Use "true" or "false".')
+
+
+def topics(field: str, value: str) -> Problem | None:
+    """Return what is wrong with a comma-separated list of topic names, or None."""
+    wrong = [topic for topic in value.split(",") if not _TOPIC.fullmatch(topic.strip())]
+    if not wrong:
+        return None
+    way_out = (
+        "Use letters, digits and . _ -; separate several with commas. For a pattern, use "
+        "subscribePattern."
+    )
+    return Problem(field, wrong[0][:200], "is not a valid topic name.", way_out)
+
+
+def topic(field: str, value: str) -> Problem | None:
+    """Return what is wrong with a topic's name, or None."""
+    if _TOPIC.fullmatch(value):
+        return None
+    way_out = (
+        "Use letters, digits and . _ -; to choose a topic per row, select a topic column instead."
+    )
+    return Problem(field, value[:200], "is not a valid topic name.", way_out)
+
+
+def pattern(field: str, value: str) -> Problem | None:
+    """Return what is wrong with a regular expression, or None; only Java can parse it fully."""
+    if value.strip():
+        return None
+    return Problem(field, value, "is empty.", 'Write a regular expression: "flights-.*".')
+
+
+def duration(field: str, value: str) -> Problem | None:
+    """Return what is wrong with a duration in Spark's format, or None."""
+    if _DURATION.fullmatch(value.strip()):
+        return None
+    return Problem(field, value[:200], "is not a valid duration.", 'Write "30s", "15m" or "1h".')
+
+
+def time_strategy(field: str, value: str) -> Problem | None:
+    """Return what is wrong with the strategy for a partition that has no record that late."""
+    if value.lower() in ("error", "latest"):
+        return None
+    way_out = 'Use "error" or "latest": what to do when a partition has no record that late.'
+    return Problem(field, value[:200], "is not a Spark strategy.", way_out)
+
+
+def never(field: str, value: str) -> Problem | None:
+    """Return the problem with an option that is only valid for batch reads."""
+    return Problem(field, value[:200], "cannot be used by a stream.", _ENDS)
+
+
+_SHARED = """
+    bootstrap.servers client.dns.lookup client.id client.rack connections.max.idle.ms
+    default.api.timeout.ms enable.metrics.push metadata.max.age.ms
+    metadata.recovery.strategy metric.reporters metrics.num.samples metrics.recording.level
+    metrics.sample.window.ms receive.buffer.bytes reconnect.backoff.max.ms reconnect.backoff.ms
+    request.timeout.ms retry.backoff.max.ms retry.backoff.ms security.protocol security.providers
+    send.buffer.bytes socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
+    sasl.client.callback.handler.class sasl.jaas.config sasl.kerberos.kinit.cmd
+    sasl.kerberos.min.time.before.relogin sasl.kerberos.service.name
+    sasl.kerberos.ticket.renew.jitter sasl.kerberos.ticket.renew.window.factor
+    sasl.login.callback.handler.class sasl.login.class sasl.login.connect.timeout.ms
+    sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
+    sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
+    sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
+    sasl.mechanism sasl.oauthbearer.clock.skew.seconds sasl.oauthbearer.expected.audience
+    sasl.oauthbearer.expected.issuer sasl.oauthbearer.header.urlencode
+    sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+    sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
+    sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+    sasl.oauthbearer.token.endpoint.url ssl.cipher.suites ssl.enabled.protocols
+    ssl.endpoint.identification.algorithm ssl.engine.factory.class ssl.key.password
+    ssl.keymanager.algorithm ssl.keystore.certificate.chain ssl.keystore.key
+    ssl.keystore.location ssl.keystore.password ssl.keystore.type ssl.protocol ssl.provider
+    ssl.secure.random.implementation ssl.trustmanager.algorithm ssl.truststore.certificates
+    ssl.truststore.location ssl.truststore.password ssl.truststore.type
+"""
+_CONSUMER = """
+    allow.auto.create.topics auto.commit.interval.ms auto.include.jmx.reporter check.crcs
+    exclude.internal.topics fetch.max.bytes fetch.max.wait.ms fetch.min.bytes group.id
+    group.instance.id group.protocol group.remote.assignor heartbeat.interval.ms isolation.level
+    max.partition.fetch.bytes max.poll.interval.ms max.poll.records
+    partition.assignment.strategy session.timeout.ms
+"""
+_PRODUCER = """
+    acks auto.include.jmx.reporter batch.size buffer.memory compression.gzip.level
+    compression.lz4.level compression.type compression.zstd.level delivery.timeout.ms
+    enable.idempotence linger.ms max.block.ms max.in.flight.requests.per.connection
+    max.request.size metadata.max.idle.ms partitioner.adaptive.partitioning.enable
+    partitioner.availability.timeout.ms partitioner.class partitioner.ignore.keys retries
+    transaction.timeout.ms transactional.id
+"""
+
+CONSUMER = frozenset(_SHARED.split()) | frozenset(_CONSUMER.split())
+PRODUCER = frozenset(_SHARED.split()) | frozenset(_PRODUCER.split())
+
 
 SERVERS = "kafka.bootstrap.servers"
 PROTOCOL = "kafka.security.protocol"
@@ -223,7 +346,7 @@ def _starts(parsed: _ParsedOptions) -> list[Problem]:
 
 def _limits(parsed: _ParsedOptions) -> list[Problem]:
     least, most = parsed.value("minOffsetsPerTrigger"), parsed.value("maxOffsetsPerTrigger")
-    low, high = whole(least), whole(most)
+    low, high = tolerant_whole(least), tolerant_whole(most)
     problems = []
     if low is not None and high is not None and low > high:
         message = f"is more than maxOffsetsPerTrigger ({most})."
@@ -256,33 +379,33 @@ def _protocol(parsed: _ParsedOptions) -> list[Problem]:
 _SPELLED_CHECKS: dict[str, Check | None] = {
     SERVERS: None,  # reported by `_servers`
     PROTOCOL: None,  # reported by `_protocol`
-    "subscribe": value_types.topics,
-    "subscribePattern": value_types.pattern,
+    "subscribe": topics,
+    "subscribePattern": pattern,
     "assign": assign_problem,
     "startingOffsets": offsets_problem,
     "startingOffsetsByTimestamp": by_timestamp_problem,
-    "startingTimestamp": value_types.whole(0),
-    "startingOffsetsByTimestampStrategy": value_types.time_strategy,
-    "endingOffsets": value_types.never,
-    "endingOffsetsByTimestamp": value_types.never,
-    "endingTimestamp": value_types.never,
-    "failOnDataLoss": value_types.flag,
-    "includeHeaders": value_types.flag,
-    "maxOffsetsPerTrigger": value_types.whole(1),
-    "minOffsetsPerTrigger": value_types.whole(1),
-    "maxTriggerDelay": value_types.duration,
-    "minPartitions": value_types.whole(1),
-    "maxRecordsPerPartition": value_types.whole(1),
-    "groupIdPrefix": value_types.topic,
-    "kafkaConsumer.pollTimeoutMs": value_types.whole(1),
-    "fetchOffset.numRetries": value_types.whole(0),
-    "fetchOffset.retryIntervalMs": value_types.whole(0),
+    "startingTimestamp": whole(0),
+    "startingOffsetsByTimestampStrategy": time_strategy,
+    "endingOffsets": never,
+    "endingOffsetsByTimestamp": never,
+    "endingTimestamp": never,
+    "failOnDataLoss": flag,
+    "includeHeaders": flag,
+    "maxOffsetsPerTrigger": whole(1),
+    "minOffsetsPerTrigger": whole(1),
+    "maxTriggerDelay": duration,
+    "minPartitions": whole(1),
+    "maxRecordsPerPartition": whole(1),
+    "groupIdPrefix": topic,
+    "kafkaConsumer.pollTimeoutMs": whole(1),
+    "fetchOffset.numRetries": whole(0),
+    "fetchOffset.retryIntervalMs": whole(0),
 }
 _SPELLED_SINK_CHECKS: dict[str, Check | None] = {
     SERVERS: None,
     PROTOCOL: None,
-    "topic": value_types.topic,
-    "includeHeaders": value_types.flag,
+    "topic": topic,
+    "includeHeaders": flag,
     "asyncProgressTrackingEnabled": None,  # reported by the trigger's rules
     "asyncProgressTrackingCheckpointIntervalMs": None,
 }

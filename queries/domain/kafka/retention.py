@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
-from queries.domain.counts import counted
 from queries.domain.kafka.lag import PartitionLook, deleted_unread, is_new, unread
 from queries.domain.kafka.topic_ids import names
+from queries.domain.readings import counted
 
 #: The most bytes that a record takes in a log in addition to key and value: a batch of its own (61
 #: bytes of header) and its own fields. Source: Kafka's record batch format, version 2.

@@ -1,4 +1,8 @@
-"""Changes to a query that Spark accepts but that alter the meaning of its state.
+"""Find how a new definition changes the meaning of a checkpoint's state, before it starts.
+
+The text expresses a difference between analyzed plans (`plan_shapes`) in the author's own wording.
+It also replaces the old plan if that plan is no longer available, for example because its source is
+gone.
 
 Spark compares the types of state, not its meaning. If a sum is replaced with a maximum, a window is
 doubled, or the key is replaced with another one of the same type, the query continues from the old
@@ -8,8 +12,89 @@ state without an error, and the results are wrong until the last old group is go
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
+from sqlglot import exp
+
+from queries.domain.definitions.spec import SqlQuery
+from queries.domain.definitions.sql_text import Text, read
 from queries.domain.probes.plan_shapes import OperatorShape, Shapes
+
+
+def of_text(spec: SqlQuery) -> Shapes | None:
+    """Return a text's shapes; None if it cannot be parsed without Spark."""
+    text = read(spec)
+    if text is None:
+        return None
+    mode = spec.sink.output_mode if spec.sink else ""
+    watermarks = tuple(
+        f"{source.watermark.column}, {source.watermark.delay}"
+        for source in spec.sources
+        if source.watermark
+    )
+    shapes = [_shape(text, select, watermarks) for select in text.streaming_aggregates()]
+    return Shapes(tuple(shapes), mode)
+
+
+def _shape(text: Text, select: exp.Select, watermarks: tuple[str, ...]) -> OperatorShape:
+    keys = [_key(select, expression) for expression in _grouped(select)]
+    where = select.args.get("where")
+    aggregates = dict.fromkeys(
+        _sql(node)
+        for node in select.walk(prune=lambda inner: inner is not select and _inner(inner))
+        if isinstance(node, exp.AggFunc) and not node.find_ancestor(exp.Window)
+    )
+    return OperatorShape(
+        kind="aggregation",
+        keys=tuple(_sql(key) for key in keys if not _is_window(key)),
+        aggregates=tuple(aggregates),
+        windows=tuple(_sql(key) for key in keys if _is_window(key)),
+        watermarks=watermarks,
+        filters=tuple(sorted(_sql(expression) for expression in _conjuncts(where.this)))
+        if where
+        else (),
+        joins=tuple(_sql(join) for join in select.args.get("joins") or ()),
+    )
+
+
+def _grouped(select: exp.Select) -> list[exp.Expression]:
+    group = select.args.get("group")
+    return list(group.expressions) if group is not None else []
+
+
+def _key(select: exp.Select, key: exp.Expression) -> exp.Expression:
+    """Return what a grouping key refers to: a position in the list, an alias, or itself."""
+    if isinstance(key, exp.Literal) and key.is_int and int(key.this) <= len(select.expressions):
+        return _unaliased(select.expressions[int(key.this) - 1])
+    if isinstance(key, exp.Column) and not key.table:
+        named = {
+            expression.alias: expression.this
+            for expression in select.expressions
+            if isinstance(expression, exp.Alias)
+        }
+        return named.get(key.name, key)
+    return key
+
+
+def _unaliased(expression: exp.Expression) -> exp.Expression:
+    return expression.this if isinstance(expression, exp.Alias) else expression
+
+
+def _is_window(key: exp.Expression) -> bool:
+    return _sql(key).lower().startswith(("window(", "session_window("))
+
+
+def _inner(node: exp.Expression) -> bool:
+    return isinstance(node, exp.Query)
+
+
+def _conjuncts(condition: exp.Expression) -> list[exp.Expression]:
+    return list(condition.flatten()) if isinstance(condition, exp.And) else [condition]
+
+
+def _sql(node: exp.Expression) -> str:
+    return str(node.sql(dialect="spark"))
+
 
 SILENT = "Spark will not object, but the existing state was computed by the old definition."
 
@@ -131,3 +216,69 @@ def _as_sets(what: Property, old: tuple[str, ...], new: tuple[str, ...]) -> list
 
 def _listed(words: list[str]) -> str:
     return ", ".join(words)
+
+
+#: Differences that change the form of the state: Spark rejects them if one side has none.
+_FORM = frozenset({Property.KEY, Property.WINDOW, Property.AGGREGATE, Property.OPERATORS})
+
+
+@dataclass(frozen=True, slots=True)
+class AnalyzedQuery:
+    """One form of a query: its definition, and its state according to Spark's analyzer."""
+
+    spec: SqlQuery
+    shapes: Shapes | None  # None: not analyzed
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """Differences from the definition that wrote the checkpoint."""
+
+    refused: tuple[str, ...]  # Spark will refuse to start
+    silent: tuple[str, ...]  # Spark will start, and results will be wrong
+    unknown: str = ""  # why it cannot be determined; "" if it can
+
+
+def state_change(old: AnalyzedQuery, new: AnalyzedQuery) -> StateChange:
+    """Return how two forms of a query differ.
+
+    Spark's plans are compared; if they are missing, the texts are, as far as they can be parsed
+    without Spark.
+    """
+    was, now = of_text(old.spec), of_text(new.spec)
+    by_text = compare(was, now) if was is not None and now is not None else None
+    if old.shapes is not None and new.shapes is not None:
+        differences = in_words(compare(old.shapes, new.shapes), by_text or ())
+    elif by_text is not None:
+        differences = by_text
+    else:
+        return StateChange((), (), "neither Spark's plans nor the SQL texts are known.")
+    refused = [difference for difference in differences if _changes_form(difference)]
+    silent = [difference for difference in differences if not _changes_form(difference)]
+    return StateChange(_sentences(refused), _sentences(silent))
+
+
+def _sentences(differences: list[ShapeDifference]) -> tuple[str, ...]:
+    return tuple(difference.sentence() for difference in differences)
+
+
+def _changes_form(difference: ShapeDifference) -> bool:
+    counted = difference.what in _FORM and not (difference.old and difference.new)
+    return counted or difference.what == Property.OPERATORS
+
+
+def shapes_of(stored: dict[str, Any] | None) -> Shapes | None:
+    """Return the shapes stored with a revision; None if missing or from a later release."""
+    if stored is None:
+        return None
+    try:
+        operators = tuple(
+            OperatorShape(
+                operator["kind"],
+                **{name: tuple(operator[name]) for name in operator.keys() - {"kind"}},
+            )
+            for operator in stored["operators"]
+        )
+        return Shapes(operators, stored["output_mode"])
+    except (KeyError, TypeError, AttributeError):
+        return None

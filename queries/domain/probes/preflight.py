@@ -15,11 +15,10 @@ from pydantic import ValidationError
 
 from queries.domain.definitions.effects import Effect, declared
 from queries.domain.definitions.spec import QUERY, UNKEPT_SINKS, PythonQuery, SqlQuery
+from queries.domain.failures.categories import subject_of
 from queries.domain.failures.diagnosis import classify
-from queries.domain.failures.subjects import subject_of
-from queries.domain.probes.plan_comparison import ShapeDifference, compare, in_words
+from queries.domain.probes.plan_comparison import ShapeDifference, compare, in_words, of_text
 from queries.domain.probes.plan_shapes import Shapes, of_plan
-from queries.domain.probes.plan_texts import of_text
 from queries.domain.probes.questions import (
     AttemptEnd,
     PlanSeen,
@@ -27,8 +26,7 @@ from queries.domain.probes.questions import (
     ProbeResult,
     Tried,
 )
-from queries.domain.sparks import Spark
-from queries.domain.sparks.upgrade import Written, as_json
+from queries.domain.sparks import Spark, Written, as_json
 from queries.domain.triggers.cores import outgrown
 
 

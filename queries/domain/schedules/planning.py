@@ -1,11 +1,60 @@
-"""What each planned time gives: one start, one place in the queue, or one skip with its reason."""
+"""What each planned time gives, with which parameters, and when new files count as arrived.
 
-from dataclasses import dataclass, replace
+Only totals are kept, whatever the number of files. New or larger files raise one of them. Files
+that are only removed, as by `cleanSource`, raise none, so they start nothing. Not noticed: a file
+with an old time of modification that arrives between two listings when others are removed, too.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from typing import Any
+from zoneinfo import ZoneInfo
 
+from headgate_ground.tolerant import count, rate
 from queries.domain.definitions.spec import Schedule
-from queries.domain.schedules.states import PlannedState, SkipReason
 from queries.domain.states import HELD_PHASES, STOPPED_PHASES, Desired, Phase
+
+
+class PlannedState(StrEnum):
+    """What became of a planned time."""
+
+    WAITING = "WAITING"  # queued until the run before it has ended
+    STARTED = "STARTED"
+    DONE = "DONE"  # read everything that was available
+    FAILED = "FAILED"  # the start was refused, or the run failed for good
+    STOPPED = "STOPPED"  # by a user, or at its limit of duration
+    SKIPPED = "SKIPPED"
+
+
+#: Planned runs that have not ended.
+OPEN_STATES = frozenset({PlannedState.WAITING, PlannedState.STARTED})
+
+
+class SkipReason(StrEnum):
+    """Why a planned time gave no run."""
+
+    OVERLAP = "overlap"  # the run before it had not ended
+    MISSED = "missed"  # nobody looked in time
+    PAUSED = "paused"
+    HELD = "held"  # its subject is FAILED or BROKEN: an operator must look first
+    HOST = "host"  # the host of its subject is not responding
+    DUPLICATE = "duplicate"  # another planned run already waits, or begins now
+    REMOVED = "removed"  # the schedule, or its query, was removed before the time was handled
+
+
+#: One sentence for each reason for a skip.
+SKIPPED_WORDS = {
+    SkipReason.OVERLAP: "The run before it had not ended.",
+    SkipReason.MISSED: "Nothing looked at the schedule in time.",
+    SkipReason.PAUSED: "The schedule was paused.",
+    SkipReason.HELD: "The query is FAILED or BROKEN; an operator must look at it first.",
+    SkipReason.HOST: "The query's host was not responding.",
+    SkipReason.DUPLICATE: "Another planned run covers it.",
+    SkipReason.REMOVED: "The schedule was removed before it started.",
+}
+
 
 #: A planned time that is handled later than this was missed. What was handled up to a moment that
 #: is further ahead was handled by a clock that was wrong.
@@ -137,3 +186,80 @@ def end_of(started: int, generation: int, subject: ScheduledObject) -> PlannedSt
     if subject.at_rest:
         return PlannedState.DONE if subject.phase is Phase.COMPLETED else PlannedState.STOPPED
     return None
+
+
+def rendered(schedule: Schedule, due_at: datetime) -> dict[str, Any]:
+    """Return the schedule's values; texts have `{time}` and `{date}` replaced.
+
+    `{time}` is the planned time in UTC ("2026-11-25T02:30:00Z"), `{date}` its date in the
+    schedule's zone ("2026-11-25"). Raises `ValueError` for an unknown zone.
+    """
+    time = due_at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    date = due_at.astimezone(ZoneInfo(schedule.time_zone)).date().isoformat()
+    return {
+        name: value.replace("{time}", time).replace("{date}", date)
+        if isinstance(value, str)
+        else value
+        for name, value in schedule.params.items()
+    }
+
+
+#: Longest wait for a moment without new files, in multiples of `quiet_s`.
+MOST_WAITS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """One listing of a folder and everything below it, hidden files left out."""
+
+    files: int
+    bytes: int
+    newest: float  # Unix time of the last modification; 0.0 without files
+
+    def body(self) -> dict[str, Any]:
+        """Return the JSON form."""
+        return asdict(self)
+
+    def has_more_than(self, before: "Totals | None") -> bool:
+        """Return whether files have arrived since an earlier listing; None: there was none."""
+        if before is None:
+            return self.files > 0
+        return self.files > before.files or self.bytes > before.bytes or self.newest > before.newest
+
+
+def totals_from(body: Mapping[str, Any]) -> Totals | None:
+    """Return stored totals; None if there are none."""
+    files, size = count(body.get("files")), count(body.get("bytes"))
+    newest = rate(body.get("newest"))
+    if files is None or size is None or newest is None:
+        return None
+    return Totals(files, size, newest)
+
+
+def totals_of(files: Iterable[tuple[str, int, float]]) -> Totals:
+    """Return the totals of files (name relative to the folder, bytes, Unix time)."""
+    visible = [(size, at) for name, size, at in files if not is_hidden(name)]
+    return Totals(
+        len(visible), sum(size for size, _ in visible), max((at for _, at in visible), default=0)
+    )
+
+
+def is_hidden(name: str) -> bool:
+    """Return whether Spark's file source leaves out a file, by any part of its name.
+
+    As HadoopFSUtils.shouldFilterOutPathName: hidden, temporary, or being copied by Hadoop's shell;
+    the folder of a partition ("_day=1") is read.
+    """
+    return any(
+        part[:1] == "." or (part[:1] == "_" and "=" not in part) or part.endswith("._COPYING_")
+        for part in name.split("/")
+    )
+
+
+def due_at(first: datetime, newest: datetime, quiet_s: int) -> datetime:
+    """Return when arrivals start a run: quiet for a while, or at the latest after ten times that.
+
+    `first` and `newest` are when the first and the newest of them were noticed.
+    """
+    quiet = timedelta(seconds=quiet_s)
+    return min(newest + quiet, first + MOST_WAITS * quiet)

@@ -18,15 +18,15 @@ from queries.domain.states import (
 from queries.domain.supervision import defined, script
 from queries.domain.supervision.decision import (
     Decision,
+    Draft,
     DriverAction,
     DriverDecision,
     QueryDecision,
+    QueryDraft,
 )
-from queries.domain.supervision.draft import Draft, QueryDraft
-from queries.domain.supervision.ended import settle_ends
+from queries.domain.supervision.halves import decide_wants, settle_ends
 from queries.domain.supervision.observation import Observation
 from queries.domain.supervision.phases import reached
-from queries.domain.supervision.wanted import decide_wants
 
 #: How soon to look again while something is under way; nudges make it sooner.
 WATCHFUL = timedelta(seconds=1)

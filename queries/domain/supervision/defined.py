@@ -10,21 +10,20 @@ from queries.domain.states import (
     Reason,
     RunOutcome,
 )
-from queries.domain.supervision import culprits
-from queries.domain.supervision.decision import Fault, RunEnd
-from queries.domain.supervision.draft import Draft, QueryDraft
+from queries.domain.supervision import outcomes
+from queries.domain.supervision.decision import Draft, Fault, QueryDraft, RunEnd
 from queries.domain.supervision.outcomes import climb
 from queries.domain.supervision.phases import LEADS_TO, Named, name_phase
 
 
 def is_sequential(draft: Draft) -> bool:
     """Return whether queries start one by one, because drivers have died several times in a row."""
-    return culprits.is_sequential(draft)
+    return outcomes.is_sequential(draft)
 
 
 def blame(draft: Draft) -> None:
     """Hold the query that killed the driver, if that is proven."""
-    culprits.blame(draft)
+    outcomes.blame(draft)
 
 
 def stopped_by_itself() -> bool:
@@ -121,16 +120,16 @@ def open_runs(draft: Draft) -> None:
 
     After several driver deaths in a row, open one at a time.
     """
-    draft.is_sequential = culprits.is_sequential(draft)
+    draft.is_sequential = outcomes.is_sequential(draft)
     if not draft.is_sequential:
         for work in draft.queries:
             if is_due(draft, work) and not work.hangs:
                 work.open_run = _cause(draft, work)
         return
-    first = culprits.next_to_start(draft)
+    first = outcomes.next_to_start(draft)
     if first is not None:
         first.open_run = _cause(draft, first)
-    starting = first or culprits.starting_query(draft)
+    starting = first or outcomes.starting_query(draft)
     draft.starting_query = starting.observed.name if starting else ""
 
 

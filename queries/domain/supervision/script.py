@@ -15,8 +15,13 @@ from queries.domain.states import (
     Reason,
     RunOutcome,
 )
-from queries.domain.supervision.decision import DriverAction, RunEnd, ScriptDecision
-from queries.domain.supervision.draft import Draft, QueryDraft
+from queries.domain.supervision.decision import (
+    Draft,
+    DriverAction,
+    QueryDraft,
+    RunEnd,
+    ScriptDecision,
+)
 from queries.domain.supervision.phases import (
     Named,
     broken_reason,

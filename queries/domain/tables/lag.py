@@ -10,12 +10,11 @@ from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from enum import StrEnum
 
-from queries.domain.counts import counted
 from queries.domain.kafka.retention import RUNNING_SHARE, Risk, span
-from queries.domain.tables.delta_log import DeltaCommit, TableState
-from queries.domain.tables.iceberg_metadata import IcebergSnapshot, IcebergTable
-from queries.domain.tables.offsets import DeltaOffset, IcebergOffset
+from queries.domain.readings import counted
+from queries.domain.tables.metadata import DeltaCommit, IcebergSnapshot, IcebergTable, TableState
 from queries.domain.tables.places import Changes
+from queries.domain.tables.replay import DeltaOffset, IcebergOffset
 
 
 class Removal(StrEnum):

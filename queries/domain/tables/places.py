@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
-from headgate_ground.tolerant.values import whole
+from headgate_ground.tolerant import whole
 from queries.domain.definitions.locations import NotALocation, canonical
 
 DELTA, ICEBERG = "delta", "iceberg"

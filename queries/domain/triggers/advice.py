@@ -19,22 +19,26 @@ from queries.domain.definitions.spec import (
     SqlQuery,
     TriggerKind,
 )
-from queries.domain.definitions.sql_operators import KEEPS_STATE, operators
+from queries.domain.definitions.sql_text import KEEPS_STATE, operators
 from queries.domain.triggers.async_progress import has_async_progress
-from queries.domain.triggers.batch_cost import BatchCost, BatchSample, Untold, cost_of
-from queries.domain.triggers.cores import Ground
-from queries.domain.triggers.interval_model import (
+from queries.domain.triggers.batch_cost import (
     ROUND_MS,
+    BatchCost,
+    BatchSample,
     Expected,
+    LogFiles,
+    Untold,
+    cost_of,
     expected,
     interval_text,
     intervals,
+    log_cost,
     words,
 )
+from queries.domain.triggers.cores import Ground
 from queries.domain.triggers.intervals import interval_ms
 from queries.domain.triggers.kinds import KINDS
 from queries.domain.triggers.limits import TriggerFit, doubts, limits, refusals, with_async_progress
-from queries.domain.triggers.log_cost import LogFiles, log_cost
 
 #: A suggested interval keeps the driver busy for at most this share of it, by the band's worst
 #: line: twice as many rows may arrive before batches take longer than the interval.

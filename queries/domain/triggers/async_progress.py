@@ -15,8 +15,8 @@ from typing import Any
 from pydantic import ValidationError
 from sqlglot import exp
 
-from headgate_ground.tolerant.values import whole
-from queries.domain.checkpoints.logged_offsets import records_between
+from headgate_ground.tolerant import whole
+from queries.domain.checkpoints.logs import records_between
 from queries.domain.definitions.spec import (
     UNLISTED_SINKS,
     Continuous,
@@ -24,11 +24,9 @@ from queries.domain.definitions.spec import (
     RealTime,
     SqlQuery,
 )
-from queries.domain.definitions.sql_operators import SqlOperator, operators
-from queries.domain.definitions.sql_text import read
+from queries.domain.definitions.sql_text import SqlOperator, operators, read
 from queries.domain.errors import Problem
-from queries.domain.sparks import OURS, Feature, Spark, has_feature
-from queries.domain.sparks.pinned import SINK_NAMES
+from queries.domain.sparks import OURS, SINK_NAMES, Feature, Spark, has_feature
 
 ENABLED = "asyncProgressTrackingEnabled"
 INTERVAL = "asyncProgressTrackingCheckpointIntervalMs"

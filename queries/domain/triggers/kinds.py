@@ -20,7 +20,7 @@ from queries.domain.definitions.spec import (
     Trigger,
     TriggerKind,
 )
-from queries.domain.definitions.sql_operators import Operators, SqlOperator, operators
+from queries.domain.definitions.sql_text import Operators, SqlOperator, operators
 from queries.domain.errors import Problem
 from queries.domain.triggers.async_progress import either
 from queries.domain.triggers.intervals import interval_ms

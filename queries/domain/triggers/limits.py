@@ -17,7 +17,7 @@ from queries.domain.definitions.spec import (
     Trigger,
     TriggerKind,
 )
-from queries.domain.definitions.sql_operators import KEEPS_STATE, SqlOperator, operators
+from queries.domain.definitions.sql_text import KEEPS_STATE, SqlOperator, operators
 from queries.domain.errors import Problem
 from queries.domain.triggers import kinds
 from queries.domain.triggers.async_progress import (

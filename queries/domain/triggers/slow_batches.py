@@ -10,9 +10,9 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import Any, Self
 
-from headgate_ground.tolerant.values import count, time_of
-from queries.domain.counts import counted
+from headgate_ground.tolerant import count, time_of
 from queries.domain.kafka.lag import kafka_offsets
+from queries.domain.readings import counted
 
 
 class BatchCause(StrEnum):

@@ -1,26 +1,208 @@
-"""Validate an application's definition, field by field."""
+"""Validate an application's definition, field by field, with its code, packages and script."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import PurePosixPath
 
-from queries.domain.definitions import catalogs, configuration
+from headgate_ground.packages import OURS
+from queries.domain.code import requirements
+from queries.domain.code.archives import sha256_of
+from queries.domain.code.git_references import git_problems
+from queries.domain.definitions import configuration, declarations
 from queries.domain.definitions.data_roots import conf_places
-from queries.domain.definitions.declared_connectors import Declared, conf_of
+from queries.domain.definitions.declarations import Declared, conf_of
 from queries.domain.definitions.parsing import as_json, mask_problems, once
-from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.definitions.spec import ApplicationSpec, Code, Script
 from queries.domain.errors import Problem
-from queries.domain.sparks import OURS, command
-from queries.domain.validation import formats, script_rules, spark_rules, tables
-from queries.domain.validation.code_rules import (
-    NO_CODE,
-    WITHOUT_CODE,
-    CodeState,
-    code_problems,
-    package_problems,
-    reserved,
+from queries.domain.schedules.checks import schedule_problems
+from queries.domain.sparks import OURS as SPARKS_OURS
+from queries.domain.sparks import command
+from queries.domain.validation import formats, spark_rules, tables
+from queries.domain.validation.formats import store_problems, yarn_problems
+
+#: The packages that share a driver's import path with users' code: ours, Spark's and py4j.
+RESERVED_MODULES = frozenset(
+    {
+        *OURS,
+        "examples",
+        "tests",
+        "benchmarks",
+        "manage",
+        "pyspark",
+        "py4j",
+    }
 )
-from queries.domain.validation.stores import store_problems, yarn_problems
+#: Reported for a module that a definition refers to although it has no code.
+WITHOUT_CODE = "cannot be found because the application has no code."
+
+
+@dataclass(frozen=True, slots=True)
+class CodeState:
+    """What is known about the code that a definition refers to."""
+
+    is_available: bool = False  # it was uploaded or fetched
+    modules: frozenset[str] = frozenset()  # names of the modules and packages directly in it
+
+
+NO_CODE = CodeState()
+
+
+def code_problems(
+    spec: ApplicationSpec, *, code_state: CodeState, hosts: frozenset[str]
+) -> list[Problem]:
+    """Return what is wrong with an upload or a reference; `hosts` are those listed by an admin."""
+    code = spec.code
+    if code is None:
+        return []
+    if bool(code.upload) == bool(code.git):
+        message = "sets both an upload and a git repository." if code.upload else "sets no code."
+        way_out = 'Write {"upload": "sha256:…"} or {"git": "https://…", "commit": "…"}.'
+        return [Problem("code", "", message, way_out)]
+    problems = _upload_problems(code, code_state) if code.upload else []
+    if code.git:
+        problems = git_problems(code.git, code.commit, code.folder, hosts=hosts)
+    field = "code.upload" if code.upload else "code.git"
+    return problems + reserved(field, code.upload or code.git, code_state.modules)
+
+
+def _upload_problems(code: Code, code_state: CodeState) -> list[Problem]:
+    problems = [
+        Problem(f"code.{name}", value[:200], "applies only to code from git.", "Remove it.")
+        for name, value in (("commit", code.commit), ("ref", code.ref), ("folder", code.folder))
+        if value
+    ]
+    if sha256_of(code.upload) is None:
+        way_out = "Write sha256: and 64 hexadecimal digits, as returned by POST code/."
+        problems.append(Problem("code.upload", code.upload, "is not a valid digest.", way_out))
+    elif not code_state.is_available:
+        way_out = "Upload the code with POST code/, then use the digest it returns."
+        problems.append(Problem("code.upload", code.upload, "has not been uploaded.", way_out))
+    return problems
+
+
+def reserved(field: str, value: str, modules: frozenset[str]) -> list[Problem]:
+    """Return a problem for each module that a driver imports from elsewhere."""
+    return [
+        Problem(
+            field,
+            value,
+            f"contains a module named {name}, but the driver imports {name} from elsewhere.",
+            f"Rename {name}, or choose a subfolder.",
+        )
+        for name in sorted(modules & RESERVED_MODULES)
+    ]
+
+
+def package_problems(spec: ApplicationSpec) -> list[Problem]:
+    """Return what is wrong with the packages that an application requires."""
+    return list(requirements.read(spec.packages).problems)
+
+
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+_MEMORY = re.compile(r"\d+[mg]", re.IGNORECASE)
+_ARGUMENTS_AT_MOST = 200
+_ARGUMENT_LIMIT = 4_096
+
+
+def script_problems(spec: ApplicationSpec) -> list[Problem]:
+    """Return what is wrong with an application's script, including a missing or unexpected one."""
+    script = spec.script
+    if spec.kind == "queries":
+        if spec.schedule is not None:
+            message = "applies only to applications of kind script."
+            return [Problem("schedule", spec.schedule.kind, message, "Give it to a query instead.")]
+        if script is None:
+            return []
+        way_out = "Set the kind to script, or remove the script."
+        return [Problem("script", "", "applies only to applications of kind script.", way_out)]
+    if script is None:
+        return [Problem("script.file", "", "is missing.", "Set the script's file or module.")]
+    problems = [*_program(script, spec), *_arguments(script), *_submit(script, spec)]
+    if spec.require_preflight:
+        text = "is not possible for a script because its queries are known only after it starts."
+        problems.append(Problem("require_preflight", "true", text, "Turn it off."))
+    if spec.schedule is not None and spec.schedule.params:
+        text = "cannot be given to a script."
+        problems.append(Problem("schedule.params", "", text, "Use the script's arguments."))
+    return problems + schedule_problems(spec.schedule, ends=True)
+
+
+def _program(script: Script, spec: ApplicationSpec) -> Iterable[Problem]:
+    if bool(script.file) == bool(script.module):
+        both = "is set twice." if script.file else "is missing."
+        yield Problem("script.file", script.file[:200], both, "Set either a file or a module.")
+        return
+    if not spec.has_code:
+        field = "script.file" if script.file else "script.module"
+        value = script.file or script.module
+        way_out = "Add the folder that contains it (python_path), or upload the code."
+        message = WITHOUT_CODE
+        yield Problem(field, value[:200], message, way_out)
+    elif script.file:
+        yield from _in_folders("script.file", script.file, spec)
+        if not script.file.endswith(".py"):
+            message = "is not a Python file."
+            yield Problem("script.file", script.file[:200], message, "Use a file that ends in .py.")
+    elif not _MODULE.fullmatch(script.module):
+        message, way_out = "does not name a module.", 'Write "package.module".'
+        yield Problem("script.module", script.module[:200], message, way_out)
+
+
+def _in_folders(field: str, file: str, spec: ApplicationSpec) -> Iterable[Problem]:
+    """Yield what is wrong with a file's path: it is absolute in a folder, or relative in `code`."""
+    path, folders = PurePosixPath(file), spec.python_path
+    if not file.startswith("/"):
+        if spec.code is None:
+            yield Problem(field, file[:200], "is not absolute.", "Start it with /.")
+        elif ".." in path.parts:
+            message, way_out = "points outside the application's code.", "Write it without “..”."
+            yield Problem(field, file[:200], message, way_out)
+        return
+    if ".." in path.parts or not any(path.is_relative_to(folder) for folder in folders):
+        under = f"Put it under {' or '.join(folders)}, or add" if folders else "Add"
+        way_out = f"{under} its folder to python_path."
+        yield Problem(field, file[:200], "is outside the application's code folders.", way_out)
+
+
+def _arguments(script: Script) -> Iterable[Problem]:
+    if len(script.arguments) > _ARGUMENTS_AT_MOST:
+        way_out = (
+            f"Use at most {_ARGUMENTS_AT_MOST} arguments; put the others into a file in the code "
+            "folder."
+        )
+        count = str(len(script.arguments))
+        yield Problem("script.arguments", count, "arguments are too many.", way_out)
+    for index, text in enumerate(script.arguments):
+        if len(text) > _ARGUMENT_LIMIT or "\0" in text:
+            way_out = f"Use at most {_ARGUMENT_LIMIT} characters and no NUL."
+            yield Problem(
+                f"script.arguments.{index}", text[:100], "is not a valid argument.", way_out
+            )
+
+
+def _submit(script: Script, spec: ApplicationSpec) -> Iterable[Problem]:
+    submit = script.submit
+    for name, files in (("py_files", submit.py_files), ("files", submit.files)):
+        for index, file in enumerate(files):
+            yield from _in_folders(f"script.submit.{name}.{index}", file, spec)
+    if submit.executor_memory and not _MEMORY.fullmatch(submit.executor_memory):
+        message, way_out = "is not an amount of memory.", 'Write "1g" or "1536m".'
+        yield Problem(
+            "script.submit.executor_memory", submit.executor_memory[:200], message, way_out
+        )
+    sizes = {
+        "executor_memory": submit.executor_memory,
+        "executor_cores": submit.executor_cores,
+        "num_executors": submit.num_executors,
+        "total_executor_cores": submit.total_executor_cores,
+    }
+    for name, value in sizes.items():
+        if value and spec.master.startswith("local"):
+            message = f"has no effect with {spec.master}, where the driver is the only executor."
+            way_out = "Choose a cluster master, or remove it."
+            yield Problem(f"script.submit.{name}", str(value), message, way_out)
+
 
 #: Spark rejects less: 1.5 × the 300 MB it reserves (INVALID_DRIVER_MEMORY).
 MEMORY_MIN_MB = 512
@@ -32,7 +214,7 @@ _MASTER = re.compile(
     r"local(\[(\d+|\*)(,\s*\d+)?\])?|spark://[\w.-]+:\d+(,[\w.-]+:\d+)*"
     r"|yarn|k8s://(https?://)?[\w.-]+(:\d+)?"
 )
-_MEMORY = re.compile(r"(\d+)([mg])", re.IGNORECASE)
+_MEMORY_SETTING = re.compile(r"(\d+)([mg])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +235,7 @@ class ValidationContext:
     roots: tuple[Root, ...] = ()  # the definition's python_path
     code_state: CodeState = NO_CODE  # the definition's code
     code_hosts: frozenset[str] = frozenset()  # listed by an admin
-    sparks: frozenset[str] = frozenset({OURS})  # installed
+    sparks: frozenset[str] = frozenset({SPARKS_OURS})  # installed
     connectors: frozenset[str] = frozenset()  # installed for the application's Spark
     recipes: frozenset[str] = frozenset()  # connectors that a command downloads
     declared: Mapping[str, Declared] = field(default_factory=dict)  # by connector's name
@@ -71,7 +253,7 @@ def application_problems(
     problems += configuration.application_conf_problems(spec.conf)
     problems += spark_rules.conf_problems(spec.conf, spec.spark)
     conf = {**conf_of(surroundings.declared.values()), **spec.conf}
-    problems += catalogs.untyped(spec.conf, conf)
+    problems += declarations.untyped(spec.conf, conf)
     named = list(conf_places(spec.conf))
     problems += store_problems(named, spec.connectors, surroundings.recipes)
     problems += yarn_problems(named, spec.master)
@@ -85,7 +267,7 @@ def application_problems(
     problems += package_problems(spec)
     problems += _connectors(spec, surroundings.connectors, surroundings.recipes)
     problems += _listeners(spec)
-    problems += script_rules.script_problems(spec)
+    problems += script_problems(spec)
     problems += _standby(spec)
     if spec.policy.max_delay_s < spec.policy.base_delay_s:
         problems.append(
@@ -112,7 +294,7 @@ def _resources(spec: ApplicationSpec) -> list[Problem]:
         message = "is not a master that Headgate supports."
         way_out = "Use local[N], spark://host:port, yarn or k8s://https://host:port."
         problems.append(Problem("master", spec.master[:200], message, way_out))
-    memory = _MEMORY.fullmatch(spec.memory)
+    memory = _MEMORY_SETTING.fullmatch(spec.memory)
     if not memory:
         message = "is not an amount of memory."
         problems.append(Problem("memory", spec.memory[:200], message, 'Write "1g" or "1536m".'))
@@ -152,7 +334,7 @@ def _connectors(
     spec: ApplicationSpec, installed: frozenset[str], recipes: frozenset[str]
 ) -> list[Problem]:
     missing = "is not an installed connector."
-    if spec.spark != OURS:
+    if spec.spark != SPARKS_OURS:
         missing = f"is not installed for Spark {spec.spark}."
     others = f" Choose {', '.join(sorted(installed))}." if installed else ""
     return [

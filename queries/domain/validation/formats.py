@@ -1,12 +1,18 @@
-"""The formats of sources, tables and sinks, and what each requires."""
+"""The formats of sources, tables and sinks, what each requires, and the object stores of their
+places.
+
+Spark's own package opens local files and HDFS. Any other store needs a connector with Hadoop's
+client for it; without one, the first start fails with "No FileSystem for scheme".
+"""
 
 import dataclasses
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from queries.domain.definitions.configuration import option_problems
-from queries.domain.definitions.declared_connectors import Declared, formats_of
-from queries.domain.definitions.locations import path_problem
+from queries.domain.definitions.data_roots import unnamed_places
+from queries.domain.definitions.declarations import Declared, formats_of
+from queries.domain.definitions.locations import on_yarn, path_problem
 from queries.domain.definitions.spec import (
     FILES,
     LONGEST_VIEW,
@@ -25,8 +31,8 @@ from queries.domain.kafka.options import (
 from queries.domain.sparks import OURS, Spark
 from queries.domain.tables.places import ICEBERG
 from queries.domain.triggers.kinds import interval_problem
-from queries.domain.validation import ddl, known_options, tables
-from queries.domain.validation.iceberg_names import table_of
+from queries.domain.validation import spark_rules, tables
+from queries.domain.validation.tables import table_of
 
 SOURCES = FILES | {"rate", "rate-micro-batch", "socket", "kafka"}
 TABLES = FILES
@@ -115,7 +121,7 @@ def sink_problems(sink: Sink | None, *, required: bool, offer: ConnectorOffer) -
         problems += tables.mode_problems(sink.format, sink.output_mode)
     elif sink.format != "kafka":
         problems += _whole_numbers("sink.options", sink.options)
-        problems += known_options.option_problems(
+        problems += spark_rules.option_problems(
             "sink.options", sink.format, sink.options, offer.options(sink.format)
         )
     if sink.format in FILES:
@@ -212,7 +218,7 @@ def _input(field: str, part: Source | Table, kind: str, offer: ConnectorOffer) -
         problems += _table(field, kind, part, offer)
     else:
         problems += _whole_numbers(f"{field}.options", part.options)
-        problems += known_options.option_problems(
+        problems += spark_rules.option_problems(
             f"{field}.options", part.format, part.options, offer.options(part.format)
         )
     if part.format == "socket":
@@ -226,7 +232,7 @@ def _table(
 ) -> list[Problem]:
     """Return the problems of a Delta or Iceberg table: its place and its options."""
     at = f"{field}.options"
-    problems = known_options.refused(at, part.format, part.options)
+    problems = spark_rules.refused(at, part.format, part.options)
     reported = {problem.field for problem in problems}
     table_problems = tables.table_problems(at, part.format, kind, part.options)
     problems += [problem for problem in table_problems if problem.field not in reported]
@@ -247,8 +253,8 @@ def _schema(field: str, part: Source | Table) -> list[Problem]:
         way_out = 'Write them as DDL: "id BIGINT, name STRING".'
         return [Problem(f"{field}.schema", "", message, way_out)]
     try:
-        ddl.columns(part.ddl_schema)
-    except ddl.NotASchema as error:
+        spark_rules.columns(part.ddl_schema)
+    except spark_rules.NotASchema as error:
         way_out = 'Write columns as "id BIGINT, name STRING".'
         return [Problem(f"{field}.schema", part.ddl_schema[:200], str(error), way_out)]
     return []
@@ -260,8 +266,8 @@ def _watermark(field: str, source: Source) -> list[Problem]:
     problem = interval_problem(f"{field}.watermark.delay", source.watermark.delay)
     problems = [problem] if problem else []
     try:
-        column_types = ddl.columns(source.ddl_schema) if source.ddl_schema else {}
-    except ddl.NotASchema:
+        column_types = spark_rules.columns(source.ddl_schema) if source.ddl_schema else {}
+    except spark_rules.NotASchema:
         return problems
     column = source.watermark.column
     kinds = {name.lower(): kind for name, kind in column_types.items()}
@@ -308,4 +314,49 @@ def _whole_numbers(field: str, options: Mapping[str, str]) -> list[Problem]:
         Problem(f"{field}.{key}", value, "is not a whole number.", "Write digits only.")
         for key, value in options.items()
         if _NUMBERS.fullmatch(key) and not re.fullmatch(r"\d+[bkmgt]?", value.lower())
+    ]
+
+
+#: URL scheme -> connector with its file system (Hadoop: hadoop-aws, hadoop-azure, hadoop-gcp).
+_CONNECTORS = {
+    "s3a": "s3",
+    "abfs": "azure",
+    "abfss": "azure",
+    "wasb": "azure",
+    "wasbs": "azure",
+    "gs": "gcs",
+}
+
+
+def connector_of(location: str) -> str:
+    """Return the connector that opens a place, a path or URL; "" if Spark itself does."""
+    scheme, colon, _ = location.strip().partition(":")
+    return _CONNECTORS.get(scheme.lower(), "") if colon else ""
+
+
+def yarn_problems(places: Iterable[tuple[str, str]], master: str) -> list[Problem]:
+    """Return a problem for each place that a YARN cluster would complete, and Headgate would not.
+
+    Everywhere else, drivers set the default file system to the host's disk.
+    """
+    if master != "yarn":
+        return []
+    return [on_yarn(field, text) for field, text in unnamed_places(places)]
+
+
+def store_problems(
+    places: Iterable[tuple[str, str]], connectors: Iterable[str], recipes: frozenset[str]
+) -> list[Problem]:
+    """Return a problem for each place, by field and text, that no connector opens.
+
+    `connectors` are those of the application. One without a recipe of ours may contain the client
+    of any store, so nothing is known then.
+    """
+    declared = frozenset(connectors)
+    if declared - recipes:
+        return []
+    return [
+        no_connector(field, location, connector)
+        for field, location in places
+        if (connector := connector_of(location)) and connector not in declared
     ]

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from queries.domain.definitions import catalogs, configuration, sql_text
+from queries.domain.definitions import configuration, declarations, sql_text
 from queries.domain.definitions.data_roots import places
-from queries.domain.definitions.declared_connectors import conf_of
+from queries.domain.definitions.declarations import conf_of
 from queries.domain.definitions.parsing import as_json, mask_problems, once
 from queries.domain.definitions.spec import (
     ApplicationSpec,
@@ -22,15 +22,14 @@ from queries.domain.definitions.spec import (
     Table,
 )
 from queries.domain.errors import Invalid, Problem
-from queries.domain.schedules.rendering import rendered
-from queries.domain.schedules.rules import schedule_problems
+from queries.domain.schedules.checks import schedule_problems
+from queries.domain.schedules.planning import rendered
 from queries.domain.triggers import async_progress, limits
 from queries.domain.triggers.cores import Ground, ground_of
-from queries.domain.validation import formats, known_options, spark_rules, tables
-from queries.domain.validation.application_rules import MEMBER, ValidationContext
-from queries.domain.validation.code_rules import WITHOUT_CODE
+from queries.domain.validation import formats, spark_rules, tables
+from queries.domain.validation.application_rules import MEMBER, WITHOUT_CODE, ValidationContext
+from queries.domain.validation.formats import store_problems, yarn_problems
 from queries.domain.validation.params import accepted, sql_params_problems
-from queries.domain.validation.stores import store_problems, yarn_problems
 from queries.domain.validation.thresholds import threshold_problems
 
 #: A planned time with which a schedule's values are tried; which one does not matter.
@@ -66,7 +65,7 @@ def query_problems(
     problems = _pool(spec.pool, application, sorted(pools))
     problems += configuration.query_conf_problems(spec.conf)
     conf = {**conf_of(surroundings.declared.values()), **application.conf, **spec.conf}
-    problems += catalogs.untyped(spec.conf, conf)
+    problems += declarations.untyped(spec.conf, conf)
     offer = formats.ConnectorOffer(
         application.connectors, application.spark, conf, declared=surroundings.declared
     )
@@ -116,7 +115,7 @@ def option_reach(spec: SqlQuery | PythonQuery) -> list[Problem]:
     return [
         problem
         for field, part in parts.items()
-        for problem in known_options.refused(f"{field}.options", part.format, part.options)
+        for problem in spark_rules.refused(f"{field}.options", part.format, part.options)
     ]
 
 

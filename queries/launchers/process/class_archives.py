@@ -18,7 +18,7 @@ from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 
-from headgate_ground.tolerant.values import whole
+from headgate_ground.tolerant import whole
 from headgate_server import places
 from queries.jvm.compiled import SPARK_JARS
 from queries.launchers.base import NotMade

@@ -12,7 +12,7 @@ import os
 import socket
 from pathlib import Path
 
-from headgate_ground.tolerant.values import whole
+from headgate_ground.tolerant import whole
 
 CLAIMED = 76  # a shim's exit code: a driver of this very epoch is alive, with or without its files
 CLAIM_FD = "HEADGATE_CLAIM_FD"  # tells the driver which descriptor it has inherited

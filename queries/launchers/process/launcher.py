@@ -31,9 +31,10 @@ from headgate_ground.files import (
     take_lock,
 )
 from headgate_ground.masking import mask_text
-from headgate_ground.tolerant.values import whole
+from headgate_ground.tolerant import whole
 from headgate_ground.untrusted import names_in, remove_file, remove_tree, status_of
 from headgate_server import places
+from queries.domain.hosts import IsolationChoice, Mode, choose
 from queries.domain.probes.questions import MOST_CHARACTERS, RESULT, TASK
 from queries.domain.protocol import (
     ASSIGNMENT,
@@ -54,20 +55,18 @@ from queries.domain.protocol import (
 )
 from queries.domain.states import Reason
 from queries.domain.supervision.observation import LIVING, Sighting
-from queries.domain.walls import IsolationChoice, Mode, choose
 from queries.driver_folder import DriverFolder, current_file, read_current
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process import (
     class_archives,
     environment,
     epoch_claims,
-    exit_calls,
     exits,
+    pipes,
     sighting,
-    storage_socket,
 )
 from queries.launchers.process import code_copies as code
-from queries.launchers.process.walls import proven, tools
+from queries.launchers.process.walls import proven, raising
 from queries.launchers.process.walls.raising import Raising
 
 #: Seconds for the shim to lock its directory. It needs about 0.2 s, and a hundred times as long on
@@ -228,7 +227,7 @@ class LocalProcessLauncher:
 
     def exits(self) -> AbstractContextManager[Callable[[float], int | None]]:
         """Listen for shims that announce an exit; raises `OSError` if another process does."""
-        return exit_calls.listen(self._drivers)
+        return exits.listen(self._drivers)
 
     def terminate(self, application: str, epoch: int) -> None:
         """Ask the driver's Python, and only it, to exit (SIGTERM)."""
@@ -329,20 +328,20 @@ class LocalProcessLauncher:
     def storage_listens(self, application: str, epoch: int) -> bool:
         """Return whether there is a storage JVM's socket, and the shim has recorded the JVM."""
         directory = self.directory(application, epoch, probe=True)
-        return storage_socket.listens(directory, self._ident(directory))
+        return pipes.listens(directory, self._ident(directory))
 
     def connect_storage(self, application: str, epoch: int, limit_s: float) -> socket.socket:
         """Return a connection to a storage JVM; raise `OSError` if another process listens."""
         directory = self.directory(application, epoch, probe=True)
-        return storage_socket.connect(directory, self._ident(directory), limit_s)
+        return pipes.connect(directory, self._ident(directory), limit_s)
 
     def note_storage_use(self, application: str, epoch: int) -> None:
         """Set the time of a file in the storage JVM's control folder to now."""
-        storage_socket.note_use(self.directory(application, epoch, probe=True))
+        pipes.note_use(self.directory(application, epoch, probe=True))
 
     def storage_unused_s(self, application: str, epoch: int) -> float:
         """Return the age of that file in seconds; 0 if there is none."""
-        return storage_socket.unused_s(self.directory(application, epoch, probe=True))
+        return pipes.unused_s(self.directory(application, epoch, probe=True))
 
     def forget_result(self, application: str, epoch: int) -> None:
         """Remove a probe's findings."""
@@ -404,7 +403,7 @@ class LocalProcessLauncher:
         self, argv: Sequence[str], *, reads: Sequence[Path] = (), hidden: Iterable[Path] = ()
     ) -> subprocess.Popen[bytes]:
         """Start a program of ours that reads an author's text, isolated as drivers are."""
-        return tools.start(argv, reads=reads, hidden=hidden)
+        return raising.start(argv, reads=reads, hidden=hidden)
 
     def class_archives(self) -> class_archives.HostArchives:
         """Return the archives of Spark's classes next to the drivers' folder."""

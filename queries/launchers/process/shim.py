@@ -21,7 +21,7 @@ from pathlib import Path
 from controlplane import fail_points
 from headgate_ground import identities
 from headgate_ground.files import replace_file, take_lock
-from headgate_ground.tolerant.values import whole
+from headgate_ground.tolerant import whole
 from headgate_ground.untrusted import remove_tree
 from queries.domain.protocol import (
     EXIT,
@@ -36,15 +36,9 @@ from queries.domain.protocol import (
     Killer,
 )
 from queries.driver_folder import DriverFolder, read_current
-from queries.launchers.process import (
-    epoch_claims,
-    exit_calls,
-    exit_report,
-    exits,
-    spawning,
-)
+from queries.launchers.process import epoch_claims, exits, spawning
 from queries.launchers.process.exits import OutOfMemory
-from queries.launchers.process.pipe_lines import MOST_CALLS, PipeLines
+from queries.launchers.process.pipes import MOST_CALLS, PipeLines
 from queries.launchers.process.walls.bubblewrap import Walls
 from queries.launchers.process.walls.preparing import take_back
 
@@ -121,14 +115,14 @@ class Shim:
         fail_points.reach(fail_points.AFTER_IDENT)
         exits.prepare_notice(self.spec)
         self._wait(report_pipe, wake)
-        exit_report.warm_up(self.folder, self.spec)
+        exits.warm_up(self.folder, self.spec)
         self._end_jvm()
         self._end_descendants()
         self._read_rest(report_pipe)
         report = self.report()
-        exit_report.write(self.folder, report)
+        exits.write(self.folder, report)
         fail_points.reach(fail_points.AFTER_EXIT)
-        if not exit_calls.call(self._drivers(), self.spec.driver):
+        if not exits.call(self._drivers(), self.spec.driver):
             exits.notify(self.spec, report)
         take_back(self.folder)
         # Last, because it may contain gigabytes, and everybody is waiting for the exit.
@@ -144,7 +138,7 @@ class Shim:
         jvm = self.jvm_exit or (self._exit_of(self.jvm_pid) if self.jvm_pid else UNKNOWN)
         within = self.walls.ended.values() if self.walls else ()
         memory = OutOfMemory.now()
-        reason = exit_report.kill_reason(self.folder)
+        reason = exits.kill_reason(self.folder)
         killed = exits.killer(
             python,
             jvm,
@@ -153,7 +147,7 @@ class Shim:
             before=self._memory,
             after=memory,
         )
-        return exit_report.build(
+        return exits.build(
             self.folder,
             self.spec,
             python=python,

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from headgate_ground import identities
 from headgate_ground.files import is_locked, lock_holder, read_bytes, read_file
-from queries.domain.checkpoints.lock_files import lock_file
+from queries.domain.checkpoints.ownership import lock_file
 from queries.domain.protocol import (
     ASSIGNMENT,
     DRIVER_LOCK,

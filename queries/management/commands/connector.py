@@ -6,12 +6,12 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from headgate_server import downloads
-from queries.domain.counts import counted
 from queries.domain.errors import HeadgateError
+from queries.domain.readings import counted
 from queries.domain.sparks import OURS, SPARKS
 from queries.selectors.definitions.connectors import folder_for, jars_of, ready_connectors
-from queries.selectors.definitions.spark_users import is_set_up, spark_users
-from queries.services.downloads.removal import remove_connector
+from queries.selectors.definitions.sparks import is_set_up, spark_users
+from queries.services.downloads import remove_connector
 
 
 class Command(BaseCommand):

@@ -5,7 +5,7 @@ from typing import Any
 from django.conf import settings
 from django.core.management.base import BaseCommand
 
-from queries.services.definitions.places_in_use import places_outside
+from queries.services.definitions.surroundings import places_outside
 
 
 class Command(BaseCommand):

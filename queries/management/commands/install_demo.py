@@ -8,19 +8,12 @@ from confluent_kafka import KafkaException
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from examples.flights import (
-    async_definitions,
-    definitions,
-    feeder,
-    kafka_definitions,
-    s3_definitions,
-    topics,
-)
+from examples.flights import definitions, feeder, kafka_definitions, s3_definitions, topics
 from queries.domain.errors import HeadgateError
 from queries.models.applications import Application
 from queries.models.definitions import Query
+from queries.services import secrets
 from queries.services.definitions import catalog
-from queries.services.secrets import bindings, roots
 from queries.services.supervision import operations
 
 ACTOR = "demo"
@@ -59,8 +52,8 @@ class Command(BaseCommand):
         if kafka:
             applications += kafka_definitions.applications()
             queries += kafka_definitions.queries(kafka)
-            applications += async_definitions.applications()
-            queries += async_definitions.queries(kafka, demo)
+            applications += kafka_definitions.async_applications()
+            queries += kafka_definitions.async_queries(kafka, demo)
             try:
                 topics.create(kafka)
             except KafkaException as error:
@@ -95,10 +88,10 @@ def _make_application(demo: definitions.DemoApplication, now: datetime) -> None:
     if Application.objects.filter(name=demo.name).exists():
         return
     for root in demo.roots:
-        roots.give_root({"application": demo.name, "root": root}, actor=ACTOR, now=now)
+        secrets.give_root({"application": demo.name, "root": root}, actor=ACTOR, now=now)
     for secret, hosts in demo.secrets.items():
         binding = {"secret": secret, "holder": demo.name, "hosts": hosts}
-        bindings.bind(binding, actor=ACTOR, now=now)
+        secrets.bind(binding, actor=ACTOR, now=now)
     application = catalog.create_application(
         name=demo.name, spec=demo.spec, actor=ACTOR, now=now, python=True
     )

@@ -8,9 +8,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
 from headgate_ground.files import replace_file
-from queries.domain.access.chain import BEGINNING, Broken, Mark
-from queries.domain.counts import counted
-from queries.services.access.audit_proof import prove
+from queries.domain.access import BEGINNING, Broken, Mark
+from queries.domain.readings import counted
+from queries.services.access.audit import prove
 
 
 class Command(BaseCommand):

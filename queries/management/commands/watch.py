@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand
 
 from queries.channels.base import Message
 from queries.selectors.alerts.own_routes import Route
-from queries.services.alerts.sending import send
+from queries.services.alerts.deliveries import send
 from queries.services.alerts.watcher import Watcher
 
 

@@ -37,12 +37,10 @@ from headgate_ground.files import (
     replace_file,
     take_lock,
 )
-from queries.domain.checkpoints.lock_files import lock_file, owner_file
+from queries.domain.checkpoints.ownership import lock_file, owner_file
 from queries.domain.protocol import WarningCode
-from queries.runtime.checkpoints.fence import Fence
 from queries.runtime.checkpoints.logs import remote
-from queries.runtime.checkpoints.owners import Find, Owners
-from queries.runtime.checkpoints.ownership import CheckpointRefused, Owner
+from queries.runtime.checkpoints.owners import CheckpointRefused, Fence, Find, Owner, Owners
 
 logger = logging.getLogger(__name__)
 

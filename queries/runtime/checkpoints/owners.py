@@ -1,4 +1,11 @@
-"""Own a checkpoint that is not local: numbered objects, each created by one driver only.
+"""Who owns a checkpoint, and a driver's ownership of one that is not local, watched while it
+runs.
+
+The watch itself is Java (`queries/jvm/Fence.java`): it halts the JVM even if this Python process is
+stopped or waits for users' code. So nothing ever ends a driver for being slow: neither code that
+holds the GIL nor a full garbage collection nor a busy host delays an answer that means something.
+A stopped JVM asks nothing, but it writes nothing either; when it wakes, it asks within an interval,
+and the store refuses its next log entry (`queries/jvm/CheckpointFiles.java`).
 
 Such a checkpoint has no lock. Its owner is the driver that created the object with the highest
 number beside it:
@@ -18,24 +25,133 @@ creation of one's own object must fail. HDFS creates without overwriting. Elsewh
 proven: the owner is compared, and a warning says that the checkpoint is not fenced.
 """
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from queries.domain.checkpoints.fence import LONGEST_WATCH_S, Former, fence_s, takeover_s
-from queries.domain.checkpoints.lock_files import (
+from queries.domain.checkpoints.ownership import (
+    CALL_S,
+    LONGEST_WATCH_S,
+    Former,
+    fence_s,
     owner_file,
     owner_number,
     owner_object,
     owners_folder,
+    silence_s,
     superfluous_owners,
+    takeover_s,
 )
+from queries.domain.protocol import CUT_OFF, EXIT_CHECKPOINT_LOST
 from queries.runtime.checkpoints.logs import read_remote
-from queries.runtime.checkpoints.ownership import CheckpointRefused, Owner, former
+from queries.runtime.failures.error_capture import refusal
+
+
+class CheckpointRefused(Exception):
+    """The checkpoint is not available; `why` is held, own, fenced or foreign.
+
+    `run` is the run of this driver that holds the checkpoint; None if another process holds it.
+    """
+
+    def __init__(
+        self,
+        why: str,
+        message: str,
+        holder_pid: int | None = None,
+        *,
+        run: int | None = None,
+        owner_epoch: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.error = refusal(why, message, holder_pid, owner_epoch=owner_epoch)
+        self.run = run
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """A driver, as owner files name it."""
+
+    installation: str
+    driver: int
+    host: str
+    watch_s: float = 0.0  # between its looks for a later owner; 0: it does not look
+
+    def text(self, epoch: int) -> str:
+        """Return the content of an owner file for a run with this epoch."""
+        about = {"installation": self.installation, "driver": self.driver, "host": self.host}
+        watch = {"watch_s": self.watch_s} if self.watch_s else {}
+        return json.dumps({**about, **watch, "epoch": epoch}, sort_keys=True)
+
+    def compare(self, location: str, path: str, text: str, epoch: int, *, takeover: bool) -> None:
+        """Raise `Refused` if the owner that a file names excludes a start with this epoch."""
+        try:
+            owner = json.loads(text)
+            installation, later = str(owner["installation"]), int(owner["epoch"])
+        except (ValueError, KeyError, TypeError) as error:
+            if takeover:
+                return
+            raise CheckpointRefused(
+                "foreign", f"The owner file {path} of {location} cannot be read: {error}."
+            ) from error
+        if installation != self.installation and not takeover:
+            raise CheckpointRefused(
+                "foreign",
+                f"The checkpoint {location} belongs to another installation ({installation}, "
+                f"last on host {owner.get('host', '?')}).",
+            )
+        if installation == self.installation and later > epoch:
+            raise CheckpointRefused(
+                "fenced",
+                f"A later start (epoch {later}) has taken over the checkpoint {location}; this one "
+                f"is epoch {epoch}.",
+                owner_epoch=later,
+            )
+
+
+def former(text: str, succeeded_s: float) -> Former:
+    """Return the owner that a file names; one that cannot be read is of another installation."""
+    try:
+        owner = json.loads(text)
+        watch_s = float(owner.get("watch_s", 0))
+        return Former(str(owner["installation"]), str(owner["host"]), watch_s, succeeded_s)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Former("", "", 0.0, succeeded_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    """Begins the watches of one driver."""
+
+    jvm: Any
+    conf: Callable[[], Any]  # Hadoop's configuration
+    heartbeat: Path  # its time is that of the last heartbeat of this host's worker
+    watch_s: float  # between two questions
+    missing: str = ""  # why the JVM lacks our classes, "" if it has them
+
+    def watch(self, location: str, number: int) -> Any:
+        """Halt the JVM once an owner object above the number exists; `end()` ends the watch."""
+        following = owner_object(owners_folder(location), number + 1)
+        return self.jvm.headgate.Fence.begin(
+            self.conf(),
+            self.jvm.org.apache.hadoop.fs.Path(following),
+            str(self.heartbeat),
+            _ms(self.watch_s),
+            _ms(CALL_S),
+            _ms(silence_s(self.watch_s)),
+            EXIT_CHECKPOINT_LOST,
+            CUT_OFF,
+        )
+
+
+def _ms(seconds: float) -> int:
+    return round(seconds * 1000)
+
 
 logger = logging.getLogger(__name__)
 

@@ -17,8 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from headgate_ground import packages
-from queries.domain.failures.context import left_out
-from queries.domain.failures.error_text import bounded, telling
+from queries.domain.failures.error_text import bounded, left_out, telling
 from queries.domain.protocol import RunError
 
 MESSAGE_LIMIT = 32 * 1024  # characters, as documented for `RunError.message`

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from listeners.spark.telemetry import Telemetry
-from queries.domain.failures.context import left_out
-from queries.domain.failures.error_text import bounded
+from queries.domain.failures.error_text import bounded, left_out
 from queries.domain.protocol import Hangs, RunError, RunStatus
 from queries.runtime.failures.error_capture import (
     MESSAGE_LIMIT,

@@ -32,9 +32,8 @@ from queries.runtime import build, spark_session
 from queries.runtime.data_roots import roots_of
 from queries.runtime.failures.error_capture import from_python
 from queries.runtime.jvms.driver import Jvm
-from queries.runtime.probes import preflight, record_search
-from queries.runtime.probes import state as probe_state
-from queries.runtime.probes.time_limit import TimeLimit
+from queries.runtime.probes import inspections, preflight
+from queries.runtime.probes.io import TimeLimit
 from queries.runtime.process import end_jvm, stat_cpu_s
 
 logger = logging.getLogger("headgate.probe")
@@ -83,13 +82,13 @@ class Probe:
                     roots=roots_of(self.spec),
                 )
             elif isinstance(self.task, RecordsTask):
-                records = record_search.look(
+                records = inspections.look(
                     spark, self.task, self.references, roots_of(self.spec), self.step
                 )
                 self.publish(records=records)
             else:
                 with self.step("Reading the state"):
-                    state = probe_state.read(spark, self.task)
+                    state = inspections.read(spark, self.task)
                 self.publish(state=state)
         except Exception as error:
             run_error = from_python(error, self.references.mask)

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from queries import host_pressure
-from queries.checkpoints.file_sink import write_empty_log
-from queries.checkpoints.sink_log import LOG
+from queries.checkpoints.file_sink import LOG, write_empty_log
 from queries.domain.definitions.data_roots import DataRoots
 from queries.domain.definitions.spec import (
     ENDING_TRIGGERS,
@@ -42,7 +41,7 @@ from queries.runtime.probes.io import (
     written_to,
 )
 from queries.secret_references import References
-from queries.spark_parser.plans import nodes_of
+from queries.spark_parser.analyzer import nodes_of
 
 TICK_S = 0.05
 NOTHING_S = 2.0  # a source that has answered and then waits for data this long has nothing new

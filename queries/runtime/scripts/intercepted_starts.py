@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from queries.domain.checkpoints.lock_files import local_path
+from queries.domain.checkpoints.ownership import local_path
 from queries.domain.definitions.locations import (
     NotALocation,
     canonical,
@@ -29,8 +29,15 @@ from queries.domain.protocol import (
     ScriptJob,
     ScriptQuestion,
 )
-from queries.domain.scripts.questions import TEMPORARY, called, question
-from queries.domain.scripts.script_queries import MAX_QUERIES, UNNAMED, folder, identity
+from queries.domain.scripts import (
+    MAX_QUERIES,
+    TEMPORARY,
+    UNNAMED,
+    called,
+    folder,
+    identity,
+    question,
+)
 from queries.runtime.checkpoints.logs import CheckpointReader
 from queries.runtime.code.stream_writers import WriterSettings, settings_of
 from queries.runtime.data_roots import require_options

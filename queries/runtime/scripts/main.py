@@ -29,10 +29,10 @@ from queries.driver_folder import DriverFolder
 from queries.runtime.assignment import Assignments
 from queries.runtime.jvms.driver import Jvm
 from queries.runtime.main import DriverProgram
-from queries.runtime.query_sessions import Sessions
 from queries.runtime.run import DriverContext, QueryRun
-from queries.runtime.scripts import program, session, writers
+from queries.runtime.scripts import program, writers
 from queries.runtime.scripts.intercepted_starts import Meeting, RunWatch
+from queries.runtime.spark_session import Sessions
 from queries.runtime.status_report import now
 
 logger = logging.getLogger("headgate.script")
@@ -102,8 +102,8 @@ class ScriptDriver(DriverProgram):
     def _patch_spark(self) -> None:
         from pyspark.sql.streaming import DataStreamWriter
 
-        writers.install(DataStreamWriter, self._begin)
-        session.install(self._note, self._stop_queries)
+        writers.install_writers(DataStreamWriter, self._begin)
+        writers.install(self._note, self._stop_queries)
 
     def _assignments(self, context: DriverContext) -> Assignments:
         self._spark = context.spark

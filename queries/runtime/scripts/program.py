@@ -11,10 +11,10 @@ from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
-from queries.domain.failures.context import left_out
+from queries.domain.failures.error_text import left_out
 from queries.domain.protocol import RunError, ScriptJob, ScriptQuestion
-from queries.domain.scripts.questions import called
-from queries.runtime.checkpoints.ownership import CheckpointRefused
+from queries.domain.scripts import called
+from queries.runtime.checkpoints.owners import CheckpointRefused
 from queries.runtime.failures.error_capture import Mask, from_python
 
 logger = logging.getLogger("headgate.script")

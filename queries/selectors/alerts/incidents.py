@@ -21,22 +21,21 @@ from queries.domain.alerts.explanations import (
     explained,
     over,
 )
-from queries.domain.alerts.kinds import (
+from queries.domain.alerts.forms import (
     DeliveryState,
     EntryKind,
     IncidentKind,
     IncidentState,
     Severity,
 )
-from queries.domain.alerts.troubles import LOSS
-from queries.domain.counts import counted
+from queries.domain.alerts.incidents import LOSS
+from queries.domain.readings import counted
 from queries.domain.reasons import phrase
 from queries.models.alerts import Delivery, Incident
 from queries.models.checkpoints import Loss
-from queries.models.failures import Failure
-from queries.models.history import Operation, Transition
+from queries.models.history import Failure, Operation, Transition
 from queries.selectors.failures.advice import advice_of
-from queries.selectors.first_or_missing import first_or_missing
+from queries.selectors.rows import first_or_missing
 
 #: Events this long before an incident opened are part of its history.
 BEFORE = timedelta(minutes=5)

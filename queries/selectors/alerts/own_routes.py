@@ -3,8 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from queries.domain.alerts.watching import KINDS
-from queries.domain.secrets.bindings import Bound, channel
+from queries.domain.alerts.routing import KINDS
+from queries.domain.secrets import Bound, channel
 from queries.models.alerts import Channel
 from queries.selectors.alerts.rules import rules_in_force
 from queries.selectors.secrets import all_bound

@@ -1,18 +1,18 @@
-"""Read the enabled rules in the form that the routing decision uses."""
+"""Read the rules in the form that routing uses, and for last week's incidents."""
 
 import logging
+from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo
 
 from django.db.models import QuerySet
 
-from listeners.loops.troubles import loop_errors
-from queries.domain.alerts.kinds import IncidentKind
-from queries.domain.alerts.matching import STOPPED_WITHIN, Selector
-from queries.domain.alerts.routing import QuietHours, RoutingRule, in_force
+from listeners.loops.backlogs import loop_errors
+from queries.domain.alerts.forms import STOPPED_WITHIN, IncidentKind, Selector, Severity
+from queries.domain.alerts.routing import QuietHours, RoutedIncident, RoutingRule, in_force, plan
 from queries.models.alerts import AlertRule, Channel, Incident
-from queries.selectors.first_or_missing import first_or_missing
+from queries.selectors.rows import first_or_missing
 
 _each = loop_errors("alert rules", logging.getLogger(__name__))
 
@@ -96,3 +96,47 @@ def _of(channels: Any, usable: frozenset[int]) -> tuple[int, ...]:
 
 def _minutes(count: int | None) -> timedelta | None:
     return timedelta(minutes=count) if count else None
+
+
+WEEK = timedelta(days=7)
+_each_incident = loop_errors("the last week's incidents", logging.getLogger(__name__))
+
+#: Most incidents tried, newest first.
+MOST = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """An incident, and who would have been notified of it, and when."""
+
+    incident: Incident
+    channels: list[str]  # names
+    later: datetime | None  # because of quiet hours
+
+
+def last_week(*, now: datetime) -> list[Heard]:
+    """Return last week's incidents, newest first, with who would have been notified."""
+    rules = rules_in_force()
+    names = dict(Channel.objects.values_list("pk", "name"))
+    rows = Incident.objects.filter(opened_at__gt=now - WEEK).select_related("application")
+    found = []
+    for row in rows[:MOST]:
+        with _each_incident.isolate_errors(f"incident {row.uuid}"):
+            found.append(_heard(row, rules, names))
+    return found
+
+
+def _heard(row: Incident, rules: list[RoutingRule], names: dict[int, str]) -> Heard:
+    told = RoutedIncident(
+        kind=IncidentKind(row.kind),
+        severity=Severity(row.severity),
+        application=row.application.name if row.application else "",
+        open=True,
+        opened_at=row.opened_at,
+        labels=row.labels,
+        gone_at=gone_at(row),
+    )
+    at_once = plan(told, rules, (), now=row.opened_at)
+    later = at_once.again_at if not at_once.tellings else None
+    due = plan(told, rules, (), now=later) if later else at_once
+    return Heard(row, [names[one.channel] for one in due.tellings], later)

@@ -12,10 +12,10 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
-from listeners.loops.troubles import loop_errors
+from listeners.loops.backlogs import loop_errors
 from listeners.models import Latest, Rollup
-from queries.domain.alerts.kinds import IncidentKind, IncidentState
-from queries.domain.alerts.matching import Selector
+from queries.domain.alerts.forms import IncidentKind, IncidentState, Selector
+from queries.domain.alerts.incidents import of_query
 from queries.domain.alerts.thresholds import (
     MINUTE,
     Crossing,
@@ -26,8 +26,7 @@ from queries.domain.alerts.thresholds import (
     p95,
     replay,
 )
-from queries.domain.alerts.troubles import of_query
-from queries.domain.definitions.selection import Selection, matches
+from queries.domain.definitions.labels import Selection, matches
 from queries.domain.definitions.spec import Threshold
 from queries.domain.states import Desired
 from queries.models.alerts import AlertRule, FigureSample, Incident

@@ -16,14 +16,14 @@ from django.db.models import Exists, OuterRef, Q, Subquery, Sum
 
 from listeners.models import Gap
 from queries.domain.alerts.explanations import OF_FAILURE
-from queries.domain.alerts.kinds import IncidentKind
-from queries.domain.alerts.troubles import AlertCondition, AlertSubject, grouped, of_disk, of_query
-from queries.domain.counts import counted
-from queries.domain.deploys.states import IN_DEPLOYS_HANDS, ChangeKind
+from queries.domain.alerts.forms import IncidentKind
+from queries.domain.alerts.incidents import AlertCondition, AlertSubject, grouped, of_disk, of_query
+from queries.domain.deploys.request import IN_DEPLOYS_HANDS, ChangeKind
 from queries.domain.failures.categories import Category
-from queries.domain.failures.crash_loops import CrashLoop
+from queries.domain.failures.crashes import CrashLoop
 from queries.domain.kafka.options import SERVERS
 from queries.domain.kafka.topic_ids import ids_of, replaced_in
+from queries.domain.readings import counted
 from queries.domain.reasons import why
 from queries.domain.states import (
     HANGING_REASONS,
@@ -37,24 +37,24 @@ from queries.domain.states import (
     RunOutcome,
     Verdict,
 )
-from queries.domain.supervision.culprits import DEATHS
+from queries.domain.supervision.outcomes import DEATHS
 from queries.domain.system import OF_DATA, Part
 from queries.models.alerts import AlertRule, Channel
 from queries.models.applications import Application, Script
 from queries.models.checkpoints import Loss, SourceLag
 from queries.models.definitions import Checkpoint, Query, QueryRevision
-from queries.models.deploys.receipts import DeployChange
+from queries.models.deploys import DeployChange
 from queries.models.drivers import Driver, Run
-from queries.models.failures import Failure, FailureGroup
+from queries.models.history import Failure, FailureGroup
 from queries.selectors.alerts.rules import stopped_within
 from queries.selectors.alerts.thresholds import crossed_thresholds
+from queries.selectors.code import moved_checkpoints
 from queries.selectors.disks import home_disk
 from queries.selectors.failures.full_disks import disk_text, full_disk_failures
 from queries.selectors.failures.occurrences import crash_loops
 from queries.selectors.hosts import silent_hosts
-from queries.selectors.kafka.loss_ledger import summed
-from queries.selectors.scripts import moved_checkpoints
-from queries.selectors.triggers.slow_batches import why_slow
+from queries.selectors.kafka.lag import summed
+from queries.selectors.triggers.advice import why_slow
 
 #: A broker that misses one pass is not down; its first miss does not open an incident.
 UNREACHABLE_FOR = timedelta(seconds=10)
@@ -118,7 +118,7 @@ class _Rows:
 
 
 def troubles(problems: Iterable[Part], *, now: datetime) -> list[AlertCondition]:
-    """Return current problems without duplicates (`queries.domain.alerts.troubles.grouped`).
+    """Return current problems without duplicates (`queries.domain.alerts.incidents.grouped`).
 
     `problems` are the parts of the system that have a problem.
     """
@@ -331,7 +331,7 @@ def _risk(rows: _Rows, query: Query, now: datetime, kind: IncidentKind) -> Alert
 
 
 def _ahead(rows: _Rows, query: Query, now: datetime) -> Iterator[AlertCondition]:
-    """Yield the forecasts of `queries.services.alerts.outlook`."""
+    """Yield the forecasts of `queries.services.alerts.figures`."""
     full = query.state_full_at
     if full is not None and full - now <= timedelta(hours=settings.ALERT_STATE_FULL_HOURS):
         text = (

@@ -14,18 +14,11 @@ from django.conf import settings
 
 from headgate_ground.files import read_file
 from headgate_server import downloads, places
-from queries.domain.code.archive import LONGEST_PART
-from queries.domain.definitions.declared_connectors import (
-    FILE,
-    Declared,
-    NotDeclared,
-    conf_of,
-    read,
-)
+from queries.domain.code.archives import LONGEST_PART
+from queries.domain.definitions.declarations import FILE, Declared, NotDeclared, conf_of, read
 from queries.domain.sparks import OURS, SPARKS, Spark
 from queries.domain.validation.formats import connector_way_out
-from queries.selectors.definitions.spark_users import SparkUser, spark_users
-from queries.selectors.definitions.sparks import sum_of
+from queries.selectors.definitions.sparks import SparkUser, spark_users, sum_of
 
 _LONGEST = 100_000  # characters of a connector.toml
 

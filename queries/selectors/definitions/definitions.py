@@ -1,4 +1,7 @@
-"""Read the data behind forms: a definition's newest revision, its history, names to choose."""
+"""Read the data behind forms: newest revisions, history, checkpoint locations, names to choose.
+
+Only the columns needed are read, because a create request reads them for all queries, under a lock.
+"""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -9,10 +12,28 @@ from django.db.models import QuerySet
 
 from queries.domain.errors import Missing
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool
-from queries.models.definitions import Query, QueryRevision
+from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.selectors import visible
-from queries.selectors.first_or_missing import first_or_missing
+from queries.selectors.rows import first_or_missing
 from queries.selectors.supervision import applications
+
+
+def held_checkpoints(*, but: Query | None = None) -> dict[str, str]:
+    """Return the checkpoints in use, by location, with the query that uses each.
+
+    `but` excludes one query's own.
+    """
+    rows = Checkpoint.objects.filter(retired_at=None).order_by()
+    if but is not None:
+        rows = rows.exclude(query=but)
+    return dict(rows.values_list("location", "query__name"))
+
+
+def retired_locations() -> set[str]:
+    """Return the locations where queries, deleted or not, have left their files."""
+    rows = Checkpoint.objects.exclude(retired_at=None).order_by()
+    return set(rows.values_list("location", flat=True))
+
 
 R = TypeVar("R", QueryRevision, ApplicationRevision)
 

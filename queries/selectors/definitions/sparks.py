@@ -1,18 +1,91 @@
-"""Which versions of Spark this host has, and where."""
+"""Which versions of Spark this host has, who needs them, and what a change does to each
+checkpoint.
+"""
 
+import logging
 import os
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
+from django.db import connection
 
 from headgate_server import downloads, places
-from queries.domain.sparks import OURS, SPARKS, Spark, command
+from listeners.loops.backlogs import loop_errors
+from queries.checkpoints.logs import CheckpointLogs, NotLocal
+from queries.checkpoints.state import written
+from queries.domain.checkpoints.logs import UnreadableLog
+from queries.domain.checkpoints.ownership import local_path
+from queries.domain.sparks import OURS, SPARKS, Spark, Written, as_json, command, spark_of
+from queries.domain.states import OPEN_DRIVER_STATES, OperationOutcome, Verb
 from queries.jvm.compiled import SPARK_JARS
-from queries.selectors.definitions.spark_users import SparkUser, spark_users
+from queries.models.applications import Application
+from queries.models.definitions import Query
+from queries.models.drivers import Driver
+from queries.models.history import Operation
+from queries.selectors.hosts import logs_at, mirror_of
+from queries.selectors.supervision.applications import newest_application_revisions
+
+_each = loop_errors("connectors", logging.getLogger(__name__))
+
+
+@dataclass(frozen=True, slots=True)
+class SparkUser:
+    """An application by its newest revision, or a driver by the revision that it runs."""
+
+    application: str
+    driver: int | None  # its number, also of a preflight or a storage JVM; None: the application
+    host: str  # on which the driver runs; "" for an application
+    spark: str
+    connectors: tuple[str, ...]
+    kind: str = "driver"
+
+    def __str__(self) -> str:
+        name = f"application {self.application}"
+        return name if self.driver is None else f"{self.kind} {self.driver} of {name}"
+
+
+def spark_users() -> list[SparkUser]:
+    """Return the living applications by name, then the open drivers."""
+    living = Application.objects.filter(archived_at=None).order_by("name")
+    newest = newest_application_revisions(living.values_list("pk", flat=True))
+    found = []
+    for application in living:
+        if (revision := newest.get(application.pk)) is not None:
+            with _each.isolate_errors(f"application {application.name}"):
+                found.append(_user(application.name, None, "", revision.spec))
+    drivers = Driver.objects.filter(state__in=sorted(OPEN_DRIVER_STATES)).order_by("pk")
+    for driver in drivers.select_related("application", "application_revision"):
+        with _each.isolate_errors(f"driver {driver.pk}"):
+            name, spec = driver.application.name, driver.application_revision.spec
+            found.append(_user(name, driver.pk, driver.host, spec))
+    trials = Operation.objects.filter(
+        outcome=OperationOutcome.OPEN, arguments__has_key="application_spec"
+    ).order_by("pk")  # preflights and clones with a definition that is not saved
+    for trial in trials.select_related("application"):
+        with _each.isolate_errors(f"operation {trial.pk}"):
+            spec, owner = trial.arguments["application_spec"] or {}, trial.application
+            found.append(_user(owner.name if owner else "", trial.pk, "", spec, "operation"))
+    return found
+
+
+def is_set_up() -> bool:
+    """Return whether the database has tables; commands also run before the first start."""
+    name = connection.settings_dict["NAME"]
+    if connection.vendor == "sqlite" and not Path(name).exists():  # connecting would create it
+        return False
+    return Application._meta.db_table in connection.introspection.table_names()
+
+
+def _user(
+    application: str, driver: int | None, host: str, spec: dict[str, Any], kind: str = "driver"
+) -> SparkUser:
+    names = tuple(map(str, spec.get("connectors") or ()))
+    return SparkUser(application, driver, host, str(spec.get("spark") or OURS), names, kind)
 
 
 def folder_of(spark: Spark) -> Path | None:
@@ -113,3 +186,46 @@ def _size(folder: Path) -> int:
             with suppress(FileNotFoundError):  # removed in the meantime
                 total += Path(place, name).lstat().st_size
     return total
+
+
+def written_of(query: Query) -> Written | None:
+    """Return what wrote a query's checkpoint; None if nothing has, or it is unknown from here.
+
+    A checkpoint on a storage is known as it was last read; one on another host is not.
+    """
+    checkpoint = query.checkpoints.filter(retired_at=None).first()
+    if checkpoint is None:
+        return None
+    location = checkpoint.location
+    with suppress(NotLocal, UnreadableLog, OSError):
+        if local_path(location) is not None:
+            return written(logs_at(location, host=query.application.host))
+        mirror = mirror_of(location)
+        if mirror.about().read_at is not None:
+            return written(CheckpointLogs(mirror.checkpoint))
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class SparkRow:
+    """One query, its checkpoint, and the newest preflight with the other Spark."""
+
+    query: Query
+    told: dict[str, Any] | None  # `upgrade.as_json`; None: no checkpoint, or unknown from here
+    trial: Operation | None
+
+
+def spark_rows(application: Application, to: Spark) -> list[SparkRow]:
+    """Return the existing queries of an application by name, for a change to another Spark."""
+    back = spark_of(application.revisions.order_by("-number")[0].spec)
+    living = application.queries.filter(archived_at=None).order_by("name")
+    return [_row(query, back, to) for query in living.select_related("application")]
+
+
+def _row(query: Query, back: Spark, to: Spark) -> SparkRow:
+    found = written_of(query)
+    told = as_json(found, found, to, back) if found is not None else None
+    tried = Operation.objects.filter(
+        query=query, verb=Verb.PREFLIGHT, arguments__application_spec__spark=to
+    )
+    return SparkRow(query, told, tried.order_by("-created_at", "-pk").first())

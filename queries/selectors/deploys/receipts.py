@@ -8,7 +8,7 @@ from uuid import UUID
 
 from django.db.models import QuerySet
 
-from queries.domain.deploys.states import (
+from queries.domain.deploys.request import (
     OUT,
     SETTLED,
     ChangeKind,
@@ -16,8 +16,8 @@ from queries.domain.deploys.states import (
     DeployState,
     OnFailure,
 )
-from queries.models.deploys.receipts import Deploy, DeployChange
-from queries.selectors.first_or_missing import first_or_missing
+from queries.models.deploys import Deploy, DeployChange
+from queries.selectors.rows import first_or_missing
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
 """Classify a stored failure again, so that its advice is that of this release."""
 
-from queries.domain.failures.categories import Category
+from queries.domain.failures.categories import Category, FailureSubject
 from queries.domain.failures.diagnosis import Classified, classify, classify_exit
-from queries.domain.failures.subjects import FailureSubject
-from queries.models.failures import Failure
+from queries.models.history import Failure
 
 _REFUSED: dict[str, str] = {
     Category.LOCK: "held",

@@ -6,10 +6,10 @@ from django.db.models import Exists, OuterRef
 from django.db.models.functions import Coalesce
 
 from queries.domain.states import Candidacy, DriverKind
-from queries.domain.supervision.culprits import is_in_a_row
+from queries.domain.supervision.outcomes import is_in_a_row
 from queries.models.applications import Application
 from queries.models.drivers import Driver
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from queries.selectors import visible
 
 #: How many of an application's newest driver deaths are examined.

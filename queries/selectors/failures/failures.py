@@ -4,9 +4,9 @@ from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
 from queries.models.definitions import Query
 from queries.models.drivers import Run
-from queries.models.failures import Failure, FailureGroup
+from queries.models.history import Failure, FailureGroup
 from queries.selectors import visible
-from queries.selectors.first_or_missing import first_or_missing
+from queries.selectors.rows import first_or_missing
 
 
 def failures() -> QuerySet[Failure]:

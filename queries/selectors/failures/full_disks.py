@@ -9,7 +9,7 @@ from django.db.models import Q
 from queries.domain.definitions.locations import NotALocation, canonical, local_path
 from queries.domain.system import FULL_DISK
 from queries.models.definitions import Checkpoint, Query
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from queries.selectors.disks import fullest
 
 #: "[Errno 28] No space left on device: '/data/out/x'", "/data/out/x: No space left on device".

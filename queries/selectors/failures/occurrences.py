@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 
 from django.db.models import Q
 
-from queries.domain.failures.crash_loops import WINDOW, CrashLoop, crash_loop
+from queries.domain.failures.crashes import WINDOW, CrashLoop, crash_loop
 from queries.domain.states import Desired, GroupStatus
-from queries.models.failures import Failure, FailureGroup
+from queries.models.history import Failure, FailureGroup
 from queries.selectors import visible
 
 BUCKETS = 24

@@ -10,19 +10,18 @@ from typing import Any
 from django.db.models import Q
 
 from headgate_ground.masking import mask
-from queries.domain.code.digests import origin
+from queries.domain.code.archives import origin
 from queries.domain.states import FAILED_OUTCOMES, Candidacy
-from queries.domain.supervision.culprits import DEATHS, KILLS_DRIVER
+from queries.domain.supervision.outcomes import DEATHS, KILLS_DRIVER
 from queries.models.applications import ApplicationRevision
 from queries.models.definitions import QueryRevision
 from queries.models.drivers import Driver, Run
-from queries.models.failures import Failure
-from queries.models.history import Transition
+from queries.models.history import Failure, Transition
 from queries.selectors import visible
 from queries.selectors.checkpoint_logs import unknown_in_flight_reason
 from queries.selectors.failures.driver_deaths import deaths_in_a_row
 from queries.selectors.failures.failures import failures
-from queries.selectors.first_or_missing import first_or_missing
+from queries.selectors.rows import first_or_missing
 
 Revision = QueryRevision | ApplicationRevision
 

@@ -24,7 +24,7 @@ from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Run
 from queries.selectors.checkpoint_logs import available_logs
 from queries.selectors.hosts import logs_at
-from queries.selectors.newest import current_checkpoints, newest_revisions, newest_runs
+from queries.selectors.rows import current_checkpoints, newest_revisions, newest_runs
 
 #: Isolates one element of several, named for the log (`listeners.loops.each.LoopErrors.by_itself`).
 ByItself = Callable[[str], AbstractContextManager[object]]

@@ -12,7 +12,7 @@ from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any
 
-from headgate_ground.tolerant.values import at_s
+from headgate_ground.tolerant import at_s
 from listeners import selectors as heard
 from listeners.latest import moment
 from listeners.loops.each import LoopErrors
@@ -22,7 +22,6 @@ from queries.domain.definitions.spec import TriggerKind
 from queries.domain.kafka.lag import LAG_FRESH, OffsetUnit
 from queries.domain.readings import Dated
 from queries.domain.states import Phase
-from queries.domain.supervision.executors import idle_since
 from queries.domain.supervision.health.verdicts import (
     STALL_FLOOR_S,
     ExecutedBatch,
@@ -32,6 +31,7 @@ from queries.domain.supervision.health.verdicts import (
     judge_start,
 )
 from queries.domain.supervision.health.watermarks import Delay, WaitingRows, waiting
+from queries.domain.supervision.observation import idle_since
 from queries.domain.triggers.intervals import interval_ms
 from queries.models.definitions import Query
 from queries.models.drivers import Run

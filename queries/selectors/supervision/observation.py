@@ -14,11 +14,10 @@ from django.db.models.functions import Coalesce, NullIf
 
 from queries import host_pressure
 from queries.code_roots import has_module
-from queries.domain.checkpoints.lock_files import local_path
+from queries.domain.checkpoints.ownership import local_path
 from queries.domain.definitions.spec import ENDING_TRIGGERS, ApplicationSpec
-from queries.domain.failures.code_rules import MODULE_ADDED_LATER
-from queries.domain.failures.context import left_out
-from queries.domain.failures.error_text import missing_module
+from queries.domain.failures.error_text import left_out, missing_module
+from queries.domain.failures.rules import MODULE_ADDED_LATER
 from queries.domain.protocol import Hangs, RunStatus
 from queries.domain.restart import Earlier
 from queries.domain.states import (
@@ -34,8 +33,6 @@ from queries.domain.states import (
     StopMode,
     Verdict,
 )
-from queries.domain.supervision.culprits import DEATHS
-from queries.domain.supervision.executors import idle_since
 from queries.domain.supervision.observation import (
     HOLDS_SLOT,
     PASSED,
@@ -49,12 +46,14 @@ from queries.domain.supervision.observation import (
     Slots,
     StartMark,
     Suspicion,
+    idle_since,
 )
+from queries.domain.supervision.outcomes import DEATHS
 from queries.jvm.compiled import compile_failed, missing
 from queries.models.applications import Application, ApplicationRevision, Script
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from queries.models.hosts import Host
 from queries.selectors.checkpoint_logs import in_flight_at_death
 from queries.selectors.code import is_to_prepare

@@ -1,4 +1,4 @@
-"""Look up the drivers that send events (`controlplane.senders`)."""
+"""Look up the drivers that send events (`controlplane.hosts`)."""
 
 from collections.abc import Collection, Iterator
 from datetime import timedelta
@@ -6,7 +6,7 @@ from datetime import timedelta
 from django.db.models import Exists, OuterRef
 from django.db.models.functions import Now
 
-from controlplane.senders import event_key
+from controlplane.hosts import event_key
 from listeners.senders import EventSender
 from queries.domain.hosts import SILENT_AFTER
 from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, Reason

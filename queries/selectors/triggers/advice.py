@@ -1,21 +1,35 @@
-"""Advise on a query's trigger, based on its batches; report sources that outgrew its cores."""
+"""Advise on a query's trigger from its batches: slow ones with their reasons, and thread dumps."""
 
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
+from functools import reduce
+from operator import or_
 from typing import Any
 
+from django.db.models import Exists, OuterRef, Q
+
+from headgate_ground.wire import EventKind
 from listeners import selectors as heard
+from listeners.models import Event, Progress, SlowBatch
 from queries.domain import async_calls
-from queries.domain.checkpoints.lock_files import local_path
+from queries.domain.checkpoints.ownership import local_path
 from queries.domain.definitions.spec import HOLDING_TRIGGERS, ApplicationSpec
 from queries.domain.kafka.lag import kafka_offsets
 from queries.domain.protocol import WarningCode
+from queries.domain.states import RunOutcome
 from queries.domain.triggers.advice import BatchSeen, TriggerAdvice, advise
+from queries.domain.triggers.batch_cost import FILE_MANAGER, LogFiles
 from queries.domain.triggers.cores import cores_of, outgrown
 from queries.domain.triggers.limits import doubts
-from queries.domain.triggers.log_cost import FILE_MANAGER, LogFiles
+from queries.domain.triggers.slow_batches import (
+    BatchCause,
+    CauseShare,
+    Diagnosis,
+    diagnose,
+    evidence_of,
+)
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.selectors import visible
@@ -28,6 +42,96 @@ from queries.selectors.triggers.cores import (
     parsed_or_none,
     partitions_by_topic,
 )
+
+#: How far back the page looks, and an incident: an older batch does not explain the present.
+SHOWN, RECENT = timedelta(days=1), timedelta(hours=1)
+#: Rows of the table, and causes of each.
+MOST, _LARGEST = 5, 4
+#: Queries whose batches are read in one statement: databases limit its conditions.
+_AT_ONCE = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """A slow batch and the reason."""
+
+    batch: int
+    run: int
+    at: datetime  # its trigger's start
+    took_ms: int
+    rows: int
+    diagnosis: Diagnosis
+
+    @property
+    def causes(self) -> tuple[CauseShare, ...]:
+        """Return the largest causes, largest first."""
+        return self.diagnosis.causes[:_LARGEST]
+
+    @property
+    def is_skewed(self) -> bool:
+        """Return whether few tasks had most of the rows."""
+        return any(finding.cause is BatchCause.SKEW for finding in self.causes)
+
+
+def slow_batches(query: int, *, now: datetime) -> list[Explained]:
+    """Return the slowest batches of the last day, slowest first.
+
+    The slowest batch of all is included if its driver sent no evidence on it.
+    """
+    evidence = SlowBatch.objects.filter(query=query, at__gt=now - SHOWN).order_by("-took_ms")
+    bodies = {(slow_batch.run, slow_batch.batch): slow_batch.body for slow_batch in evidence[:MOST]}
+    rows = Progress.objects.filter(query=query, at__gt=now - SHOWN)
+    slowest = rows.order_by("-batch_duration_ms").values_list("pk", "batch_duration_ms").first()
+    return _explained(bodies, slowest[0] if slowest and slowest[1] >= _LONG_MS else None)
+
+
+#: A shorter batch without evidence is not worth a line.
+_LONG_MS = 1_000
+
+
+def why_slow(since: Mapping[int, datetime], *, now: datetime) -> dict[int, str]:
+    """Return the sentence on the slowest batch of each query since it became slow.
+
+    `since` is by query. An older batch does not explain what began after it, and a run's first
+    batch does not count: it also loads code and state. The newest would change an incident's text
+    every few seconds. Two database queries per 200 queries, and one more.
+    """
+    if not since:
+        return {}
+    before = Progress.objects.filter(run=OuterRef("run"), batch__lt=OuterRef("batch"))
+    rows = SlowBatch.objects.filter(Exists(before), query__in=since, at__gt=now - RECENT)
+    ordered = rows.order_by("took_ms", "-pk").values_list("query", "pk", "at")
+    late_enough = {query: pk for query, pk, at in ordered if at >= since[query]}
+    slowest = sorted(late_enough.values())  # of each query, the last row counts
+    sentences: dict[int, str] = {}
+    for start in range(0, len(slowest), _AT_ONCE):
+        evidence = SlowBatch.objects.filter(pk__in=slowest[start : start + _AT_ONCE])
+        bodies = {(slow_batch.run, slow_batch.batch): slow_batch.body for slow_batch in evidence}
+        if not bodies:  # they have expired since
+            continue
+        batches = reduce(or_, (Q(run=run, batch=batch) for run, batch in bodies))
+        for row in Progress.objects.filter(batches):
+            sentences[row.query] = _explain_batch(row, bodies[row.run, row.batch]).diagnosis.says
+    return sentences
+
+
+def _explained(bodies: dict[tuple[int, int], object], other: int | None) -> list[Explained]:
+    """Return batches with their reasons; `other` is the key of one that may lack evidence."""
+    runs, batches = {run for run, _ in bodies}, {batch for _, batch in bodies}
+    rows = Progress.objects.filter(run__in=runs, batch__in=batches)
+    rows_by_id = {row.pk: row for row in rows if (row.run, row.batch) in bodies}
+    if other is not None and (row := Progress.objects.filter(pk=other).first()):
+        rows_by_id[row.pk] = row
+    slowest = sorted(rows_by_id.values(), key=lambda row: -row.batch_duration_ms)[:MOST]
+    return [_explain_batch(row, bodies.get((row.run, row.batch))) for row in slowest]
+
+
+def _explain_batch(row: Progress, body: object) -> Explained:
+    evidence = evidence_of(row.body, body if isinstance(body, dict) else None)
+    return Explained(
+        row.batch, row.run, row.at, row.batch_duration_ms, row.num_input_rows, diagnose(evidence)
+    )
+
 
 #: Progress rows read: more than the fit needs, so that idle ones do not matter.
 ROWS = 300
@@ -168,3 +272,36 @@ def async_operators(
     rows = heard.progress_page(query_id, limit=ASYNC_ROWS)
     operators = async_calls.operators([row["progress"] for row in rows])
     return [(operator, async_calls.advise(operator)) for operator in operators]
+
+
+#: How far back a page looks for the newest dump.
+SHOWN_DUMPS = timedelta(days=1)
+#: How long a request may take; then the page says that its driver has not answered.
+PATIENCE = timedelta(seconds=60)
+
+
+@dataclass(frozen=True, slots=True)
+class Dumps:
+    """The newest dump of a query, and the request that is not answered yet."""
+
+    newest: Event | None
+    asked_at: datetime | None  # of the open run, if no dump was taken since
+    overdue: bool  # the driver has not answered for a minute
+    can_ask: bool  # a run is open
+
+
+def thread_dumps(query: Query, *, now: datetime) -> Dumps:
+    """Return the newest thread dump of the last day, and whether another one is requested."""
+    rows = Event.objects.filter(
+        query=query.pk, kind=EventKind.THREAD_DUMP, at__gt=now - SHOWN_DUMPS
+    )
+    newest = rows.order_by("-at").first()
+    run = visible.runs().filter(query=query, outcome=RunOutcome.OPEN).first()
+    requested_at = run.dump_asked_at if run is not None else None
+    # The driver's clock may be behind, so its answer also repeats the request's time.
+    if (requested_at is not None and newest is not None) and (
+        newest.at >= requested_at or newest.body.get("asked") == requested_at.isoformat()
+    ):
+        requested_at = None
+    overdue = requested_at is not None and now - requested_at > PATIENCE
+    return Dumps(newest, requested_at, overdue, run is not None)

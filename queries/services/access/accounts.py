@@ -1,18 +1,137 @@
-"""Manage accounts and their roles. Only admins may call these functions."""
+"""Manage accounts, roles and sessions; refuse to share what a root worker runs.
+
+Drivers of a worker that is root run as root too, without its capabilities if they are isolated.
+Without isolation, an author's code is as good as the worker. Either is good enough for a single
+person who tries Headgate, who is an admin anyway. It becomes a risk when others may bring SQL or
+code into drivers, so it is refused at that moment, unless an admin has accepted it, and only then:
+what exists is shown on the System page, and nothing that runs is stopped.
+"""
 
 import secrets
 from datetime import datetime
 
+from django.conf import settings
 from django.contrib.auth.models import Group, User
 from django.db import transaction
 
-from queries.domain.access.acts import Act
-from queries.domain.errors import Invalid, NotAllowed, Problem
+from controlplane.nudge import changed
+from queries.domain.access import Act
+from queries.domain.errors import Conflict, Invalid, Missing, NotAllowed, Problem
+from queries.domain.hosts import Mode
+from queries.launchers.recorded_walls import recorded_walls
+from queries.models.access.accounts import BrowserSession, Team, living
 from queries.roles import Role, highest_role, role_of
-from queries.selectors.access.group_roles import comes_by_single_sign_on
-from queries.services.access.audit_trail import record_act
-from queries.services.access.root_worker import refuse_author
-from queries.services.access.sessions import end_sessions, end_streams
+from queries.selectors.access.accounts import comes_by_single_sign_on, name_of, sessions_of
+from queries.services.access.audit import record_act
+
+SETTING = "HEADGATE_ROOT_WORKER"
+WAY_OUT = (
+    "Run the worker under an account of its own, with the user namespaces that isolate drivers "
+    "(docs/operations.md, Walls of drivers), or accept the risk with "
+    f"{SETTING}=1 in the environment of all processes, and restart them."
+)
+
+
+def refuse_second_team() -> None:
+    """Raise `Conflict` if a team is to be added to another beside such a worker."""
+    if (why := risk()) and Team.objects.exists():
+        _refuse("A second team cannot be added", why)
+
+
+def refuse_author(name: str, before: Role | None = None) -> None:
+    """Raise `Conflict` if an account becomes an author beside such a worker.
+
+    An admin who becomes an author has fewer rights than before, which is never refused.
+    """
+    if before not in (Role.AUTHOR, Role.ADMIN) and (why := risk()):
+        _refuse(f"{name} cannot become an author without being an admin", why)
+
+
+def refuse_python(user: User) -> None:
+    """Raise `Conflict` if a user who is not an admin is to write Python beside such a worker."""
+    if (why := risk()) and highest_role(user) is not Role.ADMIN:
+        _refuse(f"{user.get_username()} cannot get the right to write Python", why)
+
+
+def risk() -> str:
+    """Return what makes this host's worker no place for others' code; "" if nobody objects to it.
+
+    The worker "runs as root", and so do its drivers, or "does not isolate its drivers".
+    """
+    choice = None if settings.ROOT_WORKER else recorded_walls()
+    if choice is None:
+        return ""
+    if choice.root:
+        return "runs as root"
+    return "does not isolate its drivers" if choice.mode is Mode.NEITHER else ""
+
+
+def shared_with() -> str:
+    """Return who shares an installation of such a worker, as a sentence; "" if nobody does."""
+    teams = list(Team.objects.values_list("name", flat=True)[:6])
+    held = User.objects.filter(is_active=True, is_superuser=False, groups__name=Role.AUTHOR)
+    held = held.exclude(groups__name=Role.ADMIN).order_by("username")
+    authors = list(held.values_list("username", flat=True)[:6])
+    said = [f"the teams {_some(teams)}"] if len(teams) > 1 else []
+    said += [f"the authors {_some(authors)}, who are not admins,"] if authors else []
+    return f"{' and '.join(said)} share this installation." if said else ""
+
+
+def _some(names: list[str]) -> str:
+    return ", ".join([*names[:5], *(["…"] if len(names) > 5 else [])])
+
+
+def _refuse(what: str, why: str) -> None:
+    raise Conflict(
+        f"{what}: this host's worker {why}, so it serves one team: others' SQL and code would run "
+        "with the worker's account.",
+        way_out=WAY_OUT,
+    )
+
+
+def note_use(session_key: str, *, now: datetime) -> None:
+    """Extend a session's idle timeout."""
+    BrowserSession.objects.filter(session_key=session_key).update(seen_at=now)
+
+
+def end_session(*, user: User, name: str, actor: str, now: datetime) -> None:
+    """End the user's session with this displayed name; raise `Missing` if there is none."""
+    for row in sessions_of(user, now=now):
+        if name_of(row.session_key) == name:
+            _end(user, [row.session_key], actor, now)
+            return
+    raise Missing("This browser is no longer signed in.")
+
+
+def end_sessions(*, user: User, actor: str, now: datetime, but: str = "") -> int:
+    """End a user's sessions, except `but` if given; return how many. Tokens are not sessions."""
+    keys = [row.session_key for row in sessions_of(user, now=now) if row.session_key != but]
+    if keys:
+        _end(user, keys, actor, now)
+    return len(keys)
+
+
+def _end(user: User, keys: list[str], actor: str, now: datetime) -> None:
+    with transaction.atomic():
+        BrowserSession.objects.filter(pk__in=keys).delete()
+        record_act(
+            Act.SESSIONS_ENDED, actor=actor, now=now, subject=user.username, sessions=len(keys)
+        )
+        end_streams(user)
+
+
+def end_streams(user: User) -> None:
+    """Make every web process close a user's live pages; pages that are still allowed reconnect.
+
+    Without Redis, each web process notices within 5 s that a session has ended.
+    """
+    changed(f"person:{user.pk}")
+
+
+def forget_expired_sessions(*, now: datetime) -> int:
+    """Delete expired sessions; return how many. Every attempted sign-in creates one."""
+    return int(BrowserSession.objects.exclude(living(now)).delete()[0])
+
 
 #: Random bytes in an initial password; 18 bytes encode to 24 characters.
 PASSWORD_BYTES = 18

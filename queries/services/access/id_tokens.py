@@ -11,7 +11,7 @@ from typing import Any
 
 import jwt
 
-from queries.domain.access.single_sign_on import LONGEST_SUBJECT
+from queries.domain.access import LONGEST_SUBJECT
 from queries.domain.errors import SignInRefused
 
 #: Signature algorithms whose keys the provider publishes. Never "none", and never HMAC, whose key

@@ -21,7 +21,7 @@ from django.http import HttpRequest
 from django.urls import reverse
 
 from headgate_ground.providers import is_allowed_address
-from queries.domain.access.single_sign_on import Arrival, groups_in, name_in
+from queries.domain.access import Arrival, groups_in, name_in
 from queries.domain.errors import SignInRefused, Unavailable
 
 logger = logging.getLogger(__name__)

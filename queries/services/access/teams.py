@@ -9,15 +9,15 @@ from django.db import transaction
 from django.db.models import QuerySet
 from pydantic import Field
 
-from queries.domain.access.acts import Act
+from queries.domain.access import Act
 from queries.domain.definitions.spec import Longest, StrictForm
 from queries.domain.errors import Conflict, Invalid, Problem
 from queries.domain.validation.query_rules import name_problems
-from queries.models.access.teams import Grant, Team
+from queries.models.access.accounts import Grant, Team
 from queries.roles import VIEW, grant_of
+from queries.services.access.accounts import refuse_python, refuse_second_team
 from queries.services.access.admin_objects import AdminObject, Verb, unpacked
-from queries.services.access.audit_trail import record_act
-from queries.services.access.root_worker import refuse_python, refuse_second_team
+from queries.services.access.audit import record_act
 
 Members = Annotated[list[Annotated[str, Longest(150)]], Longest(1000)]
 

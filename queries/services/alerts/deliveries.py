@@ -4,8 +4,9 @@ Only the worker that sent a message knows whether it was delivered. If that work
 recording it, its lease expires and the message is sent again, marked as a repeat.
 """
 
+import ipaddress
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, replace
 from datetime import datetime, timedelta
@@ -17,10 +18,13 @@ from django.db import transaction
 from django.db.models import F, Q
 
 from controlplane import fail_points
-from listeners.loops.leases import Lease, Leases
-from listeners.loops.troubles import loop_errors
-from queries.channels.base import Message, SendFailed
-from queries.domain.alerts.kinds import (
+from headgate_ground.masking import references as named_in
+from listeners.loops.backlogs import loop_errors
+from listeners.loops.slices import Lease, Leases
+from queries.channels import kinds
+from queries.channels.base import Message, Network, SendFailed
+from queries.channels.kinds import destination_of
+from queries.domain.alerts.forms import (
     DeliveryState,
     IncidentKind,
     IncidentState,
@@ -28,13 +32,65 @@ from queries.domain.alerts.kinds import (
     Severity,
 )
 from queries.domain.alerts.routing import RoutedIncident, RoutingRule, Telling, plan
-from queries.domain.secrets.bindings import channel as channel_named
+from queries.domain.errors import in_words
+from queries.domain.secrets import ANYWHERE, PAGE, Bound, SecretUse, unbound
+from queries.domain.secrets import channel as channel_named
 from queries.models.alerts import Channel, Delivery, Incident
+from queries.secret_references import ReferenceMissing
 from queries.selectors.alerts.incidents import explain_incident
 from queries.selectors.alerts.rules import gone_at, rules_in_force
-from queries.selectors.lineage.downstream import Downstream
+from queries.selectors.lineage import Downstream
 from queries.selectors.secrets import bound_to
-from queries.services.alerts.sending import LIMIT_S, send
+from queries.services.local_roots import local_references
+
+#: Time limit per message, in seconds.
+LIMIT_S = 20.0
+
+
+def send(kind: str, form: Mapping[str, Any], message: Message, *, name: str, bound: Bound) -> None:
+    """Deliver a message; raise `SendFailed`, whose text is safe to show and store.
+
+    `bound` contains the channel's secrets and the hosts to which each can be sent; a secret that is
+    not bound is not read.
+    """
+    references = local_references()
+    told = destination_of(kind, form)
+    named = named_in(form)
+    _require(named - bound.keys(), () if told == ANYWHERE else (told,), name, bound)
+    try:
+        values = references.resolve_in(dict(form))
+        stripped = {
+            key: value.strip() if isinstance(value, str) else value for key, value in values.items()
+        }
+        place = destination_of(kind, stripped)
+        if place == told:
+            _require(named, (place,), name, bound)
+        elif unbound(
+            _uses(named, (place,)), bound, channel_named(name)
+        ):  # the host is part of a secret
+            raise SendFailed(f"Its URL leads to a host that is not bound: {PAGE}.")
+        kinds.send(kind, stripped, message, timeout_s=LIMIT_S, allowed=allowed_networks())
+    except ReferenceMissing as error:
+        raise SendFailed(str(error)) from None
+    except SendFailed as error:
+        raise SendFailed(references.mask(str(error)), lasting=error.lasting) from None
+    except Exception as error:  # a bug in a channel affects that channel only
+        raise SendFailed(f"It failed with {type(error).__name__}.") from None
+
+
+def _require(secrets: set[str], places: tuple[str, ...], name: str, bound: Bound) -> None:
+    if refused := in_words(unbound(_uses(secrets, places), bound, channel_named(name))):
+        raise SendFailed(refused)
+
+
+def _uses(secrets: set[str], places: tuple[str, ...]) -> list[SecretUse]:
+    return [SecretUse(secret, "", places) for secret in sorted(secrets)]
+
+
+def allowed_networks() -> list[Network]:
+    """Return the private networks to which alerts can be sent."""
+    return [ipaddress.ip_network(one, strict=False) for one in settings.ALERT_NETWORKS]
+
 
 logger = logging.getLogger(__name__)
 _each = loop_errors("alerts", logger)

@@ -13,18 +13,18 @@ from django.db import IntegrityError, transaction
 from django.db.models import F, Q
 
 from controlplane.nudge import changed
-from listeners.loops.troubles import loop_errors
+from listeners.loops.backlogs import loop_errors
+from queries.domain.alerts.forms import EntryKind, IncidentKind, IncidentState, Selector
 from queries.domain.alerts.incidents import (
     REOPENED_WITHIN,
+    AlertCondition,
     IncidentAction,
     IncidentChange,
     RecordedIncident,
     changes,
     names_of,
+    of_query,
 )
-from queries.domain.alerts.kinds import EntryKind, IncidentKind, IncidentState
-from queries.domain.alerts.matching import Selector
-from queries.domain.alerts.troubles import AlertCondition, of_query
 from queries.domain.errors import Conflict, Invalid, Problem
 from queries.models.alerts import Incident, IncidentEntry, Maintenance
 from queries.selectors.alerts.troubles import troubles

@@ -9,7 +9,7 @@ from django.db.models import QuerySet
 
 from controlplane.nudge import changed
 from queries.channels.kinds import KINDS
-from queries.domain.access.acts import Act
+from queries.domain.access import Act
 from queries.domain.alerts.forms import (
     ChannelForm,
     MaintenanceForm,
@@ -19,17 +19,16 @@ from queries.domain.alerts.forms import (
     parse_rule,
 )
 from queries.domain.errors import Conflict, Invalid, Problem
-from queries.domain.secrets.bindings import channel as holder_named
-from queries.domain.secrets.bindings import unbound
+from queries.domain.secrets import channel as holder_named
+from queries.domain.secrets import unbound
 from queries.models.alerts import AlertRule, Channel, Maintenance
 from queries.roles import OPERATE, VIEW
-from queries.selectors.access.insisting import insist
-from queries.selectors.access.targets import of_selector
-from queries.selectors.manifests.states import as_rule, of_rule
+from queries.selectors.access.permissions import insist, of_selector
+from queries.selectors.manifests import as_rule, of_rule
 from queries.selectors.secrets import bound_to, uses_of_channel
 from queries.services.access.admin_objects import AdminObject, Verb
-from queries.services.access.audit_trail import record_act
-from queries.services.secrets.bindings import rename, unbind_all
+from queries.services.access.audit import record_act
+from queries.services.secrets import rename, unbind_all
 
 _SETTINGS = {str(kind): one.form for kind, one in KINDS.items()}
 

@@ -1,4 +1,7 @@
-"""Watch Headgate from outside its worker, and notify when the worker cannot (decisions/0015).
+"""Watch Headgate from outside its worker, and be watched from outside by pings (decisions/0015).
+
+A tick of the leader sends the ping, so none is sent without a worker, Redis and the database. Nor
+is one sent while another part has a problem.
 
 All its state is in one file: what it watches, the channels as last read from the database (their
 URLs are references, never secrets), and undelivered messages.
@@ -20,13 +23,13 @@ from django.conf import settings
 from django.db import DatabaseError, close_old_connections
 from django.urls import reverse
 
-from controlplane import redis_client, signs_of_life
-from controlplane.tls import own_certificate
+from controlplane import servers, signs_of_life
+from controlplane.servers import own_certificate
 from headgate_ground.files import read_file, replace_file
-from queries.channels.base import Message, SendFailed
+from queries.channels.base import AtUrl, Message, SendFailed, request, through
 from queries.domain.alerts.explanations import IncidentScope, explained
-from queries.domain.alerts.kinds import NotificationStep
-from queries.domain.alerts.watching import (
+from queries.domain.alerts.forms import NotificationStep
+from queries.domain.alerts.routing import (
     KINDS,
     Look,
     Patience,
@@ -36,11 +39,12 @@ from queries.domain.alerts.watching import (
     drop_unreported,
     due_reports,
 )
-from queries.domain.system import PartState
+from queries.domain.system import READY_PARTS, PartState
+from queries.secret_references import ReferenceMissing
 from queries.selectors.alerts.own_routes import Route, own_routes
-from queries.services.system.health import look
-
-logger = logging.getLogger(__name__)
+from queries.services.alerts.deliveries import allowed_networks
+from queries.services.local_roots import local_references
+from queries.services.system.health import look, system_health
 
 #: Interval between two checks, in seconds.
 EVERY_S = 10.0
@@ -169,7 +173,7 @@ class Watcher:
         """Record a heartbeat, so that the pages can report a missing watcher."""
         with (
             contextlib.suppress(redis.RedisError),
-            redis_client.client(settings.REDIS_URL, limit_s=1.0) as client,
+            servers.client(settings.REDIS_URL, limit_s=1.0) as client,
         ):
             signs_of_life.record_heartbeat(client, signs_of_life.WATCHER, now=now)
 
@@ -289,3 +293,43 @@ def _times(form: Mapping[str, Any]) -> dict[str, Any]:
         else value
         for name, value in form.items()
     }
+
+
+logger = logging.getLogger(__name__)
+
+#: Timeout for the external watcher's response, in seconds.
+LIMIT_S = 10.0
+#: Parts that must work before a ping is sent.
+NEEDED = (*READY_PARTS, "ticks", "disk", "data")
+
+
+def call_outside(*, now: datetime) -> str:
+    """Ping `HEADGATE_DEAD_MANS_SWITCH_URL`; return why that was not done, "" if it was.
+
+    The URL may be a secret, so no text contains it.
+    """
+    if not settings.DEAD_MANS_SWITCH_URL:
+        return "HEADGATE_DEAD_MANS_SWITCH_URL is not set"
+    ill = [part.name for part in system_health(now).parts if part.name in NEEDED and not part.ok]
+    if not web_answers():
+        ill.append("web")
+    if ill:
+        logger.warning("not calling the external watcher: %s", ", ".join(ill))
+        return f"not all of Headgate works: {', '.join(ill)}"
+    why = _call()
+    if why:
+        logger.warning("could not call the external watcher: %s", why)
+    return why
+
+
+def _call() -> str:
+    references = local_references()
+    try:
+        url = references.resolve(settings.DEAD_MANS_SWITCH_URL).strip()
+        with through(AtUrl(url).way({}), allowed=allowed_networks()):
+            request("GET", url, timeout_s=LIMIT_S)
+    except ReferenceMissing as error:
+        return f"HEADGATE_DEAD_MANS_SWITCH_URL: {error}"
+    except SendFailed as error:
+        return references.mask(f"HEADGATE_DEAD_MANS_SWITCH_URL: {error}")
+    return ""

@@ -13,7 +13,7 @@ from django.conf import settings
 from django.db import transaction
 
 from headgate_ground.masking import unmask
-from queries.domain.checkpoints.lock_files import local_path
+from queries.domain.checkpoints.ownership import local_path
 from queries.domain.definitions.locations import NotALocation, canonical, normalized_location
 from queries.domain.definitions.spec import FILES
 from queries.domain.errors import Invalid, NotAllowed, Problem
@@ -28,7 +28,7 @@ from queries.services.checkpoints.file_sinks import seed
 from queries.services.checkpoints.remote import copy_beside, delete_copy, readable_logs
 from queries.services.checkpoints.switching import current
 from queries.services.definitions import catalog
-from queries.services.definitions.code_rights import insist_query, parsed
+from queries.services.definitions.rights import insist_query, parsed
 from queries.services.procedures.engine import (
     DONE,
     Procedure,

@@ -14,12 +14,11 @@ from typing import TypeVar
 
 from controlplane.nudge import read_sink_soon
 from listeners.models import Latest
-from queries.checkpoints.file_sink import FileSink
-from queries.checkpoints.sink_log import ASIDE, LOG, SinkLog
+from queries.checkpoints.file_sink import ASIDE, LOG, FileSink, SinkLog
 from queries.domain.definitions.locations import NotALocation, canonical, local_path, on_yarn
 from queries.domain.definitions.spec import FILES
 from queries.domain.errors import NotAllowed
-from queries.domain.walls import Mode
+from queries.domain.hosts import Mode
 from queries.launchers.base import Launcher
 from queries.models.applications import Application
 from queries.models.definitions import Query
@@ -32,7 +31,7 @@ from queries.services.checkpoints.remote import (
     with_storage,
 )
 from queries.services.checkpoints.storage_jvms import stages
-from queries.services.checkpoints.table_sinks import (
+from queries.services.checkpoints.switching import (
     completed_on_yarn,
     fill,
     is_remote,

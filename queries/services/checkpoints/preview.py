@@ -7,18 +7,18 @@ from functools import partial
 from django.utils import timezone
 
 from queries.checkpoints import batches
+from queries.checkpoints.file_sink import ASIDE
 from queries.checkpoints.logs import CheckpointLogs
-from queries.checkpoints.sink_log import ASIDE
 from queries.domain.checkpoints.logs import begun_at
-from queries.domain.counts import counted
 from queries.domain.definitions.spec import FILES, UNKEPT_SINKS
 from queries.domain.errors import HeadgateError
-from queries.domain.kafka.offset_ranges import ranges, records
+from queries.domain.kafka.offsets import ranges, records
+from queries.domain.readings import counted
 from queries.domain.tables.places import TablePlace
 from queries.domain.tables.replay import InTable, continued, new_id, restarted, resumed, rewound
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
-from queries.services.checkpoints import rewind
+from queries.services.checkpoints import rewind_and_reset
 from queries.services.checkpoints.file_sinks import (
     file_sink,
     mirrored_log,
@@ -27,10 +27,9 @@ from queries.services.checkpoints.file_sinks import (
     sink_of,
 )
 from queries.services.checkpoints.remote import readable_logs
-from queries.services.checkpoints.reset import left_on
+from queries.services.checkpoints.rewind_and_reset import left_on
 from queries.services.checkpoints.source_starts import MovedSource, WantedStart, starts
-from queries.services.checkpoints.switching import current
-from queries.services.checkpoints.table_sinks import effects, table_of
+from queries.services.checkpoints.switching import current, effects, table_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +53,10 @@ def preview_rewind(query: Query, batch: int) -> CheckpointPreview:
     logs = readable_logs(current(query).location)
     newest = logs.last_commit()
     try:
-        rewind.check(query, batch, now=timezone.now())
+        rewind_and_reset.check(query, batch, now=timezone.now())
     except HeadgateError as error:
         return CheckpointPreview("rewind", str(error), batch=batch, newest=newest)
-    origin_logs = readable_logs(rewind.origin_of(query, batch))
+    origin_logs = readable_logs(rewind_and_reset.origin_of(query, batch))
     before, after = origin_logs.offsets(batch), logs.offsets(max(logs.begun()))
     if before is None or after is None:
         reason = f"The offsets of batch {batch} have been purged."

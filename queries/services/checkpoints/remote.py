@@ -17,17 +17,13 @@ from django.utils import timezone
 from controlplane.nudge import changed, read_checkpoint_soon
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.snapshot import Copied, remove, snapshot
-from queries.domain.checkpoints.lock_files import local_path
+from queries.domain.checkpoints.ownership import local_path
 from queries.domain.errors import NotAllowed
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.selectors.hosts import OnAnotherHost, about_mirror, logs_at, mirror_of, way_to
-from queries.services.checkpoints.storage_jvms import (
-    NoStorage,
-    storage_of,
-    work_folder,
-)
+from queries.services.checkpoints.storage_jvms import NoStorage, storage_of, work_folder
 from queries.services.procedures.engine import DONE, StepContext, StepResult, waiting
 from queries.storage.hadoop import HadoopStorage, StorageFailed
 from queries.storage.remote_checkpoint import Mirror, copy_between, delete, fetch

@@ -11,9 +11,9 @@ from django.conf import settings
 from django.db import transaction
 
 from controlplane.nudge import changed
-from listeners.loops.troubles import loop_errors
+from listeners.loops.backlogs import loop_errors
 from queries.checkpoints.snapshot import remove
-from queries.domain.checkpoints.lock_files import FOLDER, local_path
+from queries.domain.checkpoints.ownership import FOLDER, local_path
 from queries.domain.errors import NotAllowed
 from queries.domain.states import Verb
 from queries.launchers.base import Launcher

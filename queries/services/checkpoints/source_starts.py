@@ -9,18 +9,18 @@ from typing import Any, Literal
 from headgate_ground.files import NotPlain, read_file
 from queries.brokers.options import Unusable, client_options
 from queries.brokers.reader import At, BrokerReader, PartitionEnds, Unreachable
+from queries.checkpoints.batches import ELSEWHERE, files_of_source
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.new_checkpoint import SourceStart, is_stateful
-from queries.checkpoints.source_files import ELSEWHERE, files_of_source
 from queries.domain.checkpoints.logs import first_offsets
 from queries.domain.definitions.spec import FILES
 from queries.domain.errors import Invalid, NotAllowed, Problem, Unavailable
-from queries.domain.kafka.offset_ranges import is_file, is_kafka
+from queries.domain.kafka.offsets import is_file, is_kafka
 from queries.models.definitions import Query
 from queries.secret_references import ReferenceMissing
 from queries.selectors.kafka.sources import KafkaSource, kafka_sources
-from queries.services.local_references import local_references
-from queries.services.secrets.refusals import files_outside, unbound_sentence
+from queries.services.local_roots import local_references
+from queries.services.secrets import files_outside, unbound_sentence
 
 Target = Literal["earliest", "latest", "time", "offsets"]
 TARGETS: tuple[Target, ...] = ("earliest", "latest", "time", "offsets")

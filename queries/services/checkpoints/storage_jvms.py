@@ -1,10 +1,12 @@
-"""Reach checkpoints that are not on a local disk, through one storage JVM per application.
+"""Reach checkpoints and tables that are not on a local disk, through one storage JVM per
+application.
 
 A storage JVM is launched like a probe, with a row of its own, so it counts in the host's memory and
 starts. It ends by itself when it is not used; `note_ended` closes its row.
 """
 
 import logging
+import sys
 import uuid
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -14,24 +16,32 @@ from pathlib import Path
 from django.conf import settings
 from django.db import transaction
 
-from listeners.loops.troubles import loop_errors
+from headgate_ground.tool_process import ToolFailed
+from listeners.loops.backlogs import loop_errors
 from queries.domain.definitions.code import handed_to_storage
+from queries.domain.definitions.data_roots import DataRoots
+from queries.domain.definitions.locations import local_path
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.reasons import phrase
 from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, DriverState, Reason
 from queries.domain.supervision.observation import PASSED, Liveness
+from queries.domain.tables.places import TablePlace
 from queries.jvm.compiled import COMPILING, begin, existing, is_compiling, missing
 from queries.launchers.base import Launcher, LaunchRefused
+from queries.launchers.configured import launcher as configured
 from queries.models.applications import Application
 from queries.models.drivers import Driver
-from queries.models.installation import Installation
+from queries.models.hosts import Installation
 from queries.selectors.definitions.connectors import conf_of_connectors
 from queries.selectors.supervision.observation import busy_beside_a_start, slots
 from queries.services.changes import update_changed
-from queries.services.failures.driver_logs import read_log
+from queries.services.failures import read_log
+from queries.services.local_roots import data_roots, follow
 from queries.services.supervision import decision_rows
 from queries.services.supervision.assignments import driver_spec
-from queries.storage.hadoop import HadoopStorage
+from queries.storage.checkpoint_process import CheckpointProcess
+from queries.storage.hadoop import HadoopStorage, LocalFiles, StorageFailed
+from queries.storage.table_logs import Files
 
 logger = logging.getLogger(__name__)
 _loop = loop_errors("storage", logger)
@@ -199,3 +209,55 @@ def _make_room(launcher: Launcher) -> None:
 def _end(row: Driver, now: datetime) -> None:
     ended = {"state": DriverState.ENDED, "state_since": now, "ended_at": now, "last_seq": 0}
     Driver.objects.filter(pk=row.pk, state__in=sorted(OPEN_DRIVER_STATES)).update(**ended)
+
+
+class Unknown(Exception):
+    """Nothing is known about a table; the message is a sentence."""
+
+
+def storage_of_table(
+    table: TablePlace,
+    application: Application,
+    *,
+    launcher: Launcher,
+    now: datetime,
+    roots: DataRoots | None = None,
+) -> Files:
+    """Return the storage that has a table, if that is within the application's data roots.
+
+    Raises `Unknown` with the reason if it is not, `NoStorage` while its storage JVM starts, and
+    `StorageFailed`.
+    """
+    insist_allowed(table, application, roots=roots)
+    if local_path(table.location) is not None:
+        return LocalFiles()
+    try:
+        return storage_of(application, launcher=launcher, now=now)
+    except LaunchRefused as error:
+        raise StorageFailed(str(error)) from error
+
+
+def open_checkpoints() -> CheckpointProcess:
+    """Start the process that reads the checkpoints of Delta logs, within walls, as Spark's parser.
+
+    Raises `ToolFailed`.
+    """
+    try:
+        process = configured().start_tool(
+            [sys.executable, "-P", "-m", "queries.storage.checkpoint_actions"],
+            hidden=[settings.HEADGATE_HOME, settings.SECRETS_DIR],
+        )
+    except (LaunchRefused, OSError) as error:
+        raise ToolFailed(f"{CheckpointProcess.name} cannot be started: {error}") from error
+    return CheckpointProcess(process)
+
+
+def insist_allowed(
+    table: TablePlace, application: Application, *, roots: DataRoots | None = None
+) -> None:
+    """Raise `Unknown` if a table's place is unknown, or outside the application's data roots."""
+    if table.problem:
+        raise Unknown(table.problem)
+    allowed = roots or data_roots(application.name)
+    if (refused := allowed.problem("path", table.location, follow)) is not None:
+        raise Unknown(f"{table.location} {refused.message} {refused.way_out}")

@@ -1,4 +1,7 @@
-"""Install an application's packages with uv, as wheels from the installation's index.
+"""Run git and uv with limits, and install an application's packages with uv, as wheels.
+
+The time limit ends a slow transfer, and the size limit ends an endless one. Both limits are
+settings of the installation, and the error message names the one that was reached.
 
 1. Constraints pin the packages that every driver has to their versions.
 2. uv resolves the requirements within these constraints, and lists the missing packages
@@ -7,12 +10,20 @@
    no package code is run.
 """
 
+import contextlib
+import os
 import re
+import resource
 import shutil
+import signal
 import subprocess
 import sys
 import tarfile
 import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,20 +31,168 @@ from typing import Any
 import uv
 from django.conf import settings
 
+from headgate_ground.masking import mask_text
 from queries.domain.code import requirements
-from queries.domain.code.shipping import (
-    ARCHIVE,
-    DAEMON_MODULE,
-    DAEMON_SOURCE,
-    INSIDE,
-    SHIPPED,
-)
+from queries.domain.code.shipping import ARCHIVE, DAEMON_MODULE, DAEMON_SOURCE, INSIDE, SHIPPED
 from queries.domain.definitions.spec import ApplicationSpec
-from queries.domain.errors import in_words
+from queries.domain.errors import in_words as errors_in_words
 from queries.selectors import code
-from queries.services.code.commands import CommandFailed, CommandOutput, environment, run
-from queries.services.code.download_limits import Download
-from queries.services.code.unpacking import DRAFT
+from queries.services.code.uploads import DRAFT
+
+#: Seconds between two checks of the folders; checking takes at most a tenth of the time.
+LOOK_EVERY_S = 0.5
+_SHARE = 10
+
+
+class LimitReached(Exception):
+    """The error that a download took too long or became too large; its message is a sentence."""
+
+
+@dataclass(slots=True)
+class Download:
+    """The limits of one download, which may consist of several commands."""
+
+    folders: tuple[Path, ...]  # it writes to these
+    ends: float  # monotonic time
+    before: int  # bytes in the folders at the start
+    limit_text: str  # its limit, for messages
+
+    @classmethod
+    def into(cls, *folders: Path, seconds: float | None = None) -> "Download":
+        """Return a download that starts now; a limit of None means the one in the settings."""
+        limit = settings.DOWNLOAD_S if seconds is None else seconds
+        limit_text = f"{limit:g} s and was stopped" + (
+            " (HEADGATE_DOWNLOAD_S)" if seconds is None else ""
+        )
+        return cls(folders, time.monotonic() + limit, _size(folders), limit_text)
+
+    def pause(self) -> float:
+        """Return the seconds until the next check; raise `LimitReached` if a limit is exceeded."""
+        began = time.monotonic()
+        self.check()
+        now = time.monotonic()
+        return max(0.0, min(max(LOOK_EVERY_S, (now - began) * _SHARE), self.ends - now))
+
+    def check(self) -> None:
+        """Raise `LimitReached` if a limit is exceeded."""
+        if time.monotonic() >= self.ends:
+            raise LimitReached(f"It took longer than {self.limit_text}.")
+        if _size(self.folders) - self.before > settings.DOWNLOAD_MB * 2**20:
+            raise LimitReached(
+                f"It downloaded more than {settings.DOWNLOAD_MB:g} MB and was stopped "
+                "(HEADGATE_DOWNLOAD_MB)."
+            )
+
+
+def _size(folders: tuple[Path, ...]) -> int:
+    """Return the total size of the files in these folders, in bytes; missing ones are skipped."""
+    total, left = 0, [str(folder) for folder in folders]
+    while left:
+        with suppress(OSError), os.scandir(left.pop()) as entries:
+            for entry in entries:
+                with suppress(OSError):
+                    if entry.is_dir(follow_symlinks=False):
+                        left.append(entry.path)
+                    else:
+                        total += entry.stat(follow_symlinks=False).st_size
+    return total
+
+
+#: Largest file that a command can write, in bytes.
+LARGEST_FILE = 512 * 1024 * 1024
+#: Memory limit of a command, in bytes: git holds a server's whole ref list in memory.
+MOST_MEMORY = 4 * 1024**3
+#: Characters of a command's output kept, from the end, which says why it failed.
+OUTPUT_LIMIT = 4_000
+#: Worker environment variables passed to a command: program paths, proxies, CAs.
+_PASS = re.compile(
+    r"(PATH|HOME|LANG|TZ|SSL_CERT_(FILE|DIR)|(HTTP|HTTPS|NO|ALL)_PROXY)", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True)
+class CommandOutput:
+    """The output of a successful command."""
+
+    out: str
+    err: str
+
+
+class CommandFailed(Exception):
+    """The error that a command failed; its message is the command's output, with secrets masked."""
+
+
+def environment(*names: str, **more: str) -> dict[str, str]:
+    """Return the environment for a command: a few allowed variables, plus `more`."""
+    allowed = {
+        name: value
+        for name, value in os.environ.items()
+        if _PASS.fullmatch(name) or (names and name.startswith(names))
+    }
+    return allowed | more
+
+
+def run(
+    command: Sequence[str],
+    *,
+    folder: Path,
+    env: Mapping[str, str],
+    download: Download,
+    output: Path | None = None,
+) -> CommandOutput:
+    """Run a command and return its output; with `output`, write its stdout to that file instead.
+
+    Raises `CommandFailed` with the command's own output, or if the download that it is part of
+    takes too long or becomes too large.
+    """
+    into = output.open("xb") if output else None
+    with contextlib.ExitStack() as stack:
+        if into is not None:
+            stack.enter_context(into)
+        try:
+            process = subprocess.Popen(
+                list(command),
+                stdin=subprocess.DEVNULL,
+                stdout=into or subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                cwd=folder,
+                env=dict(env),
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise CommandFailed(f"{command[0]} cannot be run: {error.strerror}.") from error
+        with contextlib.suppress(ProcessLookupError):  # child processes inherit the limits
+            resource.prlimit(process.pid, resource.RLIMIT_FSIZE, (LARGEST_FILE, LARGEST_FILE))
+            resource.prlimit(process.pid, resource.RLIMIT_DATA, (MOST_MEMORY, MOST_MEMORY))
+        printed, stderr = _followed(process, download)
+    if process.returncode == -signal.SIGXFSZ:
+        raise CommandFailed(f"It wrote more than {LARGEST_FILE // 2**20} MB and was stopped.")
+    if process.returncode:
+        raise CommandFailed(in_words(stderr) or f"It exited with code {process.returncode}.")
+    return CommandOutput(printed.decode("utf-8", "replace"), stderr.decode("utf-8", "replace"))
+
+
+def _followed(process: subprocess.Popen[bytes], download: Download) -> tuple[bytes, bytes]:
+    """Return a command's stdout and stderr; if it reaches a limit, kill it and all its children."""
+    try:
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                printed, stderr = process.communicate(timeout=download.pause())
+                break
+        download.check()  # it may have ended between two checks
+    except LimitReached as error:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+        raise CommandFailed(str(error)) from None
+    return printed or b"", stderr
+
+
+def in_words(output: bytes) -> str:
+    """Return the end of a command's output as text, with secrets masked."""
+    text = output.decode("utf-8", "replace").replace("\0", "").strip()
+    return mask_text(text[-2 * OUTPUT_LIMIT :])[-OUTPUT_LIMIT:]
+
 
 #: File in a package folder that lists its contents.
 INSTALLED = "installed.txt"
@@ -59,7 +218,7 @@ def install(spec: ApplicationSpec) -> None:
     if folder is None:
         return
     if wanted.problems:
-        raise InstallFailed(in_words(wanted.problems))
+        raise InstallFailed(errors_in_words(wanted.problems))
     folder.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=folder.parent))
     try:

@@ -9,14 +9,14 @@ from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.errors import Invalid, Problem
 from queries.domain.states import Desired, Phase
 from queries.domain.validation.joining import kind_problem
-from queries.models.access.teams import Team
+from queries.models.access.accounts import Team
 from queries.models.applications import Application
-from queries.selectors.access.teams import team_for_new
-from queries.selectors.manifests import states
-from queries.selectors.manifests.present import Present
-from queries.services.definitions.code_rights import insist_application
+from queries.selectors import manifests
+from queries.selectors.access.accounts import team_for_new
+from queries.selectors.manifests import Present
 from queries.services.definitions.drafts import application_form
 from queries.services.definitions.items import SetItem, below_spec
+from queries.services.definitions.rights import insist_application
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def plan_applications(
         name: Host(
             name,
             present.application_spec(row),
-            states.pools_of_state(present.application_state(row)),
+            manifests.pools_of_state(present.application_state(row)),
             row,
         )
         for name, row in present.applications.items()
@@ -83,7 +83,7 @@ def plan_applications(
             insist_application(python, before, form)
         if item.is_new and user is not None:
             teams.of(item)
-        pools = states.pools_of_state(item.after)
+        pools = manifests.pools_of_state(item.after)
         known = form or before or ApplicationSpec()
         hosts[item.name] = Host(item.name, known, pools, row, bool(item.problems))
     return hosts
@@ -107,9 +107,9 @@ def _compare(item: SetItem, row: Application | None, present: Present) -> dict[s
             )
     script = getattr(row, "script", None)
     if script is not None:
-        item.before = states.with_desired(item.before, script.desired)
+        item.before = manifests.with_desired(item.before, script.desired)
         item.completed = script.phase == Phase.COMPLETED
-    item.after = states.with_desired(states.of_manifest(manifest, spec), manifest.desired)
+    item.after = manifests.with_desired(manifests.of_manifest(manifest, spec), manifest.desired)
     if manifest.desired != (script.desired if script is not None else Desired.STOPPED):
         item.desired = manifest.desired
     item.compare()

@@ -21,12 +21,12 @@ from queries.domain.errors import Conflict, Invalid, NotAllowed, Problem, StaleR
 from queries.domain.manifests.forms import Kind, Manifest
 from queries.domain.reasons import Because, Detail
 from queries.domain.validation.query_rules import name_problems
-from queries.models.access.teams import Team
+from queries.models.access.accounts import Team
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool
 from queries.models.definitions import Query, QueryRevision
-from queries.selectors.manifests import states
-from queries.selectors.manifests.present import Moment, Present, as_of_now, look_up
-from queries.services.code.git_refs import resolved
+from queries.selectors import manifests
+from queries.selectors.manifests import Moment, Present, as_of_now, look_up
+from queries.services.code.git import resolved
 from queries.services.definitions.application_plans import plan_applications
 from queries.services.definitions.definition_rows import pool_text, record_definition
 from queries.services.definitions.items import SetItem
@@ -41,7 +41,7 @@ from queries.services.definitions.writing import (
     one_at_a_time,
     writing,
 )
-from queries.services.scripts.discovered import refuse_discovered
+from queries.services.scripts import refuse_discovered
 
 R = TypeVar("R", Query, Application)
 V = TypeVar("V", QueryRevision, ApplicationRevision)
@@ -86,9 +86,9 @@ def plan_application(
             manifest,
             spec=unmask(sent, before=newest.spec),
             labels=row.labels,
-            pools=tuple(states.pools_of_state(present.application_state(row)).values()),
+            pools=tuple(manifests.pools_of_state(present.application_state(row)).values()),
         )
-    manifest = replace(manifest, spec=states.normal_application(manifest.spec))
+    manifest = replace(manifest, spec=manifests.normal_application(manifest.spec))
     item = SetItem("", Kind.APPLICATION, manifest.name, manifest, row, is_new=row is None)
     item.application_spec, item.team, item.newest = sent, team, newest
     if row is None:
@@ -198,7 +198,7 @@ def plan_query(
         row = _living(query, present.queries)
         newest = _newest(present.query_revisions[row.pk], expected_revision)
         manifest = replace(manifest, spec=unmask(spec, before=newest.spec), labels=row.labels)
-    manifest = replace(manifest, spec=states.normal_query(manifest.spec))
+    manifest = replace(manifest, spec=manifests.normal_query(manifest.spec))
     item = SetItem("", Kind.QUERY, name, manifest, row, is_new=row is None)
     item.application_spec, item.team, item.newest = application_spec, team, newest
     item.answers = earlier.answers if earlier is not None else None

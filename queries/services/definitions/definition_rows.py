@@ -10,21 +10,21 @@ from typing import Any
 
 from django.db.models import OuterRef, Subquery
 
-from queries.domain.access.acts import Act
+from queries.domain.access import Act
 from queries.domain.definitions import parsing
 from queries.domain.definitions.effects import Effect, strongest
 from queries.domain.definitions.parsing import application_changes, query_changes
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec, PythonQuery, SqlQuery
 from queries.domain.reasons import NOTHING, Because
 from queries.domain.validation.skipped import as_json
-from queries.models.access.audit_trail import AuditEntry
-from queries.models.access.teams import Team
+from queries.models.access.accounts import Team
+from queries.models.access.audit import AuditEntry
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool, Script
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.history import Transition
-from queries.services.access.audit_trail import insert_acts, sealed_act
+from queries.services.access.audit import insert_acts, sealed_act
+from queries.services.changes import Prepared
 from queries.services.definitions.drafts import Checked
-from queries.services.prepared_rows import Prepared
 from queries.services.schedules.ticks import follow_schedule
 
 #: The columns of a revision that hold the results of its checks.

@@ -20,30 +20,25 @@ from queries.domain.definitions.spec import (
 )
 from queries.domain.definitions.sql_verdict import SqlVerdict, has_own_grammar, refused
 from queries.domain.errors import Invalid, Problem
-from queries.domain.secrets.bindings import application as holder_named
-from queries.domain.sparks import Spark, is_older
-from queries.domain.sparks.pinned import SINK_NAMES, SOURCE_NAMES
-from queries.domain.sparks.upgrade import WAY_OUT, cannot_go_back
+from queries.domain.secrets import application as holder_named
+from queries.domain.sparks import SINK_NAMES, SOURCE_NAMES, WAY_OUT, Spark, cannot_go_back, is_older
 from queries.domain.validation import application_rules, query_rules
+from queries.domain.validation.formats import connector_of, store_problems, yarn_problems
 from queries.domain.validation.skipped import Check, Skip
-from queries.domain.validation.stores import connector_of, store_problems, yarn_problems
 from queries.models.applications import Application
 from queries.models.definitions import Query, QueryRevision
 from queries.selectors.code import root_of
 from queries.selectors.definitions.connectors import conf_of_connectors, recipes
-from queries.selectors.definitions.locations import held_checkpoints, retired_locations
-from queries.selectors.definitions.written_by import written_of
+from queries.selectors.definitions.definitions import held_checkpoints, retired_locations
+from queries.selectors.definitions.sparks import written_of
 from queries.selectors.kafka.sources import kafka_sources
-from queries.selectors.triggers.cores import (
-    parsed_or_none,
-    partition_counts,
-)
+from queries.selectors.triggers.cores import parsed_or_none, partition_counts
 from queries.services import local_roots
 from queries.services.definitions import surroundings
 from queries.services.definitions.sql_check import sql_skips
-from queries.services.kafka import partitions
-from queries.services.secrets.refusals import unbound_secrets
-from queries.services.supervision.offset_gaps import gap_problems
+from queries.services.kafka import topics
+from queries.services.secrets import unbound_secrets
+from queries.services.supervision.start_checks import gap_problems
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +70,7 @@ class Judged:
 
     problems: list[Problem]
     checked: Checked = Checked()
-    seen: partitions.Looked = field(default_factory=partitions.Looked)
+    seen: topics.Looked = field(default_factory=topics.Looked)
 
 
 def judge(
@@ -84,7 +79,7 @@ def judge(
     *,
     parsed: SqlVerdict | None,
     ask: bool,
-    seen: partitions.Looked | None = None,
+    seen: topics.Looked | None = None,
 ) -> Judged:
     """Validate a query's definition, whether it is saved individually or as part of a set.
 
@@ -95,10 +90,10 @@ def judge(
     raw, query = parsing.as_json(form), around.query
     if seen is None:
         counts = partition_counts(query.pk, raw) if query and _holds(form) else {}
-        seen = partitions.Looked(counts)
-        ask = ask and partitions.needed(raw, beginning=around.beginning)
+        seen = topics.Looked(counts)
+        ask = ask and topics.needed(raw, beginning=around.beginning)
         if ask and not _problems(form, around, counts, parsed):
-            seen = partitions.look(raw, around.host_name, query, beginning=around.beginning)
+            seen = topics.look(raw, around.host_name, query, beginning=around.beginning)
     problems = _problems(form, around, seen.counts, parsed) + seen.problems
     if query is not None and around.newest is not None:
         problems += gap_problems(query, around.newest, form)

@@ -10,27 +10,20 @@ from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQue
 from queries.domain.definitions.sql_verdict import SqlVerdict
 from queries.domain.errors import Problem
 from queries.domain.manifests.forms import Kind, Manifest
-from queries.domain.manifests.plans import (
-    Change,
-    Drift,
-    ObjectPlan,
-    Outcome,
-    differences,
-    settle,
-)
-from queries.domain.probes.state_change import StateChange
+from queries.domain.manifests.sets import Change, Drift, ObjectPlan, Outcome, differences, settle
+from queries.domain.probes.plan_comparison import StateChange
 from queries.domain.states import Desired
 from queries.domain.validation.skipped import as_json
-from queries.models.access.teams import Team
+from queries.models.access.accounts import Team
 from queries.models.alerts import AlertRule
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Query, QueryRevision
-from queries.models.manifests.managed import Managed
-from queries.selectors.manifests import states
-from queries.selectors.manifests.states import State, comparable
-from queries.selectors.state_changes import sentences
+from queries.models.manifests import Managed
+from queries.selectors import manifests
+from queries.selectors.manifests import State, comparable
+from queries.selectors.probes import sentences
 from queries.services.definitions.drafts import Checked
-from queries.services.kafka import partitions
+from queries.services.kafka import topics
 
 Row = Application | Query | AlertRule
 
@@ -40,7 +33,7 @@ class Answers:
     """What services outside Headgate answered about a query's definition."""
 
     verdict: SqlVerdict | None  # None: it has no SQL, or the parser did not respond
-    seen: partitions.Looked
+    seen: topics.Looked
 
 
 @dataclass(slots=True)
@@ -123,7 +116,7 @@ class SetItem:
         """Record each field that differs, and edits made since the object's file was applied."""
         if not self.is_new:
             self.changes += differences(comparable(self.before, self.after), self.after)
-        before = states.unedited(self.before, completed=self.completed)
+        before = manifests.unedited(self.before, completed=self.completed)
         if self.managed is not None and self.managed.applied != before:
             applied = self.managed.applied
             edited = differences(applied, comparable(before, applied))

@@ -19,15 +19,14 @@ from queries.domain.validation.query_rules import name_problems
 from queries.domain.validation.skipped import unchecked_sql
 from queries.models.applications import Application
 from queries.models.definitions import Query
-from queries.selectors.access.insisting import insist
-from queries.selectors.manifests import states
-from queries.selectors.manifests.present import Present
-from queries.selectors.newest import newest_revisions
-from queries.selectors.state_changes import change_of
+from queries.selectors import manifests
+from queries.selectors.access.permissions import insist
+from queries.selectors.manifests import Present
+from queries.selectors.probes import change_of
+from queries.selectors.rows import newest_revisions
 from queries.selectors.triggers.cores import cores_beside, parsed_or_none, partition_counts
 from queries.services import local_roots
 from queries.services.definitions.application_plans import Host, Teams
-from queries.services.definitions.code_rights import insist_application, insist_query_form
 from queries.services.definitions.definition_rows import checked_columns
 from queries.services.definitions.drafts import (
     Around,
@@ -42,8 +41,9 @@ from queries.services.definitions.drafts import (
     stranded,
 )
 from queries.services.definitions.items import Answers, SetItem, below_metadata, below_spec
+from queries.services.definitions.rights import insist_application, insist_query_form
 from queries.services.definitions.sql_check import ask_spark_of_many
-from queries.services.kafka import partitions
+from queries.services.kafka import topics
 
 #: Maximum time for querying Spark's parser and the brokers, in seconds, whatever the size of the
 #: set. What is not answered by then is validated without them, as if they did not respond.
@@ -92,11 +92,11 @@ def plan_queries(
 def _compare(item: SetItem, row: Query, present: Present) -> None:
     manifest, newest = item.manifest, present.query_revisions[row.pk]
     assert manifest is not None
-    item.before = states.with_desired(present.query_state(row), row.desired)
+    item.before = manifests.with_desired(present.query_state(row), row.desired)
     item.revision, item.completed = newest.number, row.phase == Phase.COMPLETED
     item.host = row.application.name
-    after = states.of_manifest(manifest, unmask(manifest.spec, before=newest.spec))
-    item.after = states.with_desired(after, manifest.desired)
+    after = manifests.of_manifest(manifest, unmask(manifest.spec, before=newest.spec))
+    item.after = manifests.with_desired(after, manifest.desired)
     item.compare()
     if manifest.application and manifest.application != item.host:
         item.refuse(
@@ -143,7 +143,9 @@ def _place(
     """Find the application and the checkpoint of a new query."""
     manifest = item.manifest
     assert manifest is not None
-    item.after = states.with_desired(states.of_manifest(manifest, manifest.spec), manifest.desired)
+    item.after = manifests.with_desired(
+        manifests.of_manifest(manifest, manifest.spec), manifest.desired
+    )
     if manifest.desired is Desired.RUNNING:
         item.desired = manifest.desired
     if manifest.application and (manifest.application in hosts or user is not None):
@@ -251,7 +253,7 @@ def _validate(
             beside.of(host, but=item.name),
             row,
             None if row is None or item.gap_accepted else present.query_revisions[row.pk],
-            partitions.begins(row, item.manifest.checkpoint if item.manifest else ""),
+            topics.begins(row, item.manifest.checkpoint if item.manifest else ""),
         )
         ask = time.monotonic() < deadline and not item.problems
         judged = judge(item.query_form, around, parsed=verdict, ask=ask, seen=seen)
@@ -302,7 +304,7 @@ def look_for_orphans(
             for query in left.values():
                 item.problems += below_spec(stranded(query, old.spark, form.spark))
             continue
-        pools = states.pools_of_state(item.before), states.pools_of_state(item.after)
+        pools = manifests.pools_of_state(item.before), manifests.pools_of_state(item.after)
         for pk, revision in sorted(newest_revisions(list(left)).items()):
             cores = beside.of(hosts[item.name], but=left[pk].name)
             before = Around(item.name, old, pools[0], cores, left[pk])

@@ -11,7 +11,7 @@ from queries.domain.errors import Invalid
 from queries.domain.validation.skipped import unchecked_sql
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
-from queries.selectors.access.insisting import insist
+from queries.selectors.access.permissions import insist
 from queries.services.local_roots import canonical_checkpoint
 
 User = AbstractBaseUser | AnonymousUser

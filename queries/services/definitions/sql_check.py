@@ -23,7 +23,7 @@ from uuid import uuid4
 import redis
 from django.conf import settings
 
-from controlplane import redis_client, signs_of_life
+from controlplane import servers, signs_of_life
 from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import Source, SqlQuery, Table
 from queries.domain.definitions.sql_verdict import (
@@ -41,7 +41,7 @@ from queries.domain.validation.skipped import Check, Skip
 from queries.launchers.base import LaunchRefused
 from queries.launchers.configured import launcher
 from queries.selectors.definitions.sparks import installed_sparks, jars_of
-from queries.services.system import parser_life
+from queries.services.system import parts
 from queries.spark_parser.parser import NoParser
 from queries.spark_parser.process import ParserProcess
 
@@ -63,7 +63,7 @@ _SOME = 20  # questions of one set queued at once; some tenths of a second
 
 
 def _questions() -> str:
-    return parser_life.questions()
+    return parts.questions()
 
 
 def question_of(
@@ -129,7 +129,7 @@ def _partitioned(form: SqlQuery) -> dict[str, str]:
 def _is_answered() -> bool:
     """Return whether a worker that can answer has a recent heartbeat."""
     try:
-        with redis_client.client(settings.REDIS_URL, limit_s=ASK_LIMIT_S + 1.0) as client:
+        with servers.client(settings.REDIS_URL, limit_s=ASK_LIMIT_S + 1.0) as client:
             worker = signs_of_life.heartbeats(client).get(signs_of_life.WORKER)
     except redis.RedisError as error:
         logger.info("could not contact Spark's parser: %s", error)
@@ -144,7 +144,7 @@ def _ask(questions: Sequence[SqlQuestion], *, limit_s: float) -> list[SqlVerdict
     deadline = time.monotonic() + limit_s
     # One extra second for the connection; the command limits the wait itself.
     try:
-        with redis_client.client(settings.REDIS_URL, limit_s=limit_s + 1.0) as client:
+        with servers.client(settings.REDIS_URL, limit_s=limit_s + 1.0) as client:
             asked = [{"to": to, "asked": one, "at": time.time()} for to, one in mine.items()]
             client.rpush(_questions(), *map(json.dumps, asked))
             client.expire(_questions(), _KEPT_S)
@@ -229,7 +229,7 @@ class Answering:
         try:
             while not self._leaving.is_set():
                 try:
-                    with redis_client.client(settings.REDIS_URL, limit_s=_WAIT_S + 3.0) as client:
+                    with servers.client(settings.REDIS_URL, limit_s=_WAIT_S + 3.0) as client:
                         while not self._leaving.is_set():
                             self.turn(client)
                 except redis.RedisError as error:
@@ -254,7 +254,7 @@ class Answering:
             return  # the client has stopped waiting
         began = time.monotonic()
         verdict = self._judge(read_question(question["asked"]))
-        parser_life.note(client, time.monotonic() - began, self.error, now=datetime.now(UTC))
+        parts.note(client, time.monotonic() - began, self.error, now=datetime.now(UTC))
         client.rpush(question["to"], json.dumps(asdict(verdict) if verdict else None))
         client.expire(question["to"], _KEPT_S)
 

@@ -10,10 +10,15 @@ from datetime import datetime
 from django.db import transaction
 
 from controlplane.nudge import changed
-from listeners.loops.troubles import loop_errors
+from listeners.loops.backlogs import loop_errors
 from queries.domain.definitions.spec import SqlQuery
-from queries.domain.definitions.sql_reads import REJECTED, SqlReads
-from queries.domain.definitions.sql_verdict import SqlQuestion, SqlVerdict, refused
+from queries.domain.definitions.sql_verdict import (
+    REJECTED,
+    SqlQuestion,
+    SqlReads,
+    SqlVerdict,
+    refused,
+)
 from queries.domain.reasons import Because, Detail
 from queries.domain.sparks import Spark
 from queries.domain.validation.skipped import Check, as_json

@@ -19,9 +19,9 @@ from queries.domain.manifests.forms import Kind
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.models.applications import Application, SchedulerPool
 from queries.models.definitions import Checkpoint, Query
-from queries.models.installation import Installation
-from queries.selectors.manifests import states
-from queries.selectors.manifests.present import Present, changed_since
+from queries.models.hosts import Installation
+from queries.selectors import manifests
+from queries.selectors.manifests import Present, changed_since
 from queries.services.definitions.definition_rows import DefinitionRows, checked_columns, pool_text
 from queries.services.definitions.items import SetItem
 
@@ -87,7 +87,7 @@ class DefinitionWriter:
         if item.is_new and form is not None:
             labels = item.manifest.labels if item.manifest else {}
             made = self.rows.application(item.name, form, own=False, team=item.team, labels=labels)
-            for name, pool in states.pools_of_state(item.after).items():
+            for name, pool in manifests.pools_of_state(item.after).items():
                 self.rows.pool(made, name, pool.model_dump(exclude={"name"}))
             item.row = self._places[item.name] = made
             item.revision = 1
@@ -165,8 +165,8 @@ class DefinitionWriter:
         self._relabel()
 
     def _set_pools(self, item: SetItem) -> None:
-        row, pools = self._places[item.name], states.pools_of_state(item.after)
-        before = states.pools_of_state(item.before)
+        row, pools = self._places[item.name], manifests.pools_of_state(item.after)
+        before = manifests.pools_of_state(item.before)
         if gone := before.keys() - pools:
             SchedulerPool.objects.filter(application=row, name__in=gone).delete()
         for name, pool in pools.items():
@@ -207,7 +207,7 @@ def _moves(item: SetItem, number: int) -> list[tuple[str, str, Because]]:
         texts = [labels_text(one["metadata"]["labels"]) for one in (item.before, item.after)]
         found.append((*texts, Because(Detail.LABELS)))  # type: ignore[arg-type]
     if item.kind == Kind.APPLICATION:
-        before, after = states.pools_of_state(item.before), states.pools_of_state(item.after)
+        before, after = manifests.pools_of_state(item.before), manifests.pools_of_state(item.after)
         for name in sorted(before.keys() | after.keys()):
             if before.get(name) != after.get(name):
                 pools = [pool_text(one.get(name)) for one in (before, after)]

@@ -18,12 +18,11 @@ from django.db import transaction
 
 from controlplane import fail_points
 from controlplane.nudge import changed
-from listeners.loops.troubles import loop_errors
-from queries.domain.access.acts import Act
-from queries.domain.deploys import course, judging
-from queries.domain.deploys.course import NextStep, Position, Stages
-from queries.domain.deploys.judging import ChangeOutcome, ChangeResult
-from queries.domain.deploys.states import (
+from listeners.loops.backlogs import loop_errors
+from queries.domain.access import Act
+from queries.domain.deploys import course
+from queries.domain.deploys.course import ChangeOutcome, ChangeResult, NextStep, Position, Stages
+from queries.domain.deploys.request import (
     FREEING,
     ROLLBACK_STAGES,
     ChangeState,
@@ -34,12 +33,10 @@ from queries.domain.deploys.states import (
 from queries.domain.errors import Conflict, HeadgateError, NotAllowed, Unavailable
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.models.checkpoints import Snapshot
-from queries.models.deploys.receipts import Deploy, DeployChange
-from queries.services.access.asker import asked_by
-from queries.services.access.audit_trail import record_act
-from queries.services.deploys import sets, wave_rollback, wave_rollout
-from queries.services.deploys.requester import asker_of
-from queries.services.deploys.steps import DeployStep, Overtaken, note, refused
+from queries.models.deploys import Deploy, DeployChange
+from queries.services.access.audit import asked_by, record_act
+from queries.services.deploys import steps, waves
+from queries.services.deploys.steps import DeployStep, Overtaken, asker_of, note, refused
 
 logger = logging.getLogger(__name__)
 _loop = loop_errors("deploys", logger)
@@ -60,15 +57,15 @@ class _Work:
 
 
 _WORK: dict[DeployStage, _Work] = {
-    DeployStage.PREFLIGHT: _Work(wave_rollout.look_at_preflight, wave_rollout.begin_preflights),
-    DeployStage.SNAPSHOT: _Work(wave_rollout.look_at_snapshot, wave_rollout.take_snapshot),
-    DeployStage.WRITE: _Work(wave_rollout.look_at_write, wave_rollout.write, sets.prepare_wave),
-    DeployStage.RESTART: _Work(wave_rollout.look_at_restart, wave_rollout.restart),
-    DeployStage.JUDGE: _Work(wave_rollout.look_at_judgement),
-    DeployStage.TRY_BACK: _Work(wave_rollback.look_at_trial, wave_rollback.try_former),
-    DeployStage.WRITE_BACK: _Work(wave_rollback.look_at_write, wave_rollback.write_former),
-    DeployStage.RESTART_BACK: _Work(wave_rollback.look_at_restart, wave_rollback.restart_former),
-    DeployStage.JUDGE_BACK: _Work(wave_rollback.look_at_judgement),
+    DeployStage.PREFLIGHT: _Work(waves.look_at_preflight, waves.begin_preflights),
+    DeployStage.SNAPSHOT: _Work(waves.look_at_snapshot, waves.take_snapshot),
+    DeployStage.WRITE: _Work(waves.look_at_write, waves.write, steps.prepare_wave),
+    DeployStage.RESTART: _Work(waves.look_at_restart, waves.restart),
+    DeployStage.JUDGE: _Work(waves.look_at_judgement),
+    DeployStage.TRY_BACK: _Work(waves.look_at_trial, waves.try_former),
+    DeployStage.WRITE_BACK: _Work(waves.look_at_write_back, waves.write_former),
+    DeployStage.RESTART_BACK: _Work(waves.look_at_restart_back, waves.restart_former),
+    DeployStage.JUDGE_BACK: _Work(waves.look_at_judgement_back),
 }
 
 
@@ -124,19 +121,19 @@ def _step(deploy: Deploy, now: datetime) -> bool:
 
 def _settle(step: DeployStep, position: Position) -> bool:
     """Write the rest of the set and finish with success, in one transaction; else roll back."""
-    result, rest = judging.OK, None
+    result, rest = course.OK, None
     if not step.deploy.cancelled_by:
         try:
-            step.prepared = sets.prepare_rest(step)
-            rest = sets.write_rest
+            step.prepared = steps.prepare_rest(step)
+            rest = steps.write_rest
         except HeadgateError as error:
-            result = judging.bad(refused(error))
+            result = course.bad(refused(error))
     try:
         return _go(step, _move_of(step.deploy, position, [result]), [], rest)
     except (Conflict, Unavailable) as error:
         if not step.is_late:
             return False
-        return _go(step, _move_of(step.deploy, position, [judging.bad(refused(error))]), [])
+        return _go(step, _move_of(step.deploy, position, [course.bad(refused(error))]), [])
 
 
 def _move_of(deploy: Deploy, position: Position, results: Sequence[ChangeResult]) -> NextStep:

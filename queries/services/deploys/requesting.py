@@ -9,10 +9,11 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from controlplane.nudge import advance_deploys_soon, changed
-from queries.domain.access.acts import Act
-from queries.domain.deploys.forms import DeployForm
-from queries.domain.deploys.states import ROLLBACK_STAGES, ChangeKind
-from queries.domain.deploys.waves import (
+from queries.domain.access import Act
+from queries.domain.deploys.request import (
+    ROLLBACK_STAGES,
+    ChangeKind,
+    DeployForm,
     RestartGroup,
     UnchangedQuery,
     divide,
@@ -26,15 +27,15 @@ from queries.domain.sparks import spark_of
 from queries.domain.states import Desired
 from queries.models.applications import Application, Script
 from queries.models.definitions import Query, QueryRevision
-from queries.models.deploys.receipts import Deploy, DeployChange
-from queries.selectors.manifests import states
-from queries.selectors.newest import newest_revisions
-from queries.services.access.audit_trail import record_act
-from queries.services.access.rate_limits import record_deploy
+from queries.models.deploys import Deploy, DeployChange
+from queries.selectors import manifests
+from queries.selectors.rows import newest_revisions
+from queries.services.access.audit import record_act
+from queries.services.access.tokens import record_deploy
 from queries.services.definitions.items import SetItem
-from queries.services.deploys import sets
-from queries.services.deploys.ordering import wave_order
-from queries.services.deploys.requester import asker_of_request, touched
+from queries.services.deploys import steps
+from queries.services.deploys.restarts import wave_order
+from queries.services.deploys.steps import asker_of_request, touched
 from queries.services.manifests.applying import refuse_state_changes
 from queries.services.manifests.planning import Plan, plan
 
@@ -49,7 +50,7 @@ def request_deploy(*, form: DeployForm, user: Any, actor: str, now: datetime) ->
     apply_set = _set(form)
     set_plan = plan(apply_set, user=user, now=now)
     apply_set = set_plan.asked  # every wave uses the commits resolved now
-    sets.refuse(set_plan)
+    steps.refuse(set_plan)
     changes = _changes(set_plan)
     running = {
         deploy_change.name
@@ -219,7 +220,7 @@ def _goes_in_a_wave(item: SetItem) -> bool:
 
 
 def _restarts_driver(item: SetItem) -> bool:
-    pools = [states.pools_of_state(state) for state in (item.before, item.after)]
+    pools = [manifests.pools_of_state(state) for state in (item.before, item.after)]
     return bool(item.effect) or pools[0] != pools[1]
 
 

@@ -1,27 +1,141 @@
-"""Restart a unit, forward and back: one query, or an application with its driver.
+"""Restart the units of a deploy in the order of their lineage, and evaluate each.
 
 Everything that belongs to the application (its script, the script's queries, unchanged queries)
 restarts with its driver, through the application's own operation. A restart is requested separately
 for a query whose definition changes, or that is held and that nothing else would start.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from queries.domain.deploys.states import ChangeKind, DeployStage
+from queries.domain.deploys.course import ChangeResult, judge
+from queries.domain.deploys.request import ChangeKind, DeployStage, Good, RestartGroup, WaveOrder
+from queries.domain.lineage.graph import order_of
+from queries.domain.manifests.forms import Kind
+from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import FAILED_PHASES, Desired, Phase, StopMode
 from queries.models.applications import Application, Script
 from queries.models.definitions import Query
-from queries.models.deploys.receipts import DeployChange
+from queries.models.deploys import DeployChange
 from queries.models.history import Operation
-from queries.models.installation import Installation
-from queries.selectors.deploys.evidence import query_of
+from queries.models.hosts import Installation
+from queries.selectors.deploys.evidence import (
+    DeployEvidence,
+    application_runs,
+    of_application,
+    of_query,
+    query_of,
+)
+from queries.selectors.lineage import Planned, lineage
+from queries.services.definitions.items import SetItem
 from queries.services.deploys.rollback import run_newest
 from queries.services.deploys.steps import DeployStep, note, operations_with
+from queries.services.manifests.planning import Plan
 from queries.services.supervision import operations
 from queries.services.supervision.application_operations import (
     request_application_restart,
     request_script_stop,
 )
+
+
+def ran_before(change: DeployChange) -> bool:
+    """Return whether a query, a script or a driver runs now, before its wave is written."""
+    if change.kind == ChangeKind.APPLICATION:
+        return change.application is not None and application_runs(change.application)
+    query = change.query
+    return query is not None and query.desired == Desired.RUNNING and query.phase == Phase.RUNNING
+
+
+def judged(step: DeployStep, change: DeployChange) -> ChangeResult:
+    """Return whether a change works well on the revision that the deploy has written."""
+    assert change.to_revision is not None, "it was written"
+    evidence = _evidence(step, change, change.to_revision)
+    change.evidence = {**change.evidence, **evidence.stored}
+    change.first_batch = evidence.first_batch
+    return judge(step.good, evidence.observed, now=step.now)
+
+
+def judged_back(step: DeployStep, change: DeployChange, good: Good) -> ChangeResult:
+    """Return whether everything that ran before a change runs again, on the former definition."""
+    revision = change.back_revision or change.from_revision
+    assert revision is not None, "what ran before has a revision"
+    evidence = _evidence(step, change, revision)
+    change.evidence = {**change.evidence, "back": evidence.stored}
+    return judge(good, replace(evidence.observed, unstarted_since=None), now=step.now)
+
+
+def _evidence(step: DeployStep, change: DeployChange, revision: int) -> DeployEvidence:
+    look = of_application if change.kind == ChangeKind.APPLICATION else of_query
+    return look(change, revision, now=step.now)
+
+
+#: Names in one reason.
+_NAMED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class WaveOrdering:
+    """Which units wait for others, by `Unit.key`."""
+
+    before: Mapping[str, Collection[str]] = field(default_factory=dict)
+    circles: tuple[tuple[str, ...], ...] = ()  # names that read each other's data
+    circle_of: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unsure: tuple[str, ...] = ()  # queries because of which the order may be incomplete
+
+    def reason(self, kind: ChangeKind, name: str) -> Because:
+        """Return why a unit waits for its wave; `NOTHING` if lineage does not matter for it."""
+        key = f"{kind}:{name}"
+        if circle := self.circle_of.get(key):
+            return Because(Detail.IN_A_CIRCLE, {"names": _names(circle)})
+        if earlier := self.before.get(key):
+            return Because(Detail.AFTER_OTHERS, {"names": _names(map(_name, earlier))})
+        return NOTHING
+
+
+def wave_order(set_plan: Plan, units: Iterable[RestartGroup], first: WaveOrder) -> WaveOrdering:
+    """Return the order of a set's units, by the lineage that the set would leave."""
+    units = list(units)
+    if first == "name" or len(units) < 2:
+        return WaveOrdering()
+    graph = lineage(_planned(set_plan.items))
+    queries = {
+        unit.key: (unit.name,) if unit.kind is ChangeKind.QUERY else unit.queries for unit in units
+    }
+    names = {unit.key: unit.name for unit in units}
+    order = order_of(queries, graph.after if first == "upstream" else graph.before)
+    circles = {
+        key: tuple(names[member] for member in part) for part in order.circles for key in part
+    }
+    unsure = graph.unsure_near(name for of_unit in queries.values() for name in of_unit)
+    return WaveOrdering(
+        order.before, tuple(dict.fromkeys(circles.values())), circles, tuple(unsure)
+    )
+
+
+def _planned(items: Iterable[SetItem]) -> Planned:
+    items = list(items)
+    queries = {
+        item.name: (item.after["spec"], item.host, item.checked.reads)
+        for item in items
+        if item.kind == Kind.QUERY and item.after
+    }
+    confs = {
+        item.name: item.after["spec"].get("conf") or {}
+        for item in items
+        if item.kind == Kind.APPLICATION and item.after
+    }
+    return Planned(queries, confs)
+
+
+def _name(key: str) -> str:
+    return key.partition(":")[2]
+
+
+def _names(names: Iterable[str]) -> str:
+    sorted_names = sorted(names)
+    more = f" and {len(sorted_names) - _NAMED} more" if len(sorted_names) > _NAMED else ""
+    return ", ".join(sorted_names[:_NAMED]) + more
+
 
 RestartRequest = Callable[[DeployStep, DeployChange], Operation | None]
 

@@ -10,14 +10,13 @@ from datetime import datetime, timedelta
 
 from django.db import transaction
 
-from queries.domain.checkpoints.lock_files import local_path
-from queries.domain.counts import counted
+from queries.domain.checkpoints.ownership import local_path
 from queries.domain.errors import Conflict, NotAllowed, Unavailable
-from queries.domain.failures.categories import Category, Remedy
+from queries.domain.failures.categories import Category, FailureSubject, Remedy, fitted
 from queries.domain.failures.diagnosis import classify
-from queries.domain.failures.subjects import FailureSubject, fitted
 from queries.domain.kafka.losses import OffsetGap, gaps_of
 from queries.domain.kafka.topic_ids import names
+from queries.domain.readings import counted
 from queries.domain.reasons import why
 from queries.domain.states import (
     GOOD_OPERATIONS,
@@ -32,13 +31,11 @@ from queries.domain.states import (
 from queries.models.checkpoints import TABLE, SourceLag
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
-from queries.models.failures import Failure
-from queries.models.history import Operation
+from queries.models.history import Failure, Operation
 from queries.selectors.checkpoint_logs import logs_unknown
 from queries.selectors.hosts import elsewhere, way_to
-from queries.selectors.kafka.lag import look_of
+from queries.selectors.kafka.lag import look_of, replaced_topics
 from queries.selectors.kafka.sources import readings
-from queries.selectors.kafka.topic_ids import replaced_topics
 from queries.services.kafka.lag import look_at_sources
 from queries.services.kafka.loss_ledger import write_gaps
 from queries.services.procedures.engine import (

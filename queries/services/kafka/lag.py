@@ -15,7 +15,7 @@ from datetime import datetime
 
 from controlplane.nudge import changed
 from headgate_ground.masking import mask_text
-from listeners.loops.troubles import loop_errors
+from listeners.loops.backlogs import loop_errors
 from queries.brokers.options import TopicSelection, Unusable, client_options
 from queries.brokers.reader import At, PartitionEnds, Readers, Unreachable
 from queries.models.checkpoints import TABLE, SourceLag
@@ -32,8 +32,8 @@ from queries.services.kafka.lag_rows import (
     write,
     write_reported,
 )
-from queries.services.local_references import local_references
-from queries.services.secrets.refusals import BrokerSecrets
+from queries.services.local_roots import local_references
+from queries.services.secrets import BrokerSecrets
 
 logger = logging.getLogger(__name__)
 _loop = loop_errors("look at sources", logger)

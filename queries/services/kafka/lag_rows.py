@@ -24,11 +24,10 @@ from queries.domain.tables.lag import table_risk
 from queries.models.checkpoints import NO_DATA, TABLE, SourceLag
 from queries.models.definitions import Query
 from queries.models.drivers import Run
-from queries.selectors.kafka.lag import clock_of, look_of, measured, retention_of
+from queries.selectors.kafka.lag import clock_of, look_of, measured, remembered_ids, retention_of
 from queries.selectors.kafka.sources import Reading, ReportedOffsets
-from queries.selectors.kafka.topic_ids import remembered_ids
-from queries.selectors.tables.rows import table_lag
-from queries.services.kafka import topic_ids
+from queries.selectors.tables import table_lag
+from queries.services.kafka import topics
 from queries.services.kafka.loss_corrections import add_at_risk_note
 from queries.services.kafka.loss_ledger import write_gaps
 
@@ -76,7 +75,7 @@ def write(
     fresh: dict[At, SourceLag] = {}
     existing: set[At] = set()
     looks = {brokers: answer.look for brokers, answer in answers.items() if answer.look}
-    memory = topic_ids.judge(reading, looks, stored_lags)
+    memory = topics.judge(reading, looks, stored_lags)
     errors: list[str] = [source.error for source in reading.sources if source.error]
     for brokers, answer in answers.items():
         if answer.look is not None:
@@ -102,7 +101,7 @@ def write(
             reading, fresh, stored_lags, vanished, error=" ".join(dict.fromkeys(errors)), now=now
         )
         rows = list(SourceLag.objects.filter(query=reading.query))
-        topic_ids.store(reading, memory, now)
+        topics.store(reading, memory, now)
         news = _judge(reading, answers, rows, memory.replaced, now)
         _note_gaps(reading, stored_lags, rows, now)
     before = {at: (row.committed, row.latest, row.error) for at, row in stored_lags.items()}

@@ -10,16 +10,15 @@ from datetime import datetime
 from django.db import transaction
 
 from controlplane.nudge import changed
-from queries.domain.access.acts import Act
-from queries.domain.alerts.kinds import IncidentKind
+from queries.domain.access import Act
+from queries.domain.alerts.forms import IncidentKind
 from queries.domain.errors import Conflict, Invalid, NotAllowed, Problem
 from queries.domain.kafka.losses import OffsetGap, Offsets
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss
 from queries.models.definitions import Query
-from queries.selectors.kafka.loss_ledger import left
-from queries.selectors.kafka.topic_ids import read_ids
-from queries.services.access.audit_trail import record_act
+from queries.selectors.kafka.lag import left, read_ids
+from queries.services.access.audit import record_act
 from queries.services.alerts.incidents import take_back
 
 NOTE_MOST = 1_000  # characters

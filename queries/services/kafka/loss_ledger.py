@@ -17,11 +17,10 @@ from django.db import transaction
 from django.db.models import F
 
 from controlplane.nudge import changed
-from listeners.loops.backlogs import LEDGER, rows_left
+from listeners.loops.backlogs import LEDGER, loop_errors, quarantine, rows_left
 from listeners.loops.slices import BulkRun, Slice, bulk_work, lies_in_the_row
-from listeners.loops.troubles import loop_errors, quarantine
 from listeners.models import Cursor, Progress
-from queries.domain.checkpoints.repeated_batches import is_uncounted
+from queries.domain.checkpoints.batches import is_uncounted
 from queries.domain.kafka.losses import (
     OffsetGap,
     Offsets,
@@ -36,9 +35,8 @@ from queries.models.checkpoints import Loss, SourceLag
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.history import Operation
-from queries.selectors.kafka.loss_ledger import has_ranges, ledger_ranges, with_ranges
+from queries.selectors.kafka.lag import has_ranges, ledger_ranges, read_ids, with_ranges
 from queries.selectors.kafka.sources import kafka_sources
-from queries.selectors.kafka.topic_ids import read_ids
 from queries.services.kafka.loss_corrections import correct_by_batch
 
 logger = logging.getLogger(__name__)

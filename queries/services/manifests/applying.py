@@ -11,11 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from queries.domain.access.acts import Act
+from queries.domain.access import Act
 from queries.domain.code.git_references import GitRef
 from queries.domain.manifests.forms import Kind
-from queries.domain.manifests.plans import ObjectPlan
-from queries.domain.manifests.sets import ApplySet
+from queries.domain.manifests.sets import ApplySet, ObjectPlan
 from queries.domain.states import Desired, Verb
 from queries.models.alerts import AlertRule
 from queries.models.applications import Application
@@ -27,7 +26,7 @@ from queries.services.manifests.planning import Plan, plan
 from queries.services.procedures.bulk_operations import begin_many
 from queries.services.supervision.application_operations import archive_application
 from queries.services.supervision.operations import archive_stopped
-from queries.services.supervision.required_preflight import StateChanges
+from queries.services.supervision.start_checks import StateChanges
 
 #: How often a plan is made again because someone else has changed a definition.
 ATTEMPTS = 5

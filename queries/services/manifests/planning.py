@@ -17,15 +17,22 @@ from typing import Any
 from queries.domain.characters import with_escapes
 from queries.domain.errors import Forbidden, Invalid, Problem
 from queries.domain.manifests.forms import Kind, parse_manifest
-from queries.domain.manifests.plans import Change, ObjectPlan, Outcome
-from queries.domain.manifests.reading import read_text, with_values
-from queries.domain.manifests.sets import MOST_FILES, ApplySet, SetFile
+from queries.domain.manifests.sets import (
+    MOST_FILES,
+    ApplySet,
+    Change,
+    ObjectPlan,
+    Outcome,
+    SetFile,
+    read_text,
+    with_values,
+)
 from queries.models.alerts import AlertRule, Channel
 from queries.roles import ADMINISTER, DEFINE, WRITE_PYTHON, may
-from queries.selectors.access.insisting import insist, who_can_help
-from queries.selectors.manifests import states
-from queries.selectors.manifests.present import Present, look_up
-from queries.services.code.git_refs import resolved
+from queries.selectors import manifests
+from queries.selectors.access.permissions import insist, who_can_help
+from queries.selectors.manifests import Present, look_up
+from queries.services.code.git import resolved
 from queries.services.definitions.application_plans import plan_applications
 from queries.services.definitions.items import SetItem, below_spec
 from queries.services.definitions.query_plans import (
@@ -33,7 +40,7 @@ from queries.services.definitions.query_plans import (
     plan_queries,
     refuse_unchecked,
 )
-from queries.services.manifests.pruning import Leaving, leaving
+from queries.services.manifests.ownership import Leaving, leaving
 
 
 @dataclass(slots=True)
@@ -212,8 +219,8 @@ def _plan_rules(items: list[SetItem]) -> None:
     for item in items:
         assert item.manifest is not None
         if isinstance(item.row, AlertRule):
-            item.before = states.of_rule(item.row)
-        item.after = states.of_manifest(item.manifest, item.manifest.spec)
+            item.before = manifests.of_rule(item.row)
+        item.after = manifests.of_manifest(item.manifest, item.manifest.spec)
         item.compare()
         for named in ("channels", "escalate_to"):
             item.problems += [

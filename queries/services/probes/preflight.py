@@ -1,4 +1,4 @@
-"""Preflight: try a definition on a copy of its query's checkpoint before it runs.
+"""Preflight: try a definition, or another Spark, on copies of checkpoints before it runs.
 
 In a probe driver, the new definition executes the copy's newest batch again, with the real sources
 and without a sink, and then processes some new data. The old and new plans are compared, because
@@ -12,14 +12,13 @@ from datetime import datetime
 from typing import Any
 
 from headgate_ground.masking import unmask
+from queries.checkpoints.batches import batch_to_replay, is_continuous, pinned_configuration
 from queries.checkpoints.logs import CheckpointLogs
-from queries.checkpoints.replayable import batch_to_replay, is_continuous, pinned_configuration
 from queries.checkpoints.snapshot import remove, twin
-from queries.checkpoints.written import written
-from queries.domain.counts import counted
+from queries.checkpoints.state import written
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import NotAllowed
-from queries.domain.probes.plan_comparison import pinned
+from queries.domain.probes.plan_comparison import pinned, shapes_of
 from queries.domain.probes.preflight import (
     PreflightRequest,
     PreflightVerdict,
@@ -29,9 +28,8 @@ from queries.domain.probes.preflight import (
     sentence,
 )
 from queries.domain.probes.questions import PreflightTask
-from queries.domain.probes.state_change import shapes_of
-from queries.domain.sparks import Spark, spark_of
-from queries.domain.sparks.upgrade import Written, refuse_no_way_back
+from queries.domain.readings import counted
+from queries.domain.sparks import Spark, Written, refuse_no_way_back, spark_of
 from queries.domain.states import Verb
 from queries.domain.triggers.cores import cores_of
 from queries.models.applications import Application
@@ -41,6 +39,7 @@ from queries.selectors.code import count_of_roots
 from queries.selectors.probes import last_good_run
 from queries.services.checkpoints.remote import StorageRefused, copy_to_this_host, fresh_logs
 from queries.services.definitions import catalog
+from queries.services.definitions.catalog import plan_application
 from queries.services.probes import probe_steps
 from queries.services.probes.probe_steps import LIMIT
 from queries.services.procedures.engine import (
@@ -276,3 +275,33 @@ PROCEDURE = Procedure(
     limit=LIMIT,
     undo=probe_steps.forget,
 )
+
+
+def begin_spark_trials(
+    *, application: Application, spark: Spark, actor: str, now: datetime, python: bool
+) -> list[Operation]:
+    """Begin a preflight of each query's newest revision with another Spark.
+
+    Raises `Invalid` if the application could not be saved with it, and `NotAllowed` if the
+    application has no query that a preflight can try: a script starts its own.
+    """
+    spec = with_spark(application, spark)
+    plan_application(application=application, spec=spec, python=python)
+    living = application.queries.filter(archived_at=None).order_by("name")
+    operations = [
+        begin_trial(
+            query=query,
+            spec=query.revisions.order_by("-number")[0].spec,
+            application_spec=spec,
+            actor=actor,
+            now=now,
+        )
+        for query in living
+        if not query.discovered
+    ]
+    if not operations:
+        raise NotAllowed(
+            f"{application.name} has no query that a preflight can try.",
+            way_out="Change its Spark without preflights; take snapshots first.",
+        )
+    return operations

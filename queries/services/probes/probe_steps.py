@@ -17,7 +17,7 @@ from django.db import transaction
 
 from controlplane.nudge import changed
 from queries.checkpoints.snapshot import remove
-from queries.domain.checkpoints.lock_files import FOLDER, local_path
+from queries.domain.checkpoints.ownership import FOLDER, local_path
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import NotAllowed, Problem
 from queries.domain.failures.diagnosis import classify_exit
@@ -33,14 +33,13 @@ from queries.models.applications import ApplicationRevision
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver
 from queries.models.history import Operation
-from queries.models.installation import Installation
+from queries.models.hosts import Installation
 from queries.selectors.supervision.observation import busy_beside_a_start, observed_driver, slots
 from queries.services.changes import record, update_changed
-from queries.services.code.frozen import Frozen, freeze
-from queries.services.code.preparing import begin
-from queries.services.failures.driver_logs import probe_answer, read_log
+from queries.services.code.preparing import Frozen, begin, freeze
+from queries.services.failures import probe_answer, read_log
 from queries.services.procedures.engine import DONE, StepContext, StepResult, waiting
-from queries.services.secrets.refusals import query_refusal
+from queries.services.secrets import query_refusal
 from queries.services.supervision import decision_rows
 from queries.services.supervision.assignments import driver_spec
 

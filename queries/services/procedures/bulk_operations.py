@@ -36,8 +36,8 @@ from queries.models.applications import Application, Script
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.history import Operation
-from queries.services.access.asker import in_bulk
-from queries.services.access.rate_limits import begin_bulk
+from queries.services.access.audit import in_bulk
+from queries.services.access.tokens import begin_bulk
 from queries.services.idempotency_keys import digest_of
 from queries.services.supervision import operations
 from queries.services.supervision.application_operations import (

@@ -19,10 +19,10 @@ from django.utils import timezone
 
 from controlplane import fail_points
 from controlplane.nudge import advance_soon, changed
-from listeners.loops.leases import Lease, Leases
-from listeners.loops.troubles import loop_errors
+from listeners.loops.backlogs import loop_errors
+from listeners.loops.slices import Lease, Leases
 from queries import host_pressure
-from queries.domain.access import acts
+from queries.domain import access
 from queries.domain.errors import Conflict, HeadgateError, NotAllowed
 from queries.domain.reasons import NOTHING, Because, Detail, noted
 from queries.domain.states import (
@@ -40,9 +40,9 @@ from queries.models.definitions import Query
 from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.selectors.hosts import AwayHost, away, is_silent, on_this_host
-from queries.services.access.audit_trail import record_act
-from queries.services.access.rate_limits import record_operation
-from queries.services.scripts.discovered import refuse_discovered
+from queries.services.access.audit import record_act
+from queries.services.access.tokens import record_operation
+from queries.services.scripts import refuse_discovered
 from queries.services.supervision.operations import locked
 
 logger = logging.getLogger(__name__)
@@ -203,7 +203,7 @@ def cancel(operation: Operation, *, actor: str, now: datetime) -> Operation:
         row.save(update_fields=["outcome", "ended_at", "detail"])
         subject = row.subject
         about = {"verb": row.verb, "operation": row.uuid}
-        record_act(acts.Act.CANCELLED, actor=actor, now=now, subject=subject, **about)
+        record_act(access.Act.CANCELLED, actor=actor, now=now, subject=subject, **about)
         advance_soon(row.pk)
         changed(*([f"query:{row.query_id}"] if row.query_id else []), f"operation:{row.uuid}")
         return row

@@ -7,13 +7,13 @@ from datetime import datetime
 
 from django.db import transaction
 
-from queries.domain.access.acts import Act
-from queries.domain.schedules.states import SkipReason
+from queries.domain.access import Act
+from queries.domain.schedules.planning import SkipReason
 from queries.models.applications import Application
 from queries.models.definitions import Query
-from queries.models.schedules.planned import ScheduleState
-from queries.selectors.schedules.planned import ScheduleStatus, schedule_status
-from queries.services.access.audit_trail import record_act
+from queries.models.schedules import ScheduleState
+from queries.selectors.schedules import ScheduleStatus, schedule_status
+from queries.services.access.audit import record_act
 from queries.services.schedules.targets import QueryTarget, ScriptTarget
 from queries.services.schedules.ticks import decide_due
 

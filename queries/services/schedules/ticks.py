@@ -20,31 +20,33 @@ from typing import Any
 from django.db import transaction
 from django.db.models import Exists, OuterRef, Q, QuerySet
 
-from listeners.loops.troubles import loop_errors
-from queries.domain.access.acts import Act
+from listeners.loops.backlogs import loop_errors
+from queries.domain.access import Act
 from queries.domain.definitions.spec import Schedule
 from queries.domain.errors import Conflict, HeadgateError, Invalid
 from queries.domain.reasons import Because, Detail
-from queries.domain.schedules import arrivals
+from queries.domain.schedules import planning
 from queries.domain.schedules.cron import due_times, next_times
 from queries.domain.schedules.planning import (
     EARLIEST,
     LATE_AFTER,
+    OPEN_STATES,
     PlannedOutcome,
+    PlannedState,
     ScheduledObject,
+    SkipReason,
     choose,
     end_of,
     is_ahead,
+    rendered,
 )
-from queries.domain.schedules.rendering import rendered
-from queries.domain.schedules.states import OPEN_STATES, PlannedState, SkipReason
 from queries.domain.states import HELD_PHASES
 from queries.models.applications import ApplicationRevision
 from queries.models.definitions import QueryRevision
-from queries.models.schedules.planned import PlannedRun, ScheduleState
-from queries.selectors.schedules.planned import schedule_of
-from queries.services.access.audit_trail import record_act
-from queries.services.schedules import upstream
+from queries.models.schedules import PlannedRun, ScheduleState
+from queries.selectors.schedules import schedule_of
+from queries.services.access.audit import record_act
+from queries.services.schedules import targets
 from queries.services.schedules.targets import ACTOR, Target, target_of
 
 logger = logging.getLogger(__name__)
@@ -95,7 +97,7 @@ def follow_schedule(revision: QueryRevision | ApplicationRevision) -> None:
     state.first_arrival_at = state.newest_arrival_at = None
     state.save()
     if schedule.kind == "after":
-        upstream.insist_it_ends(state, schedule)
+        targets.insist_it_ends(state, schedule)
 
 
 def _decide_before(
@@ -132,7 +134,7 @@ def _when(schedule: Schedule) -> str:
 
 def run_schedules(*, now: datetime) -> None:
     """Handle every schedule with a due time, and every planned run that is open."""
-    due = Q(next_at__lte=now) | upstream.due()
+    due = Q(next_at__lte=now) | targets.due()
     if now >= EARLIEST:
         ahead = now + LATE_AFTER
         due |= Q(cursor__gt=ahead) | Q(newest_arrival_at__gt=ahead)
@@ -305,9 +307,9 @@ def _due(state: ScheduleState, target: Target, schedule: Schedule, now: datetime
 
 
 def _ended(state: ScheduleState, schedule: Schedule) -> _Due:
-    if not upstream.find_upstream(state, schedule):
+    if not targets.find_upstream(state, schedule):
         return _Due([], {"next_at": None})
-    ends = upstream.ends(state, schedule, _AT_ONCE)
+    ends = targets.ends(state, schedule, _AT_ONCE)
     planned = [(f"run {run}", at) for run, at in ends.runs]
     return _Due(planned, {"upstream_run": ends.newest_run, "next_at": None}, ends.more)
 
@@ -316,7 +318,7 @@ def _arrived(state: ScheduleState, schedule: Schedule, now: datetime) -> _Due:
     first, newest = state.first_arrival_at, state.newest_arrival_at
     if first is None or newest is None:
         return _Due([], {"next_at": None})
-    at = arrivals.due_at(first, newest, schedule.quiet_s)
+    at = planning.due_at(first, newest, schedule.quiet_s)
     if at > now:
         return _Due([], {"next_at": at})
     handled = {"first_arrival_at": None, "newest_arrival_at": None, "next_at": None}

@@ -1,4 +1,5 @@
-"""Find this host's drivers by their processes, and end those that supervision has given up on.
+"""What a worker does when it comes up: find this host's drivers, and raise the epoch after a
+restore.
 
 If a driver's row has ended, the driver should be gone. A driver that is still alive (because its
 folder was missing when supervision looked for it) would keep streaming, and nothing would stop it.
@@ -6,17 +7,58 @@ folder was missing when supervision looked for it) would keep streaming, and not
 
 import logging
 from collections.abc import Iterable
+from pathlib import Path
 
+import orjson
 from django.conf import settings
 
-from listeners.loops.troubles import loop_errors
+from headgate_ground.files import read_file
+from listeners.loops.backlogs import loop_errors
+from queries.domain.checkpoints.ownership import local_path, owner_file
 from queries.domain.states import DISPATCHED_KINDS, OPEN_DRIVER_STATES, DriverKind, Reason
 from queries.domain.supervision.observation import LIVING
 from queries.launchers.base import Launcher
 from queries.models.applications import Application
 from queries.models.drivers import Driver
+from queries.models.hosts import Installation
 
 logger = logging.getLogger(__name__)
+
+#: No installation allocates as many: a greater number was not written by Headgate, and would leave
+#: too few for later starts.
+HIGHEST_EPOCH = 2**53
+MOST_OF_OWNER = 10_000  # characters; Headgate writes about 200
+
+
+def outrun_owner(location: str, reported: int | None) -> None:
+    """Allocate future epochs above the one in a checkpoint's owner file, if that is ours.
+
+    A local file is read here. For any other location, `reported` is the epoch that the refused
+    driver read there; it refuses an owner of another installation for another reason. None if a
+    driver of an earlier release did not report it: the next attempts are refused until enough
+    epochs have been allocated.
+    """
+    epoch = reported if local_path(location) is None else _owners(location)
+    if epoch is None:
+        return
+    if epoch > HIGHEST_EPOCH:
+        logger.warning("ignoring epoch %s in the owner file of %s: too high", epoch, location)
+        return
+    Installation.raise_epoch(epoch)
+
+
+def _owners(location: str) -> int | None:
+    """Return the epoch of the owner of a local checkpoint; None if it is unknown or not ours."""
+    path = Path(owner_file(location))
+    try:
+        owner = orjson.loads(read_file(path, MOST_OF_OWNER, within=path.parent) or "")
+        installation, epoch = str(owner["installation"]), int(owner["epoch"])
+    except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
+        logger.warning("could not read the owner file of %s: %s", location, error)
+        return None
+    return epoch if installation == str(Installation.get().uuid) else None
+
+
 _loop = loop_errors("drivers that were given up", logger)
 
 #: How many of an application's newest drivers on a host declared gone are looked for.

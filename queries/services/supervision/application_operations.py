@@ -7,7 +7,7 @@ from django.conf import settings
 from django.db import transaction
 
 from controlplane.nudge import changed
-from queries.domain.access.acts import Act
+from queries.domain.access import Act
 from queries.domain.errors import NotAllowed
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import (
@@ -22,23 +22,22 @@ from queries.domain.states import (
     StopMode,
     Verb,
 )
-from queries.domain.supervision import transitions
+from queries.domain.supervision import phases
 from queries.models.applications import Application, Script
 from queries.models.definitions import Query
-from queries.models.failures import FailureGroup
-from queries.models.history import Operation
+from queries.models.history import FailureGroup, Operation
 from queries.selectors.hosts import away
-from queries.services.access.audit_trail import record_act
+from queries.services.access.audit import record_act
 from queries.services.changes import record
-from queries.services.scripts.answers import take_answer
-from queries.services.secrets.roots import take_everything
+from queries.services.scripts import take_answer
+from queries.services.secrets import take_everything
 from queries.services.supervision.operation_rows import (
     create_operation,
     forbid_after_commit_point,
     join_or_create,
 )
 from queries.services.supervision.operations import archive_query, request_stop
-from queries.services.supervision.required_preflight import refuse_unproven
+from queries.services.supervision.start_checks import refuse_unproven
 
 
 def request_application_restart(
@@ -151,7 +150,7 @@ def request_script_start(
     with transaction.atomic():
         row, script = _locked_script(application)
         _forbid_after_commit_point(row, within)
-        change = transitions.start(_transition_input(row, script))
+        change = phases.start(_transition_input(row, script))
         return _request_script_change(row, script, Verb.START, change, actor, now, within)
 
 
@@ -160,7 +159,7 @@ def request_script_restart(*, application: Application, actor: str, now: datetim
     with transaction.atomic():
         row, script = _locked_script(application)
         _forbid_after_commit_point(row, None)
-        change = transitions.restart(_transition_input(row, script))
+        change = phases.restart(_transition_input(row, script))
         return _request_script_change(row, script, Verb.RESTART, change, actor, now, None)
 
 
@@ -175,7 +174,7 @@ def request_script_stop(
     """Tell the script to stop: after its queries' batches in flight, or everything immediately."""
     with transaction.atomic():
         row, script = _locked_script(application)
-        change = transitions.stop(_transition_input(row, script), mode)
+        change = phases.stop(_transition_input(row, script), mode)
         return _request_script_change(row, script, Verb.STOP, change, actor, now, within)
 
 
@@ -203,8 +202,8 @@ def _locked_script(application: Application) -> tuple[Application, Script]:
     return row, script
 
 
-def _transition_input(row: Application, script: Script) -> transitions.TransitionInput:
-    return transitions.TransitionInput(
+def _transition_input(row: Application, script: Script) -> phases.TransitionInput:
+    return phases.TransitionInput(
         name=row.name,
         desired=Desired(script.desired),
         phase=Phase(script.phase),
@@ -224,7 +223,7 @@ def _request_script_change(
     row: Application,
     script: Script,
     verb: Verb,
-    change: transitions.DesiredStateChange | None,
+    change: phases.DesiredStateChange | None,
     actor: str,
     now: datetime,
     within: Operation | None,

@@ -8,40 +8,40 @@ from typing import Any
 
 from django.conf import settings
 
-from controlplane import jws, senders
+from controlplane import hosts, jws
 from headgate_ground.masking import references
 from headgate_server import places
-from listeners import driver_users
+from listeners import senders
+from queries.domain.definitions.configuration import fairscheduler_xml
 from queries.domain.definitions.locations import canonical
-from queries.domain.definitions.pools import fairscheduler_xml
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.kafka.topic_ids import by_topic, ids_of
 from queries.domain.protocol import Assignment, AssignmentEntry, DriverSpec, Want
-from queries.domain.secrets.bindings import application as holder_named
+from queries.domain.secrets import application as holder_named
 from queries.domain.sparks import OURS, Spark, command
 from queries.domain.states import DISPATCHED_KINDS, DriverKind
 from queries.domain.supervision.decision import Decision, QueryDecision
-from queries.domain.triggers.log_cost import FILE_MANAGER, OUR_FILES
+from queries.domain.triggers.batch_cost import FILE_MANAGER, OUR_FILES
 from queries.domain.validation.formats import connector_way_out
 from queries.jvm.compiled import begin, existing, missing
 from queries.launchers.base import LaunchRefused
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
-from queries.models.installation import Installation
+from queries.models.hosts import Installation
 from queries.selectors.definitions.connectors import (
     conf_of_connectors,
     folder_for,
     jars_of,
     recipes,
 )
-from queries.selectors.definitions.locations import held_checkpoints, retired_locations
+from queries.selectors.definitions.definitions import held_checkpoints, retired_locations
 from queries.selectors.definitions.sparks import folder_of, installed_sparks
-from queries.selectors.newest import newest_revisions
+from queries.selectors.rows import newest_revisions
 from queries.selectors.secrets import bound_to
-from queries.services.code.frozen import NO_CODE, Frozen
+from queries.services.code.preparing import NO_CODE, Frozen
 from queries.services.local_roots import checkpoints_of, data_roots, default_checkpoint, make_ours
-from queries.services.scripts.jobs import folders, script_job, submitted
-from queries.services.secrets.refusals import application_refusal, query_refusal
+from queries.services.scripts import folders, script_job, submitted
+from queries.services.secrets import application_refusal, query_refusal
 
 #: The class writes the log entries of checkpoints on S3; elsewhere it uses Spark's own manager.
 _CHECKPOINT_FILES = {FILE_MANAGER: OUR_FILES}
@@ -99,10 +99,10 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
         packages=code.packages,
         scheduler_mode=spec.scheduler_mode,
         listeners=spec.listeners,
-        redis_url=driver_users.address(driver.pk, driver.epoch),
-        stream=driver_users.stream_of(driver.epoch),
-        revocation=driver_users.revocation_of(driver.epoch),
-        event_key=senders.event_key(driver.pk, driver.epoch).hex(),
+        redis_url=senders.address(driver.pk, driver.epoch),
+        stream=senders.stream_of(driver.epoch),
+        revocation=senders.revocation_of(driver.epoch),
+        event_key=hosts.event_key(driver.pk, driver.epoch).hex(),
         ui_port=driver.ui_port or 0,
         ui_key=jws.key(driver.pk, driver.epoch).hex(),
         event_settings={"force_fallback": settings.FORCE_LISTENER_FALLBACK},

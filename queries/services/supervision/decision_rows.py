@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import F
 
 from controlplane.nudge import changed, reconcile_soon
-from listeners.loops.troubles import loop_errors
+from listeners.loops.backlogs import loop_errors
 from queries.domain.protocol import ExecutorSeen, RunStatus, Want
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import (
@@ -37,15 +37,14 @@ from queries.models.applications import Application, ApplicationRevision, Script
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
-from queries.models.installation import Installation
-from queries.selectors.release import release
-from queries.selectors.supervision.drift import pool_form
+from queries.models.hosts import Installation
+from queries.selectors.hosts import release
+from queries.selectors.supervision.applications import pool_form
 from queries.selectors.supervision.observation import time_of
-from queries.selectors.triggers.replay_exposure import tracking_of
-from queries.selectors.triggers.replays import replayed_by
+from queries.selectors.triggers.replays import replayed_by, tracking_of
 from queries.services.changes import record, update_changed
 from queries.services.spark_ui import free_port
-from queries.services.supervision.started_topics import note_look, note_start
+from queries.services.supervision.records import note_look, note_start
 
 logger = logging.getLogger(__name__)
 _loop = loop_errors("reconcile", logger)

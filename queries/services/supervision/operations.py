@@ -9,7 +9,7 @@ from django.db import transaction
 from django.db.models import F
 
 from controlplane.nudge import changed
-from queries.domain.access.acts import Act
+from queries.domain.access import Act
 from queries.domain.errors import Conflict
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import (
@@ -25,27 +25,29 @@ from queries.domain.states import (
     StopMode,
     Verb,
 )
-from queries.domain.supervision import transitions
+from queries.domain.supervision import phases
 from queries.domain.validation.params import accepted, effective
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
-from queries.models.failures import FailureGroup
-from queries.models.history import Operation, Transition
+from queries.models.history import FailureGroup, Operation, Transition
 from queries.selectors.hosts import away
-from queries.selectors.newest import param_defaults
-from queries.services.access.audit_trail import insert_acts, sealed_act
-from queries.services.prepared_rows import Prepared
-from queries.services.scripts.discovered import refuse_discovered
-from queries.services.secrets.roots import take_everything
-from queries.services.supervision.offset_gaps import refuse_start_on_gap
+from queries.selectors.rows import param_defaults
+from queries.services.access.audit import insert_acts, sealed_act
+from queries.services.changes import Prepared
+from queries.services.scripts import refuse_discovered
+from queries.services.secrets import take_everything
 from queries.services.supervision.operation_rows import (
     create_operation,
     forbid_after_commit_point,
     join_or_create,
     schedule_reconcile,
 )
-from queries.services.supervision.required_preflight import refuse_unaccepted, refuse_unproven
+from queries.services.supervision.start_checks import (
+    refuse_start_on_gap,
+    refuse_unaccepted,
+    refuse_unproven,
+)
 
 #: How often a verb reads the row again after a concurrent change.
 ATTEMPTS = 5
@@ -77,7 +79,7 @@ def request_start(
     """
     if params is None and within is None and not keep_params:
         params = {}
-    change = transitions.start
+    change = phases.start
     return _request_change(
         query, change, Verb.START, actor, now, within, accept_state_change, params
     )
@@ -94,9 +96,9 @@ def request_stop(
     """Set the query to STOPPED: after the batch in flight (graceful), or immediately."""
 
     def stop(
-        transition_input: transitions.TransitionInput,
-    ) -> transitions.DesiredStateChange | None:
-        return transitions.stop(transition_input, mode)
+        transition_input: phases.TransitionInput,
+    ) -> phases.DesiredStateChange | None:
+        return phases.stop(transition_input, mode)
 
     return _request_change(query, stop, Verb.STOP, actor, now, within)
 
@@ -118,7 +120,7 @@ def request_restart(
     If the application has only this query, the restart starts a new driver. Without `params`, the
     query keeps the values that it was started with.
     """
-    change = transitions.restart
+    change = phases.restart
     return _request_change(
         query, change, Verb.RESTART, actor, now, within, accept_state_change, params
     )
@@ -129,7 +131,7 @@ def request_again(*, query: Query, actor: str, now: datetime) -> Operation:
 
     The query stays on the revision that it was started on.
     """
-    return _request_change(query, transitions.retry, Verb.START, actor, now, None)
+    return _request_change(query, phases.retry, Verb.START, actor, now, None)
 
 
 def archive_query(*, query: Query, actor: str, now: datetime) -> None:
@@ -139,7 +141,7 @@ def archive_query(*, query: Query, actor: str, now: datetime) -> None:
     """
     with transaction.atomic():
         query = locked(query)
-        transitions.archive(_transition_input(query))
+        phases.archive(_transition_input(query))
         archive_stopped([query], actor=actor, now=now)
 
 
@@ -197,7 +199,7 @@ def confirm_takeover(*, query: Query, actor: str, now: datetime) -> Operation:
 
 def _request_change(
     query: Query,
-    verb: Callable[[transitions.TransitionInput], transitions.DesiredStateChange | None],
+    verb: Callable[[phases.TransitionInput], phases.DesiredStateChange | None],
     name: Verb,
     actor: str,
     now: datetime,
@@ -253,7 +255,7 @@ def _refuse_other_params(
 
 def _apply(
     row: Query,
-    change: transitions.DesiredStateChange,
+    change: phases.DesiredStateChange,
     actor: str,
     now: datetime,
     within: Operation | None,
@@ -322,9 +324,9 @@ def _is_newest(row: Query, revision_id: int | None) -> bool:
     return newest == revision_id
 
 
-def _transition_input(row: Query) -> transitions.TransitionInput:
+def _transition_input(row: Query) -> phases.TransitionInput:
     silent = away(row.application) if row.phase_reason == Reason.HOST_SILENT else None
-    return transitions.TransitionInput(
+    return phases.TransitionInput(
         away=silent.name if silent else "",
         name=row.name,
         desired=Desired(row.desired),

@@ -15,7 +15,7 @@ from django.db import transaction
 from django.db.models import Q
 
 from controlplane.nudge import changed
-from listeners.loops.troubles import loop_errors
+from listeners.loops.backlogs import loop_errors
 from listeners.missing.gaps import note_exit
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.hosts import Responsibility, responsibility
@@ -28,23 +28,20 @@ from queries.jvm import compiled
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application
 from queries.models.drivers import Driver, Run
-from queries.models.failures import Failure
-from queries.models.installation import Installation
+from queries.models.history import Failure
+from queries.models.hosts import Installation
 from queries.models.lock_waits import again_if_busy
 from queries.selectors.hosts import at_work, is_silent, on_this_host, to_look_after
 from queries.selectors.supervision.observation import Rows, observation, read_rows, slots, statuses
-from queries.services.code import frozen as code
 from queries.services.code import preparing
-from queries.services.code.frozen import NO_CODE
-from queries.services.failures.driver_logs import read_log, without_secrets
-from queries.services.failures.recording import record_failure
-from queries.services.scripts.script_queries import create_discovered_queries
+from queries.services.code.preparing import NO_CODE
+from queries.services.failures import read_log, record_failure, without_secrets
+from queries.services.scripts import create_discovered_queries
 from queries.services.supervision import (
     adoption,
     assignments,
     decision_rows,
-    epochs,
-    operation_ends,
+    operation_rows,
     standbys,
 )
 
@@ -177,7 +174,7 @@ class _Step:
             self._look_again()  # once it is confirmed gone
             return False
         try:
-            self.code = code.freeze(self._spec(), self.launcher)
+            self.code = preparing.freeze(self._spec(), self.launcher)
         except LaunchRefused as error:
             if error.passing:
                 self._look_again()
@@ -203,7 +200,7 @@ class _Step:
     def _take_frozen(self, driver: Driver) -> bool:
         """Find the code that was frozen for a driver whose launch must be completed."""
         try:
-            self.code = code.frozen(driver, self.launcher)
+            self.code = preparing.frozen(driver, self.launcher)
         except LaunchRefused as error:
             self._refuse(driver, str(error))
             return False
@@ -289,7 +286,7 @@ class _Step:
     def _write_queries(self, record: Callable[..., Failure]) -> None:
         by_run = statuses(self.sighting)
         rows = {query.pk: query for query in self.rows.queries}
-        failed = operation_ends.FailedRuns(self.driver_failure)
+        failed = operation_rows.FailedRuns(self.driver_failure)
         for choice in self.decision.queries:
             query, run = rows[choice.query], self.rows.runs.get(choice.query)
             if run is not None:
@@ -313,14 +310,14 @@ class _Step:
             decision_rows.update_query(query, about, choice, now=self.now)
         if self.rows.script is not None and self.decision.script is not None:
             decision_rows.update_script(self.rows.script, self.decision.script, now=self.now)
-        operation_ends.close_operations(
+        operation_rows.close_operations(
             self.application, self.driver, self.decision, failed, now=self.now
         )
 
     def _outrun(self, ended: RunEnd, run: Run | None) -> None:
         error = ended.fault.error if ended.fault else None
         if run is not None and error is not None and error.refused == "fenced":
-            epochs.outrun_owner(run.checkpoint.location, error.owner_epoch)
+            adoption.outrun_owner(run.checkpoint.location, error.owner_epoch)
 
     def _write_assignment(self) -> None:
         """Give the assignment a new number if its contents have changed."""

@@ -14,7 +14,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import OuterRef, Q, Subquery
 from django.db.models.fields.json import KT
 
-from listeners.loops.troubles import loop_errors
+from listeners.loops.backlogs import loop_errors
 from listeners.missing.gaps import note_exit
 from queries import host_pressure
 from queries.domain.definitions.spec import ApplicationSpec
@@ -42,7 +42,7 @@ from queries.jvm.compiled import begin, compile_failed, existing
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.drivers import Driver
-from queries.selectors.supervision.drift import pool_form
+from queries.selectors.supervision.applications import pool_form
 from queries.selectors.supervision.observation import (
     Rows,
     memory_budget_mb,
@@ -54,8 +54,8 @@ from queries.selectors.supervision.observation import (
     slots,
     supervision_limits,
 )
-from queries.services.code import frozen as code
-from queries.services.code.frozen import Frozen
+from queries.services.code import preparing
+from queries.services.code.preparing import Frozen
 from queries.services.supervision import assignments, decision_rows
 
 logger = logging.getLogger(__name__)
@@ -215,7 +215,7 @@ def _why_not_fit(rows: Rows, row: Driver) -> Reason:
 def _still_fits(row: Driver, launcher: Launcher) -> bool:
     """Return whether a driver with the same copies of the code would still have the same spec."""
     try:
-        return fits(row, code.frozen(row, launcher))
+        return fits(row, preparing.frozen(row, launcher))
     except LaunchRefused as error:
         return error.passing  # otherwise, no driver may be launched now
 
@@ -247,7 +247,7 @@ def _may_start(rows: Rows, now: datetime) -> bool:
 def _launch(rows: Rows, launcher: Launcher, now: datetime) -> None:
     spec = ApplicationSpec.model_validate(rows.revision.spec)
     try:
-        frozen = code.freeze(spec, launcher)
+        frozen = preparing.freeze(spec, launcher)
         with transaction.atomic():
             row = decision_rows.create_driver(
                 rows.application,
@@ -281,7 +281,7 @@ def _act(row: Driver, choice: StandbyDecision, launcher: Launcher) -> None:
     try:
         match choice.action:
             case DriverAction.SPAWN:
-                spec = assignments.driver_spec(row, code.frozen(row, launcher))
+                spec = assignments.driver_spec(row, preparing.frozen(row, launcher))
                 _spawn(row, spec, launcher)
             case DriverAction.SEAL:
                 launcher.seal(name, row.epoch)

@@ -18,7 +18,7 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.models import Max
 
 from headgate_server import places
-from queries.domain.counts import counted
+from queries.domain.readings import counted
 from queries.domain.system import (
     SETUP,
     Part,
@@ -31,20 +31,22 @@ from queries.domain.system import (
 )
 from queries.launchers.recorded_walls import recorded_walls
 from queries.selectors.disks import home_disk
-from queries.services.access import root_worker
-from queries.services.access.proxies import PROXIES, proxies_part
-from queries.services.system.backlogs import backlog, loops
-from queries.services.system.checks import Check, checked
-from queries.services.system.places import (
+from queries.services.access import accounts
+from queries.services.access.audit import PROXIES, proxies_part
+from queries.services.system.parts import (
     DATA_DISKS,
     DATA_ROOTS,
     SPARK_UI,
+    Check,
+    backlog,
+    checked,
     data_disks,
     data_roots_part,
+    loops,
+    redis_and_processes,
     spark_ui_part,
 )
-from queries.services.system.processes import redis_and_processes
-from queries.services.system.sqlite_writes import writes
+from queries.services.system.writes import writes
 
 FRESH_FOR_S = 1.5
 ROOT_WORKER = "root worker"
@@ -218,13 +220,11 @@ def _hosts() -> Part:
 
 def _root_worker() -> Part:
     """Check that nobody else brings SQL or code into the drivers of a worker that is a risk."""
-    if not (why := root_worker.risk()):
-        accepted = (
-            f"{root_worker.SETTING}=1." if settings.ROOT_WORKER else "The worker is not root."
-        )
+    if not (why := accounts.risk()):
+        accepted = f"{accounts.SETTING}=1." if settings.ROOT_WORKER else "The worker is not root."
         return ok(ROOT_WORKER, accepted)
     try:
-        shared = root_worker.shared_with()
+        shared = accounts.shared_with()
     except DatabaseError as error:
         return problem(ROOT_WORKER, f"The accounts cannot be read: {first_line(error)}")
     if not shared:
@@ -234,7 +234,7 @@ def _root_worker() -> Part:
     return problem(
         ROOT_WORKER,
         f"The worker {why}, and {shared} Their SQL and code run with its account. "
-        f"{root_worker.WAY_OUT}",
+        f"{accounts.WAY_OUT}",
     )
 
 

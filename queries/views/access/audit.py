@@ -1,4 +1,6 @@
-"""The audit log: actions by users and with tokens, state changes, and operation outcomes."""
+"""The audit log: actions by users and with tokens, state changes, operation outcomes; whole as a
+file.
+"""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -11,11 +13,14 @@ from django.template.loader import render_to_string
 from django.urls import path
 from django.utils import timezone
 
+from queries.domain.access import ACT_WORDS
 from queries.roles import ADMINISTER, VIEW
+from queries.selectors.access.accounts import FILTERS as ACCOUNTS_FILTERS
+from queries.selectors.access.accounts import entries
 from queries.selectors.supervision.history import audit, operations, transitions
-from queries.views.access.activity import TABS, activity
+from queries.services.access.audit import export_audit_log
 from queries.views.console.fragments import Changes, Drawn, fragments, keys, split
-from queries.views.console.guard import needs
+from queries.views.console.guard import actor_and_now, needs
 from queries.views.console.paging import (
     ARRIVALS,
     ROWS,
@@ -25,6 +30,38 @@ from queries.views.console.paging import (
     page_of,
     topic,
 )
+
+#: The other tabs of the audit log.
+TABS = {"changes": "Changes", "operations": "Operations"}
+
+
+@needs(ADMINISTER)
+def activity(request: HttpRequest) -> HttpResponseBase:
+    """List entries, newest first; all filters are in the URL."""
+    asked = filters(request.GET, ACCOUNTS_FILTERS)
+    asked = {name: value.replace("\x00", "") for name, value in asked.items()}
+    context = {
+        "page": page_of(entries(asked), by="at", cursor=request.GET.get("after", "")),
+        "tab": "activity",
+        "tabs": TABS.items(),
+        "acts": ACT_WORDS.items(),
+        "filters": asked,
+        "filtered": any(asked.values()),
+        "now": timezone.now(),
+    }
+    return render(request, "access/audit/activity.html", context)
+
+
+@needs(ADMINISTER)
+def export(request: HttpRequest) -> HttpResponseBase:
+    """Return the whole log as a file, with one line of JSON per entry."""
+    answer = export_audit_log(request, **actor_and_now(request))
+    answer["Content-Disposition"] = 'attachment; filename="headgate-audit.jsonl"'
+    return answer
+
+
+urlpatterns = [path("audit/export/", export, name="audit-export")]
+
 
 #: URL parameters that filter the list, and the columns they filter by.
 FILTERS = {"query": "query__name", "application": "application__name", "actor": "actor"}
@@ -85,4 +122,4 @@ def _operations(asked: Mapping[str, str], changes: Changes) -> QuerySet[Any]:
     return operations().filter(Q(uuid__in=uuids) | Q(query__in=keys(changes, "query")))[:ROWS]
 
 
-urlpatterns = [path("audit/", audit_page, name="audit")]
+urlpatterns += [path("audit/", audit_page, name="audit")]

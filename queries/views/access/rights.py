@@ -14,28 +14,28 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 
 from queries.domain.errors import HeadgateError, Invalid
-from queries.models.tokens import Scope
+from queries.models.access.accounts import Scope
 from queries.roles import ADMINISTER, ORDER, ROLE_WORDS, VIEW, Role
-from queries.selectors.access.insisting import limits_text
-from queries.selectors.access.teams import team_named, teams, tokens_of_team
-from queries.selectors.console.accounts import people, person
+from queries.selectors.access.accounts import team_named, teams, tokens_of_team
+from queries.selectors.access.permissions import limits_text
+from queries.selectors.console import people, person
 from queries.selectors.supervision.applications import application
 from queries.services.access import accounts
+from queries.services.access.accounts import end_sessions
 from queries.services.access.admin_objects import unpacked
-from queries.services.access.group_roles import (
+from queries.services.access.sign_ins import (
     GROUP_ROLES,
     add_group_role,
     change_group_role,
     remove_group_role,
 )
-from queries.services.access.sessions import end_sessions
 from queries.services.access.teams import TEAMS, create_team, set_grants, set_members
-from queries.services.console.tokens import DEFAULT_DAYS, DEFAULT_SCOPE, LONGEST_DAYS, TOKENS
-from queries.services.definitions import team as ownership
+from queries.services.access.tokens import DEFAULT_DAYS, DEFAULT_SCOPE, LONGEST_DAYS, TOKENS
+from queries.services.definitions import rights
 from queries.views.console.admin_objects import AdminPage, Typed
 from queries.views.console.errors import answered, refused
 from queries.views.console.guard import actor_and_now, needs
-from queries.views.console.numbers import whole
+from queries.views.console.paging import whole
 
 # --- teams: everyone can read them, admins can change them --------------------------------
 
@@ -87,7 +87,7 @@ def give_application(request: HttpRequest, name: str) -> HttpResponseBase:
     row = application(name)
     chosen = request.POST.get("team", "").strip()
     team = team_named(chosen) if chosen else None
-    give = partial(ownership.give_application, application=row, team=team, **actor_and_now(request))
+    give = partial(rights.give_application, application=row, team=team, **actor_and_now(request))
     said = (
         f"{name} belongs to team {team.name}." if team else (f"{name} no longer belongs to a team.")
     )

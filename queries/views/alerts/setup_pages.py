@@ -1,4 +1,6 @@
-"""Pages that configure alerts: channels for admins; rules and maintenance windows for all users."""
+"""Pages that configure alerts: channels, rules and maintenance windows, and previews of
+thresholds.
+"""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -8,26 +10,77 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import path, reverse
 from django.utils import timezone
+from django.utils.html import escape
 
 from queries.channels.kinds import KINDS, ChannelKind, is_supported
-from queries.domain.alerts.kinds import IncidentKind, Severity
+from queries.domain.alerts.forms import IncidentKind, Severity
+from queries.domain.alerts.thresholds import FIGURES
 from queries.domain.definitions.labels import labels_text, searched_labels
+from queries.domain.definitions.parsing import parsed
+from queries.domain.definitions.spec import Threshold
 from queries.domain.errors import HeadgateError, Invalid
-from queries.domain.validation.thresholds import read_threshold_lines, threshold_lines
+from queries.domain.validation.thresholds import (
+    read_threshold_lines,
+    threshold_lines,
+    threshold_problems,
+)
 from queries.models.alerts import AlertRule, Channel
 from queries.roles import ADMINISTER, VIEW
-from queries.selectors.access.insisting import reached
-from queries.selectors.access.targets import of_selectors
-from queries.selectors.alerts.dry_view import last_week
+from queries.selectors.access.permissions import of_selectors, reached
 from queries.selectors.alerts.incidents import delivery_line
-from queries.selectors.manifests.owners import owned
+from queries.selectors.alerts.rules import last_week
+from queries.selectors.alerts.thresholds import preview
+from queries.selectors.definitions import definitions
+from queries.selectors.manifests import owned
 from queries.services.alerts import setup
 from queries.services.alerts.deliveries import try_channel
 from queries.services.alerts.setup import CHANNELS, MAINTENANCE, RULES
 from queries.views.console.admin_objects import AdminPage, Typed, problems_by_field
 from queries.views.console.errors import refused
 from queries.views.console.guard import actor_and_now, needs
-from queries.views.console.numbers import whole
+from queries.views.console.paging import whole
+from queries.views.definitions.spec_form import sentence
+
+
+@needs(VIEW)
+def threshold_preview(request: HttpRequest, name: str) -> HttpResponse:
+    """Return one sentence: how often the threshold in the form's row would have fired.
+
+    An input that is not a threshold is answered with what is wrong with it, as text for its row.
+    """
+    query = definitions.query(name)
+    try:
+        threshold = _threshold(request)
+    except Invalid as error:
+        text = " ".join(sentence(one, one.field.rpartition(".")[2]) for one in error.problems)
+    else:
+        text = preview(query, threshold, now=timezone.now()).text
+    return HttpResponse(escape(text))
+
+
+def _threshold(request: HttpRequest) -> Threshold:
+    """Return the row's threshold; its fields are named "thresholds-0-value"."""
+    names = Threshold.model_fields
+    raw: dict[str, Any] = {}
+    for key in request.GET:
+        name, value = key.rpartition("-")[2], request.GET.get(key, "").strip()
+        if name in names and value:
+            raw[name] = value
+    raw.setdefault("figure", next(iter(FIGURES)))
+    threshold: Threshold = parsed(Threshold.model_validate, raw)
+    if problems := threshold_problems([threshold]):
+        raise Invalid(problems)
+    return threshold
+
+
+urlpatterns = [
+    path(
+        "queries/<query:name>/thresholds/preview/",
+        threshold_preview,
+        name="query-threshold-preview",
+    )
+]
+
 
 _DELIVERIES_SHOWN = 20
 
@@ -302,7 +355,7 @@ WINDOWS = AdminPage(
 )
 
 
-urlpatterns = [
+urlpatterns += [
     path("alerts/channels/", channels, name="alert-channels"),
     path("alerts/channels/new/", channel, name="alert-channel-new"),
     path("alerts/channels/<str:name>/", channel, name="alert-channel"),

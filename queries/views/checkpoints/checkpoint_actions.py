@@ -24,18 +24,17 @@ from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.roles import DEFINE, OPERATE
 from queries.selectors import checkpoints as reads
-from queries.selectors.access.teams import insist_clone
+from queries.selectors.access.accounts import insist_clone
 from queries.selectors.definitions.definitions import query_definition
-from queries.services.checkpoints import clone, reset, rewind, snapshot
+from queries.services.checkpoints import clone, rewind_and_reset, snapshot
 from queries.services.checkpoints.file_sinks import read_sink_if_old
 from queries.services.checkpoints.preview import preview_reset, preview_rewind
 from queries.services.checkpoints.source_starts import TARGETS, WantedStart, offsets_of
-from queries.services.checkpoints.switching import current
-from queries.services.checkpoints.table_sinks import table_of
+from queries.services.checkpoints.switching import current, table_of
 from queries.views.checkpoints.checkpoint import cost_of, logs_of
 from queries.views.console.errors import answered, status_of
 from queries.views.console.guard import actor_and_now, author, needs
-from queries.views.console.numbers import whole
+from queries.views.console.paging import whole
 
 _TARGETS = {
     "earliest": ("Earliest", "All data still available in the sources."),
@@ -71,7 +70,9 @@ def rewind_to(request: HttpRequest, name: str) -> HttpResponseBase:
     batch, at = whole(form.get("batch")), form.get("at", "").strip()
     if request.method == "POST" and batch is not None:
         message = f"The query is being rewound to batch {batch}"
-        return _request_operation(request, query, message, rewind.request_rewind, batch=batch)
+        return _request_operation(
+            request, query, message, rewind_and_reset.request_rewind, batch=batch
+        )
     context = _context(query, "Rewind") | {"batch": batch, "at": at}
     read_sink_if_old(query, now=timezone.now())  # for the preview that is asked for next
     if batch is None and at:
@@ -106,7 +107,9 @@ def reset_to(request: HttpRequest, name: str) -> HttpResponseBase:
     if request.method == "POST":
         if form.get("typed", "").strip() == name:
             message = f"The query is being reset to {context['at'] or context['to']}"
-            return _request_operation(request, query, message, reset.request_reset, wish=wish)
+            return _request_operation(
+                request, query, message, rewind_and_reset.request_reset, wish=wish
+            )
         context["problem"] = f"Type {name} to confirm."
     context["preview"] = _tried(context, preview_reset, query, wish)
     return render(request, "checkpoints/reset.html", context)

@@ -15,9 +15,8 @@ from django.views.decorators.debug import sensitive_post_parameters
 
 from queries.domain.time_zones import zone_names
 from queries.roles import VIEW
-from queries.selectors.access.sessions import name_of, sessions_of
-from queries.services.access.accounts import note_new_password
-from queries.services.access.sessions import end_session, end_sessions
+from queries.selectors.access.accounts import name_of, sessions_of
+from queries.services.access.accounts import end_session, end_sessions, note_new_password
 from queries.views.console.guard import actor_and_now, needs, user_of
 from queries.views.console.shell import THEME_AGE_S
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_http_methods
 
 from queries.roles import WRITE_PYTHON, may
-from queries.selectors.access.insisting import insist_at
+from queries.selectors.access.permissions import insist_at
 
 View = Callable[..., HttpResponseBase]
 

@@ -16,8 +16,8 @@ from django.urls import path, reverse
 
 from queries.roles import VIEW
 from queries.views.console import fragments
+from queries.views.console.fragments import Viewer
 from queries.views.console.hub import hub
-from queries.views.console.viewers import Viewer
 
 #: Seconds after which a stream ends and the browser reconnects. Rights are checked meanwhile.
 LIFE_S = 1800

@@ -1,4 +1,4 @@
-"""Long lists: their filters, cursor pages, and live updates.
+"""Long lists: their filters, cursor pages, live updates, and numbers from URLs.
 
 A list's topic contains its filters ("failures:query=delays&status=open"), so that all viewers with
 the same filters share one rendering. Rows on the page are morphed individually and keep their
@@ -16,7 +16,14 @@ from django.core.exceptions import ValidationError
 from django.db.models import QuerySet
 from django.http import QueryDict
 
-from queries.selectors.paging import rows_after
+from headgate_ground import tolerant
+from queries.selectors.rows import rows_after
+
+
+def whole(text: str | None) -> int | None:
+    """Return an integer of ASCII digits that a database can store; None for any other text."""
+    return tolerant.whole((text or "").strip())
+
 
 ROWS = 50
 #: Newest rows that are searched for arrivals; a page holds more rows.

@@ -1,4 +1,4 @@
-"""Pages that define, change and delete applications and their scheduler pools."""
+"""Pages that define, change and delete applications: their forms, pools and Spark."""
 
 from functools import partial
 from typing import Any
@@ -6,29 +6,78 @@ from typing import Any
 from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
-from django.urls import path
+from django.urls import path, reverse
 
 from headgate_ground.masking import mask, unmask
 from queries.domain.code.git_references import settled
+from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.errors import Forbidden, HeadgateError, Invalid, StaleRevision
-from queries.roles import DEFINE
-from queries.selectors.access.teams import own_teams, team_for_new
+from queries.domain.sparks import SPARKS, command, is_older, spark_of
+from queries.models.applications import Application
+from queries.roles import DEFINE, OPERATE
+from queries.selectors.access.accounts import own_teams, team_for_new
 from queries.selectors.definitions.definitions import ApplicationDefinition, application_definition
-from queries.selectors.supervision.applications import PoolHolding, application, pool_holding
-from queries.selectors.supervision.drift import pool_form
-from queries.services.code.git_refs import resolved
+from queries.selectors.definitions.sparks import installed_sparks, spark_rows
+from queries.selectors.supervision.applications import (
+    PoolHolding,
+    application,
+    pool_form,
+    pool_holding,
+)
+from queries.services.code.git import resolved
 from queries.services.definitions import catalog
+from queries.services.probes.preflight import begin_spark_trials, with_spark
 from queries.services.supervision import application_operations
+from queries.services.supervision.application_operations import request_application_restart
 from queries.views.console.errors import answered, status_of
 from queries.views.console.guard import actor_and_now, author, needs, writes_python
-from queries.views.console.numbers import whole
-from queries.views.definitions.application_form import (
-    ApplicationSpecForm,
-    NewApplicationForm,
-    PoolForm,
-)
+from queries.views.console.paging import whole
 from queries.views.definitions.reviews import Review, review
-from queries.views.definitions.spec_form import initial_of
+from queries.views.definitions.spec_form import (
+    ConnectorsField,
+    SpecForm,
+    drop_empty_schedule,
+    form_field,
+    initial_of,
+)
+
+
+class ApplicationSpecForm(SpecForm):
+    """An application's definition."""
+
+    shape = ApplicationSpec
+
+    connectors = ConnectorsField(required=False)
+
+    def spec(self, **rows: list[dict[str, Any]]) -> dict[str, Any]:
+        """Return the definition; without anything that starts the script, it has no schedule."""
+        spec = super().spec(**rows)
+        drop_empty_schedule(spec)
+        return spec
+
+    def changed_schedule(self) -> bool:
+        """Return whether a field of the schedule differs from its default or has an error."""
+        return self.changed("schedule")
+
+    def changed_policy(self) -> bool:
+        """Return whether a restart setting differs from its default or has an error."""
+        return self.changed("policy")
+
+
+class NewApplicationForm(ApplicationSpecForm):
+    """A new application: its name and its definition."""
+
+    name = form_field(str, required=True)
+    team = form_field(str)
+
+
+class PoolForm(SpecForm):
+    """A scheduler pool."""
+
+    shape = PoolSpec
+
+    name = form_field(str, required=True)
+
 
 # --- applications ---------------------------------------------------------------------
 
@@ -235,4 +284,57 @@ urlpatterns = [
     path("applications/<str:name>/pools/new/", new_pool, name="pool-new"),
     path("applications/<str:name>/pools/<str:pool>/edit/", edit_pool, name="pool-edit"),
     path("applications/<str:name>/pools/<str:pool>/delete/", delete_pool, name="pool-delete"),
+]
+
+
+@needs(DEFINE, "GET", "POST")
+def change_spark(request: HttpRequest, name: str) -> HttpResponseBase:
+    """Show what another Spark does with each checkpoint; try it, or save it and restart."""
+    found = application_definition(name)
+    application, now_on = found.application, spark_of(found.newest.spec)
+    given = (request.POST if request.method == "POST" else request.GET).get("to", "")
+    to = next((one for one in SPARKS if one == given), None)
+    context = {
+        "found": found,
+        "application": application,
+        "now_on": now_on,
+        "to": to,
+        "others": [one for one in SPARKS if one != now_on],
+        "back": to is not None and is_older(to, now_on),
+        "rows": spark_rows(application, to) if to is not None and to != now_on else [],
+        "command": command(to) if to is not None and to not in installed_sparks() else "",
+    }
+    if request.method == "GET" or to is None or to == now_on:
+        return render(request, "definitions/spark.html", context)
+    try:
+        if request.POST.get("do") == "try":
+            begin_spark_trials(application=application, spark=to, **author(request))
+            return redirect(f"{reverse('application-spark', args=[name])}?to={to}")
+        revision = catalog.revise_application(
+            application=application,
+            spec=with_spark(application, to),
+            expected_revision=whole(request.POST.get("base")),
+            **author(request),
+        )
+    except HeadgateError as error:
+        problem = {**context, "problem": str(error)}
+        return render(request, "definitions/spark.html", problem, status=status_of(error))
+    said = f"Revision {revision.number} of {name} was saved with Spark {to}."
+    messages.success(request, f"{said} {_restarted(request, application)}")
+    return redirect("application", name)
+
+
+def _restarted(request: HttpRequest, application: Application) -> str:
+    """Restart the driver if the user may and there is one; return what happens next."""
+    if not application.target_revision_id or not request.user.has_perm(OPERATE):
+        return "It takes effect when the application is restarted."
+    try:
+        request_application_restart(application=application, **actor_and_now(request))
+    except HeadgateError as error:
+        return f"It was not restarted: {error}"
+    return "Its queries restart in a driver with that version."
+
+
+urlpatterns += [
+    path("applications/<str:name>/spark/", change_spark, name="application-spark"),
 ]

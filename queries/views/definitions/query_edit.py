@@ -15,14 +15,14 @@ from queries.domain.states import DOWN_PHASES, RESTING_PHASES, Desired, Phase, V
 from queries.domain.validation.skipped import Skip
 from queries.models.definitions import QueryRevision
 from queries.roles import DEFINE, OPERATE
-from queries.selectors.access.teams import own_teams, team_of_new_query
+from queries.selectors.access.accounts import own_teams, team_of_new_query
 from queries.selectors.definitions.definitions import (
     QueryDefinition,
     pool_names,
     query_definition,
     shared_application_names,
 )
-from queries.selectors.state_changes import change_of, sentences
+from queries.selectors.probes import change_of, sentences
 from queries.selectors.supervision.history import operations as all_operations
 from queries.selectors.triggers.advice import preflight_doubts
 from queries.services.definitions import catalog
@@ -32,16 +32,16 @@ from queries.services.probes.preflight import begin_preflight
 from queries.services.supervision import operations
 from queries.views.console.errors import status_of
 from queries.views.console.guard import actor_and_now, author, needs, writes_python
-from queries.views.console.numbers import whole
-from queries.views.definitions.definition_input import (
+from queries.views.console.paging import whole
+from queries.views.definitions.query_bundle import (
     FORM,
     DefinitionInput,
     FailingPlace,
+    blank,
     failing_place,
 )
-from queries.views.definitions.labels import urlpatterns as label_urls
-from queries.views.definitions.query_bundle import blank
 from queries.views.definitions.reviews import Review, review
+from queries.views.definitions.single_decisions import urlpatterns as label_urls
 
 #: Phases in which a query may be deleted, once it should not run.
 AT_REST = RESTING_PHASES | {Phase.BROKEN}

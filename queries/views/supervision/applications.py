@@ -16,29 +16,29 @@ from django.utils import timezone
 
 from headgate_ground.masking import mask
 from listeners import selectors as heard
-from queries.domain.definitions.pools import advice, cores_of
-from queries.domain.definitions.selection import parse_filters
+from queries.domain.definitions.configuration import advice, cores_of
+from queries.domain.definitions.labels import parse_filters
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.errors import NotAllowed
 from queries.domain.states import verbs_of
-from queries.domain.supervision.executors import executors
+from queries.domain.supervision.observation import executors
 from queries.roles import VIEW
-from queries.selectors.access.teams import teams
+from queries.selectors.access.accounts import teams
+from queries.selectors.code import asking
 from queries.selectors.definitions.definitions import application_definition
 from queries.selectors.hosts import away
-from queries.selectors.labels import label_names, labelled
-from queries.selectors.manifests.owners import owned
-from queries.selectors.scripts import asking
+from queries.selectors.manifests import owned
+from queries.selectors.rows import label_names, labelled
 from queries.selectors.supervision.applications import (
     ApplicationDetail,
     application_detail,
     application_details,
     applications,
     drivers_of,
+    pool_form,
 )
-from queries.selectors.supervision.drift import pool_form
 from queries.selectors.supervision.history import transitions
-from queries.selectors.triggers.waiting import waits
+from queries.selectors.triggers.cores import waits
 from queries.services import spark_ui
 from queries.views.console.fragments import (
     Changes,
@@ -51,10 +51,9 @@ from queries.views.console.fragments import (
     parts,
 )
 from queries.views.console.guard import needs, user_of
-from queries.views.console.numbers import whole
-from queries.views.console.paging import ROWS
+from queries.views.console.paging import ROWS, whole
 from queries.views.definitions.application_edit import urlpatterns as edit_urls
-from queries.views.definitions.diffs import changes, readable
+from queries.views.definitions.reviews import changes, readable
 from queries.views.supervision.application_actions import urlpatterns as act_urls
 
 DRIVERS_SHOWN = 10

@@ -9,7 +9,7 @@ the verb's function in `RESULTS` adds.
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -22,27 +22,140 @@ from django.utils import timezone
 from django.utils.dateparse import parse_datetime
 
 from headgate_ground.masking import mask, mask_text
-from queries.domain.counts import counted
 from queries.domain.errors import NotAllowed
+from queries.domain.readings import counted
+from queries.domain.reasons import NOTHING, Because
 from queries.domain.sparks import installable
 from queries.domain.states import (
     FAILED_OPERATIONS,
     MANY_VERBS,
     PLAIN_VERBS,
     OperationOutcome,
+    Phase,
+    Reason,
     StepState,
     Verb,
 )
 from queries.models.history import Operation
 from queries.roles import OPERATE, VIEW
-from queries.selectors.query_lines import query_line
-from queries.selectors.supervision.history import lines_of, operation, operations, transitions
+from queries.selectors.query_lines import QueryLine, query_line
+from queries.selectors.supervision.history import (
+    first_attempt,
+    lines_of,
+    operation,
+    operations,
+    transitions,
+)
 from queries.services.procedures.engine import cancel
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import actor_and_now, needs
 from queries.views.console.shell import next_address, redirect_with_message
-from queries.views.definitions.diffs import readable
-from queries.views.supervision.operation_steps import STEP_STATES, failed_steps, way
+from queries.views.definitions.reviews import readable
+
+#: How long an ended operation is shown.
+SHOWN_AFTER_END = timedelta(minutes=2)
+
+_STEPS: dict[str, tuple[str, ...]] = {
+    Verb.START: ("Requested", "Waiting", "Launching", "Running"),
+    Verb.STOP: ("Requested", "Finishing the batch", "Stopped"),
+    Verb.RESTART: ("Requested", "Stopping", "Launching", "Running"),
+}
+_AT: dict[str, dict[Phase, int]] = {
+    Verb.START: {
+        Phase.PENDING: 1,
+        Phase.BACKOFF: 1,
+        Phase.STARTING: 2,
+        Phase.RUNNING: 3,
+        Phase.COMPLETED: 3,
+    },
+    Verb.STOP: {Phase.STOPPING: 1, Phase.STOPPED: 2, Phase.COMPLETED: 2},
+    Verb.RESTART: {Phase.STOPPING: 1, Phase.PENDING: 2, Phase.STARTING: 2},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StepProgress:
+    """One step: done, now, todo or failed."""
+
+    label: str
+    state: str
+
+
+@dataclass(frozen=True, slots=True)
+class OperationProgress:
+    """An operation with its steps."""
+
+    operation: Operation
+    steps: list[StepProgress]
+    detail: Because  # what it is waiting for, or why it failed
+
+
+def way(operation: Operation | None, line: QueryLine, now: datetime) -> OperationProgress | None:
+    """Return the newest operation's steps while it is open, and for a while after it has ended."""
+    if operation is None or operation.outcome == OperationOutcome.SUPERSEDED:
+        return None
+    ended = operation.ended_at
+    if operation.outcome and (ended is None or now - ended > SHOWN_AFTER_END):
+        return None
+    if operation.outcome in FAILED_OPERATIONS and _is_past(operation, line):
+        return None
+    if operation.steps:
+        return OperationProgress(
+            operation, [_step(step) for step in operation.steps], operation.detail
+        )
+    if operation.verb not in _STEPS:
+        return None
+    labels = _STEPS[operation.verb]
+    if operation.outcome == OperationOutcome.DONE:
+        return OperationProgress(
+            operation, [StepProgress(label, "done") for label in labels], NOTHING
+        )
+    if operation.outcome in FAILED_OPERATIONS:
+        return OperationProgress(operation, failed_steps(operation), operation.detail)
+    at = _AT[operation.verb].get(line.phase, 0)
+    return OperationProgress(
+        operation, _steps(labels, at, "now"), operation.detail or line.query.phase_detail
+    )
+
+
+def _is_past(operation: Operation, line: QueryLine) -> bool:
+    """Return whether a plain verb's failure is unrelated to the current attempt."""
+    if operation.verb not in PLAIN_VERBS or line.run is None or operation.ended_at is None:
+        return False
+    retried = line.run.cause in {Reason.RETRY_DUE, Reason.PROBE, Reason.DRIVER_DIED}
+    later = line.run.created_at > operation.ended_at and not retried
+    return later or line.phase is Phase.RUNNING
+
+
+def failed_steps(operation: Operation) -> list[StepProgress]:
+    """Return the steps of a failed plain verb, with the failed one marked."""
+    labels = _STEPS[operation.verb]
+    if operation.verb == Verb.STOP:
+        return _steps(labels, 1, "failed")
+    run = first_attempt(operation)
+    at = 1 if run is None else 2 if run.started_at is None else 3
+    return _steps(labels, at, "failed")
+
+
+def _steps(labels: tuple[str, ...], at: int, state: str) -> list[StepProgress]:
+    return [
+        StepProgress(label, "done" if index < at else "todo" if index > at else state)
+        for index, label in enumerate(labels)
+    ]
+
+
+def _step(step: dict[str, str]) -> StepProgress:
+    """Return a step in a multi-step operation, as written by its procedure."""
+    return StepProgress(step["name"], STEP_STATES[StepState(step["state"])])
+
+
+STEP_STATES = {
+    StepState.TODO: "todo",
+    StepState.DOING: "now",
+    StepState.DONE: "done",
+    StepState.FAILED: "failed",
+}
+
 
 Result = Callable[[Operation, datetime], dict[str, Any]]
 
@@ -163,7 +276,7 @@ def steps_of(row: Operation, now: datetime) -> list[StepLine]:
     """Return an operation's steps; those of a plain verb follow its query's phase."""
     if row.steps:
         over = bool(row.outcome)
-        return [_step(step, over=over) for step in row.steps]
+        return [_operation_step(step, over=over) for step in row.steps]
     plain = row.query is not None and row.verb in PLAIN_VERBS
     if plain and row.outcome in FAILED_OPERATIONS:
         return [StepLine(step.label, _left(step.state), None, "") for step in failed_steps(row)]
@@ -179,7 +292,7 @@ def _left(state: str) -> str:
     return "left" if state == "todo" else state
 
 
-def _step(step: dict[str, Any], *, over: bool) -> StepLine:
+def _operation_step(step: dict[str, Any], *, over: bool) -> StepLine:
     state = STEP_STATES[StepState(step["state"])]
     if over and state in ("now", "todo"):
         state = "left"  # it never finished, and no worker is processing it any more

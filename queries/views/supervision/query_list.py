@@ -1,10 +1,11 @@
-"""The list of queries, and its rows as live fragments.
+"""The overview and the list of queries, with each query's derived values, as live fragments.
 
-The database filters, sorts, counts and pages (`queries.selectors.supervision.query_groups`); lines
+The database filters, sorts, counts and pages (`queries.selectors.supervision.query_filters`); lines
 are assembled only for the rows shown, and only those are redrawn.
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from itertools import groupby
 from typing import Any
@@ -20,20 +21,32 @@ from django.template.loader import render_to_string
 from django.urls import path, reverse
 from django.utils import timezone
 
-from queries.domain.definitions.selection import Selection, parse_filters
+from queries.domain.definitions.labels import Selection, parse_filters
+from queries.domain.definitions.spec import TRIGGERS, TriggerKind
 from queries.domain.errors import Invalid
-from queries.domain.states import Verdict
+from queries.domain.states import QUIET_VERDICTS, GroupStatus, Phase, Verdict, verbs_of
+from queries.domain.supervision.health.head import Head
+from queries.domain.triggers.kinds import KINDS as KINDS_KINDS
+from queries.models.access.accounts import SavedView
 from queries.models.definitions import Query
-from queries.models.saved_views import SavedView
 from queries.roles import VIEW
-from queries.selectors.access.teams import teams
-from queries.selectors.console.badges import names_in_drivers, names_of
-from queries.selectors.labels import label, label_names
-from queries.selectors.query_lines import lines_of
+from queries.selectors.access.accounts import teams
+from queries.selectors.console import names_in_drivers, names_of, outcomes
+from queries.selectors.failures.failures import failure_groups
+from queries.selectors.query_lines import QueryLine, lines_of
+from queries.selectors.rows import label, label_names
 from queries.selectors.supervision.applications import applications
-from queries.selectors.supervision.query_filters import LABELS, queries
-from queries.selectors.supervision.query_groups import RANK, counts
-from queries.services.console.saved_views import forget_view, save_view
+from queries.selectors.supervision.history import audit
+from queries.selectors.supervision.query_filters import GROUPS as QUERY_FILTERS_GROUPS
+from queries.selectors.supervision.query_filters import (
+    LABELS,
+    RANK,
+    counts,
+    input_rate,
+    kinds,
+    queries,
+)
+from queries.services.saved_views import forget_view, save_view
 from queries.views.console.errors import refused
 from queries.views.console.fragments import (
     Changes,
@@ -43,10 +56,78 @@ from queries.views.console.fragments import (
     listed,
     newcomers,
     numbers,
+    parts,
 )
 from queries.views.console.guard import needs, user_of
 from queries.views.console.paging import ROWS
-from queries.views.supervision.query_rows import QueryRow, rows_of
+from queries.views.console.wording import TONES, words
+from queries.views.supervision.charts import BarSlot, draw, lanes
+
+
+@dataclass(frozen=True, slots=True)
+class QueryRow:
+    """The contents of a row, or of the head on a query's page."""
+
+    line: QueryLine
+    bars: list[BarSlot]
+    can: str  # the verbs that currently make sense: "start", "stop restart"…
+    trigger: str
+    load: float | None  # batch duration as a share of the trigger's interval
+    fresh: bool  # the last batch's numbers are still valid
+
+    @property
+    def troubled(self) -> bool:
+        """Return whether the query needs attention."""
+        return self.line.troubled
+
+    @property
+    def head(self) -> Head:
+        """Return the query's head."""
+        return self.line.head
+
+    @property
+    def load_width(self) -> int:
+        """Return the width of the load meter in its 48 units."""
+        return min(48, round(48 * (self.load or 0)))
+
+
+def rows_of(lines: list[QueryLine]) -> list[QueryRow]:
+    """Return the rows for these lines, in order, with one database read for all."""
+    ended = outcomes(bar.run for line in lines for bar in line.bars)
+    return [row_of(line, ended) for line in lines]
+
+
+def row_of(line: QueryLine, ended: dict[int, str]) -> QueryRow:
+    """Return the row for one line."""
+    load = None
+    if line.progress and line.interval_ms and line.progress.batch_duration_ms is not None:
+        load = line.progress.batch_duration_ms / line.interval_ms
+    return QueryRow(
+        line=line,
+        bars=draw(line.bars, interval_ms=line.interval_ms, outcomes=ended),
+        can=" ".join(verbs_of(line.query.desired, line.phase, line.query.phase_reason)),
+        trigger=trigger_words(line.trigger),
+        load=load,
+        fresh=line.phase is Phase.RUNNING and line.progress is not None and not is_idle(line),
+    )
+
+
+def is_idle(line: QueryLine) -> bool:
+    """Return whether the query is running but reading nothing, so its last rates are outdated."""
+    return line.health is not None and line.health.verdict in QUIET_VERDICTS
+
+
+def trigger_words(trigger: dict[str, Any]) -> str:
+    """Return a trigger in words: "every 5 seconds", "as fast as possible", "once"."""
+    kind = trigger.get("kind")
+    interval = str(trigger.get("interval", ""))
+    if kind == TriggerKind.PROCESSING_TIME and interval.startswith("0 "):
+        return "as fast as possible"
+    trigger_kind = (
+        KINDS_KINDS[TriggerKind(str(kind))] if kind in TRIGGERS else KINDS_KINDS[TriggerKind.ONCE]
+    )
+    return trigger_kind.words.format(interval=interval)
+
 
 #: Maximum queries in one bulk action: each is shown beforehand, and with its result.
 BULK_AT_MOST = 200
@@ -193,3 +274,64 @@ urlpatterns = [
     path("saved-views/", keep_view, name="saved-views"),
     path("saved-views/<int:view_id>/forget/", drop_view, name="saved-view-forget"),
 ]
+
+
+ATTENTION_AT_MOST = 12
+FAILURES_SHOWN = 6
+ACTS_SHOWN = 8
+
+#: The order of the strip, from running well to at rest; each query counts once.
+_PHASES = "RUNNING STARTING PENDING STOPPING BACKOFF BROKEN FAILED LOST COMPLETED STOPPED"
+KINDS = (*map(str, Verdict), *_PHASES.split())
+_PARTS = ("health", "attention", "lanes", "failures", "acts")
+
+
+@needs(VIEW)
+def overview(request: HttpRequest) -> HttpResponse:
+    """Show the whole installation on one page."""
+    now = timezone.now()
+    return render(request, "supervision/overview/overview.html", _context(now) | {"parts": _PARTS})
+
+
+def _context(now: datetime) -> dict[str, Any]:
+    rows = queries(now=now)
+    counted = counts(rows)
+    troubled = rows.filter(QUERY_FILTERS_GROUPS["attention"]).order_by(RANK, "name")[
+        :ATTENTION_AT_MOST
+    ]
+    return {
+        "now": now,
+        "total": counted["all"],
+        "running": counted["running"],
+        "kinds": _kinds(),
+        "input_rate": input_rate(),
+        "troubled": rows_of(lines_of(troubled, now=now)),
+        "troubled_count": counted["attention"],
+        "picture": lanes(now),
+        "groups": failure_groups(status=GroupStatus.OPEN)[:FAILURES_SHOWN],
+        "acts": audit()[:ACTS_SHOWN],
+    }
+
+
+def _kinds() -> list[dict[str, Any]]:
+    """Return the kinds that occur: {word, label, tone, count, address}."""
+    counted = kinds()
+    return [
+        {
+            "label": words(kind),
+            "tone": TONES[kind],
+            "count": counted[kind],
+            "asked": f"health={kind}" if kind in set(Verdict) else f"phase={kind}",
+        }
+        for kind in KINDS
+        if kind in counted
+    ]
+
+
+@fragments("overview", hears=("query", "driver", "application", "group", "failures"))
+def draw_overview(key: str, changes: Changes, now: datetime) -> Drawn:
+    """Draw the parts of the overview."""
+    return parts(_PARTS, "overview", "supervision/overview", "", _context(now))
+
+
+urlpatterns += [path("", overview, name="overview")]

@@ -17,35 +17,33 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_by_name
 
 from headgate_ground.masking import mask
-from headgate_ground.tolerant.progress import total
+from headgate_ground.tolerant import total
 from listeners import selectors as heard
 from queries.domain import async_calls
 from queries.domain.definitions.spec import ENDING_TRIGGERS
 from queries.domain.states import FAILED_PHASES, GroupStatus, Verb
 from queries.roles import VIEW
 from queries.selectors import visible
-from queries.selectors.console.badges import names_of, outcomes
+from queries.selectors.console import names_of, outcomes
 from queries.selectors.definitions.definitions import revisions_of
 from queries.selectors.failures.failures import failure_groups, failures_of
-from queries.selectors.manifests.owners import owned
+from queries.selectors.manifests import owned
+from queries.selectors.probes import change_of, sentences
 from queries.selectors.query_lines import QueryLine, query_line
-from queries.selectors.state_changes import change_of, sentences
-from queries.selectors.supervision.history import operations, transitions
-from queries.selectors.supervision.runs import outcomes_by_day, runs_of
+from queries.selectors.supervision.history import operations, outcomes_by_day, runs_of, transitions
 from queries.selectors.triggers.advice import trigger_note
-from queries.selectors.triggers.replay_exposure import exposure
+from queries.selectors.triggers.replays import exposure
 from queries.views.console.fragments import Changes, Drawn, fragments
 from queries.views.console.guard import needs
-from queries.views.console.numbers import whole
-from queries.views.console.paging import page_of
-from queries.views.definitions.diffs import changes as differences
-from queries.views.definitions.diffs import readable
+from queries.views.console.paging import page_of, whole
+from queries.views.definitions.reviews import changes as differences
+from queries.views.definitions.reviews import readable
 from queries.views.next_steps import offers
-from queries.views.supervision import consequences
+from queries.views.supervision import actions
 from queries.views.supervision.charts import DEFAULT_RANGE, RANGES, columns, span
 from queries.views.supervision.charts import urlpatterns as chart_urls
-from queries.views.supervision.operation_steps import way
-from queries.views.supervision.query_rows import row_of
+from queries.views.supervision.operations import way
+from queries.views.supervision.query_list import row_of
 from queries.views.supervision.run_list import calendar, counted, jobs, lasting
 
 #: A live message contains the last minute; a viewer that has missed more asks again.
@@ -154,7 +152,7 @@ def head(request: HttpRequest, name: str, tab: str) -> dict[str, Any]:
         **_state(line, now),
         "tabs": _tabs(line, tab),
         "curls": _curls(request, name)[: 1 if line.query.discovered else None],
-        "start_says": " ".join(consequences.of(Verb.START, line, [])),
+        "start_says": " ".join(actions.of(Verb.START, line, [])),
     }
 
 

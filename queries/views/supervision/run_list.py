@@ -18,7 +18,7 @@ from queries.domain.states import BAD_OUTCOMES, RunOutcome
 from queries.domain.validation.params import as_text
 from queries.models.drivers import Run
 from queries.roles import VIEW
-from queries.selectors.supervision.runs import CALENDAR_DAYS, runs
+from queries.selectors.supervision.history import CALENDAR_DAYS, runs
 from queries.views.console.fragments import Changes, Drawn, fragments, keys
 from queries.views.console.guard import needs
 from queries.views.console.paging import ARRIVALS, ROWS, filters, filters_from_key, page_of, topic

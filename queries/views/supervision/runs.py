@@ -12,10 +12,10 @@ from django.utils import timezone
 
 from listeners import selectors as heard
 from queries.domain.code import requirements
-from queries.domain.code.digests import origin
+from queries.domain.code.archives import origin
 from queries.models.drivers import Run
 from queries.roles import VIEW
-from queries.selectors.supervision.runs import (
+from queries.selectors.supervision.history import (
     EdgeBatch,
     RunDetail,
     edge_batches,
@@ -24,7 +24,7 @@ from queries.selectors.supervision.runs import (
 )
 from queries.views.console.fragments import Changes, Drawn, fragments, keys, parts
 from queries.views.console.guard import needs
-from queries.views.console.numbers import whole
+from queries.views.console.paging import whole
 from queries.views.console.wording import duration_words, offset_text
 from queries.views.supervision.charts import columns
 from queries.views.supervision.query_page import LIVE_TAIL

@@ -6,13 +6,13 @@ import pytest
 from django.contrib.auth.models import User
 from rest_framework.test import APIClient
 
-from queries.domain.access.acts import Act
-from queries.models.access.audit_trail import AuditEntry
-from queries.services.access.audit_trail import chain_entries
+from queries.domain.access import Act
+from queries.models.access.audit import AuditEntry
+from queries.services.access.audit import chain_entries
 from tests.scenarios.stage import Stage
 
 
-@pytest.mark.sql("queries.selectors.access.audit_entries.entries")
+@pytest.mark.sql("queries.selectors.access.accounts.entries")
 def test_an_admin_reads_what_was_done_and_by_which_token(as_admin: APIClient, admin: User) -> None:
     as_admin.post("/api/v1/tokens/", {"user": "ada", "name": "nightly"}, format="json")
     chain_entries()
@@ -45,7 +45,7 @@ def test_nobody_else_reads_it(
     assert APIClient().get(address).status_code == 401
 
 
-@pytest.mark.sql("queries.selectors.manifests.export.export")
+@pytest.mark.sql("queries.selectors.manifests.export")
 @pytest.mark.parametrize(
     ("asked", "subject", "objects"),
     [("", "", 3), ("?application=flights", "flights", 2), ("?query=delays", "delays", 2)],

@@ -18,12 +18,11 @@ from hypothesis import strategies as st
 from rest_framework.test import APIClient
 
 from queries.checkpoints import batches
+from queries.checkpoints.batches import batch_to_replay
 from queries.checkpoints.logs import CheckpointLogs
-from queries.checkpoints.operators import operators
-from queries.checkpoints.replayable import batch_to_replay
+from queries.checkpoints.state import operators
 from queries.models.definitions import Checkpoint, Query
-from queries.services.checkpoints.batch_repair import read_batch
-from queries.services.checkpoints.foreign_batches import look_for_foreign_batches
+from queries.services.checkpoints.batch_repair import look_for_foreign_batches, read_batch
 from queries.views.checkpoints.checkpoint import BatchLine, ends_of
 from tests.checkpoints.forms import put, write_checkpoint
 from tests.scenarios.stage import Stage

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from queries.services.code.hosts import list_host
+from queries.services.code.git import list_host
 from tests.api.faults import check_told, definitions
 from tests.domain.code.test_git_references import BAD as BAD_REFERENCES
 from tests.domain.code.test_git_references import COMMIT as REFERENCE_COMMIT

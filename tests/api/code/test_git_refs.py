@@ -14,8 +14,8 @@ from rest_framework.test import APIClient
 
 from queries.models.applications import Application
 from queries.models.grants import CodeHost
-from queries.services.code import git_refs
-from queries.services.code.hosts import take_host
+from queries.services.code import git as git_refs
+from queries.services.code.git import take_host
 from tests.api.faults import check_told
 from tests.api.manifests.conftest import application, body
 from tests.services.code.git_server import GitServer, git, listed_server

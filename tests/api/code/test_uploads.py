@@ -13,11 +13,11 @@ from rest_framework.test import APIClient
 
 from queries.code_roots import digest_of, files_of
 from queries.domain.definitions.spec import ApplicationSpec
-from queries.models.access.audit_trail import AuditEntry
+from queries.models.access.audit import AuditEntry
 from queries.models.applications import UploadedCode
 from queries.selectors.code import roots_of
-from queries.services.code.pruning import prune_contents
-from queries.services.scripts.jobs import script_job
+from queries.services.code.preparing import prune_contents
+from queries.services.scripts import script_job
 from tests.api.faults import check_told, definitions
 from tests.scenarios.stage import Stage
 from tests.services.code.archives import BAD, member, packed, tar_of, zip_of, zipped
@@ -187,7 +187,7 @@ def test_a_full_disk_leaves_nothing_half_stored(
     def no_room(*_: Any) -> None:
         raise OSError(28, os.strerror(28))
 
-    monkeypatch.setattr("queries.services.code.unpacking.shutil.copyfileobj", no_room)
+    monkeypatch.setattr("queries.services.code.uploads.shutil.copyfileobj", no_room)
     assert upload(as_author, packed(FILES)).status_code >= 500
     assert _tree(kept) == []
     assert not UploadedCode.objects.exists()

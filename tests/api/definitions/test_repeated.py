@@ -10,12 +10,11 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from queries.models.access.kept_answers import KeptAnswer
+from queries.models.access.accounts import AccessToken, KeptAnswer
 from queries.models.alerts import AlertRule, Channel
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.history import Operation
-from queries.models.tokens import AccessToken
 from queries.services.idempotency_keys import RETENTION, forget_answers
 from tests.api.conftest import SPEC
 

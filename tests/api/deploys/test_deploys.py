@@ -83,7 +83,7 @@ def test_the_receipt_has_the_times_of_each_change_and_wave(
 
 
 def _row(uuid: str) -> Any:
-    from queries.models.deploys.receipts import Deploy
+    from queries.models.deploys import Deploy
 
     return Deploy.objects.get(uuid=uuid)
 

@@ -8,7 +8,7 @@ from rest_framework.test import APIClient
 from queries.models.applications import Application
 from queries.models.definitions import Query, QueryRevision
 from queries.models.history import Operation
-from queries.models.manifests.managed import Managed
+from queries.models.manifests import Managed
 from tests.api.manifests.conftest import Send, application, body, outcomes, query
 
 pytestmark = pytest.mark.django_db

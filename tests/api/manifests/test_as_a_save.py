@@ -11,7 +11,7 @@ from rest_framework.test import APIClient
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
 from queries.models.hosts import Host
-from queries.services.kafka import partitions
+from queries.services.kafka import topics
 from tests.api.conftest import SPEC
 from tests.api.manifests.conftest import Send, application, query
 from tests.scenarios.stage import Stage
@@ -75,9 +75,7 @@ def test_both_leave_no_check_to_say_once_a_broker_answered(
     send: Send, as_author: APIClient, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage.application("kafkas", master="local[4]", connectors=["kafka"])
-    monkeypatch.setattr(
-        partitions, "look", lambda *_, **__: partitions.Looked(counts={"orders": 2})
-    )
+    monkeypatch.setattr(topics, "look", lambda *_, **__: topics.Looked(counts={"orders": 2}))
     one = saved(as_author, "saved", CONTINUOUS, host="kafkas")
     send(query("applied", application="kafkas", spec=CONTINUOUS))
     assert skipped(Query.objects.get(name="applied")) == skipped(one)

@@ -12,7 +12,7 @@ from queries.models.alerts import Channel
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.history import Operation
-from queries.models.manifests.managed import Managed
+from queries.models.manifests import Managed
 from tests.api.manifests.conftest import Send, application, body, outcomes, query
 
 pytestmark = pytest.mark.django_db
@@ -191,7 +191,7 @@ RULE = {
 }
 
 
-@pytest.mark.sql("queries.selectors.manifests.export.export")
+@pytest.mark.sql("queries.selectors.manifests.export")
 def test_alert_rules_are_an_admins_to_apply(send: Send, as_admin: APIClient, admin: User) -> None:
     for name in ("ops", "chat"):
         Channel.objects.create(name=name, kind="mail", settings={}, created_at=NOW)

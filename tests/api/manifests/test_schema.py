@@ -52,8 +52,8 @@ def test_the_manifests_of_the_documentation_are_valid(schema: "Draft202012Valida
 
 
 @pytest.mark.sql(
-    "queries.selectors.access.teams.own_teams",
-    "queries.selectors.manifests.export.export",
+    "queries.selectors.access.accounts.own_teams",
+    "queries.selectors.manifests.export",
 )
 def test_what_is_applied_and_exported_is_valid(
     schema: "Draft202012Validator", send: Send, as_viewer: APIClient

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 from rest_framework.test import APIClient
 
-from queries.models.access.audit_trail import AuditEntry
+from queries.models.access.audit import AuditEntry
 from queries.models.drivers import Run
 from queries.services.schedules import ticks
 from tests.scenarios.stage import START, Stage
@@ -33,7 +33,7 @@ def test_the_schedule_has_its_next_times_and_says_when_nobody_looks(as_viewer: A
     assert found["paused_at"] is None
 
 
-@pytest.mark.sql("queries.selectors.schedules.planned.planned_runs")
+@pytest.mark.sql("queries.selectors.schedules.planned_runs")
 def test_each_planned_time_is_listed_with_its_run_or_why_it_has_none(
     as_viewer: APIClient, stage: Stage
 ) -> None:

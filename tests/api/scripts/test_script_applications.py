@@ -140,7 +140,7 @@ def test_it_is_not_edited(as_author: APIClient, stage: ScriptStage) -> None:
     )
 
 
-@pytest.mark.sql("queries.selectors.scripts.candidate_queries")
+@pytest.mark.sql("queries.selectors.code.candidate_queries")
 def test_a_question_is_shown_to_all_and_answered_by_authors(
     as_operator: APIClient, as_author: APIClient, stage: ScriptStage
 ) -> None:

@@ -9,7 +9,7 @@ from rest_framework.test import APIClient
 
 from headgate_ground.masking import MASK
 from queries.domain.definitions.spec import ProcessingTime
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from queries.runtime.build import overridden
 from queries.runtime.code.stream_writers import WriterSettings
 from tests.api.conftest import SPEC

@@ -19,7 +19,7 @@ from rest_framework.test import APIClient
 from queries.api.supervision import operations
 from queries.domain.states import OperationOutcome
 from queries.models.history import Operation
-from queries.services.console.tokens import create_token
+from queries.services.access.tokens import create_token
 from tests.scenarios.stage import BROKEN_PIPE, NO_SUCH_SOURCE, Stage
 
 BODY = {

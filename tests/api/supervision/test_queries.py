@@ -11,7 +11,7 @@ from rest_framework.test import APIClient
 from queries.domain.protocol import ExecutorSeen
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
-from queries.services.supervision.verdicts import note_verdicts
+from queries.services.supervision.records import note_verdicts
 from tests.api.conftest import SPEC
 from tests.listeners.rows import store_batch
 from tests.scenarios.stage import NO_SUCH_SOURCE, Stage

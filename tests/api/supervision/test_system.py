@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from rest_framework.test import APIClient
 
-from listeners.loops.backlogs import LEDGER
-from listeners.loops.troubles import quarantine
+from listeners.loops.backlogs import LEDGER, quarantine
 from listeners.models import Cursor, Heartbeat
 from queries.services.system import health as system
 
@@ -65,7 +64,7 @@ def test_it_says_what_is_passed_over_on_the_server_and_in_drivers(as_viewer: API
 
 
 def test_the_banner_of_every_page_says_so_too(as_viewer: APIClient, stage: Any) -> None:
-    from queries.views.console.banner import banner
+    from queries.views.console.shell import banner
 
     Cursor.objects.create(name=LEDGER, left_rows=7, left_since=NOW - timedelta(hours=3), ran_at=NOW)
     items = [item for line in banner(NOW) for item in line.items]

@@ -15,17 +15,23 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from queries.domain.definitions.spec import PythonQuery
-from queries.domain.failures.categories import GENERAL, Category, FailureAdvice
-from queries.domain.failures.code_rules import (
+from queries.domain.failures.categories import (
+    GENERAL,
+    Category,
+    FailureAdvice,
+    FailureSubject,
+    fitted,
+)
+from queries.domain.failures.diagnosis import classify
+from queries.domain.failures.next_steps import ActionKind, FailedRun, offered_actions
+from queries.domain.failures.rules import (
+    CONDITION_RULES,
     CONNECT,
+    MESSAGE_RULES,
     TYPE_RULES,
     module_missing,
     package_missing,
 )
-from queries.domain.failures.diagnosis import classify
-from queries.domain.failures.next_steps import ActionKind, FailedRun, offered_actions
-from queries.domain.failures.rules import CONDITION_RULES, MESSAGE_RULES
-from queries.domain.failures.subjects import FailureSubject, fitted
 from queries.domain.protocol import RunError
 from queries.domain.states import DOWN_PHASES, Phase
 from queries.models.definitions import Checkpoint, Query

@@ -37,7 +37,7 @@ def taken(run: Run, **more: str) -> None:
     )
 
 
-@pytest.mark.sql("queries.selectors.triggers.thread_dumps.thread_dumps")
+@pytest.mark.sql("queries.selectors.triggers.advice.thread_dumps")
 def test_the_driver_is_asked_and_its_dump_is_shown(
     as_operator: APIClient, as_viewer: APIClient, stage: Stage, client: Client, viewer: User
 ) -> None:

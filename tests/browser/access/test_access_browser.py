@@ -7,8 +7,8 @@ import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import Browser, Page, expect
 
-from queries.services.access.sessions import end_sessions
-from queries.services.console.tokens import create_token
+from queries.services.access.accounts import end_sessions
+from queries.services.access.tokens import create_token
 from tests.browser.conftest import Complaints, Site, too_wide
 from tests.scenarios.stage import Stage
 

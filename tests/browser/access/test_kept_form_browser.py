@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from playwright.sync_api import expect
 
 from queries.domain.errors import Busy
-from queries.models.access.teams import Team
+from queries.models.access.accounts import Team
 from queries.services.access import teams
 from tests.browser.conftest import Open
 

@@ -9,9 +9,9 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
-from queries.models.access.teams import Team
+from queries.models.access.accounts import Team
 from queries.models.applications import Application
-from queries.services.console.tokens import create_token
+from queries.services.access.tokens import create_token
 from tests.browser.conftest import Complaints, Open, too_wide
 from tests.scenarios.stage import Stage
 

@@ -13,7 +13,7 @@ from pytest_django.fixtures import Settings
 from pytest_django.live_server_helper import LiveServer
 
 from queries.models.applications import Application, UploadedCode
-from queries.services.code.unpacking import unpack
+from queries.services.code.uploads import unpack
 from tests.browser.conftest import sign_in
 from tests.services.code.archives import packed
 

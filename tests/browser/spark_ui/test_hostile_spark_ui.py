@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.core.asgi import get_asgi_application
 from playwright.sync_api import Page
 
-from installation.spark_ui import proxy, upstream
+from installation.spark_ui import proxy
 from queries.domain.states import Desired, DriverState
 from queries.models.definitions import Query
 from queries.models.drivers import Driver
@@ -104,7 +104,7 @@ def test_on_another_port_alone_it_would_read_and_plant_cookies(
     look: Open, site: Site, ui: HostileUi, operator: User, settings: Any, monkeypatch: Any
 ) -> None:
     """Browsers share cookies between the ports of a host: a port is no wall without the policy."""
-    monkeypatch.setattr(upstream, "OURS", ())
+    monkeypatch.setattr(proxy, "OURS", ())
     with serving(proxy.application()) as address:
         settings.SPARK_UI_URL = address
         _, found = _attacked(look, site, ui, operator)
@@ -117,7 +117,7 @@ def test_on_the_consoles_origin_it_would_act_as_the_person(
     look: Open, site: Site, ui: HostileUi, operator: User, settings: Any, monkeypatch: Any
 ) -> None:
     """The same attack without the guards: it stops a query in the name of the person."""
-    monkeypatch.setattr(upstream, "OURS", ())
+    monkeypatch.setattr(proxy, "OURS", ())
     console, uis = get_asgi_application(), proxy.application()
 
     async def together(scope: Any, receive: Any, send: Any) -> None:

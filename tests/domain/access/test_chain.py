@@ -6,8 +6,17 @@ from typing import Any
 
 import pytest
 
-from queries.domain.access.acts import ACT_WORDS, Act
-from queries.domain.access.chain import BEGINNING, Broken, Key, Link, Mark, is_sealed, walk
+from queries.domain.access import (
+    ACT_WORDS,
+    BEGINNING,
+    Act,
+    Broken,
+    Key,
+    Link,
+    Mark,
+    is_sealed,
+    walk,
+)
 
 KEY, OTHER = Key(b"ours"), Key(b"another")
 KEYS = {KEY.name: KEY}

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from headgate_ground.providers import is_allowed_address
-from queries.domain.access.single_sign_on import groups_in, name_in, read_group
+from queries.domain.access import groups_in, name_in, read_group
 from queries.domain.errors import Invalid
 
 

@@ -14,7 +14,7 @@ from queries.domain.alerts.explanations import (
     explained,
     over,
 )
-from queries.domain.alerts.kinds import IncidentKind as Kind
+from queries.domain.alerts.forms import IncidentKind as Kind
 
 FAULT = FailureTexts(
     "NPE: x is null", "The query's own code raised an error.", "Correct the SQL.", 7

@@ -9,11 +9,12 @@ import pytest
 from queries.channels import mail as mail_channel
 from queries.channels import webhook
 from queries.domain.alerts.forms import (
+    IncidentKind,
+    Severity,
     parse_channel,
     parse_maintenance,
     parse_rule,
 )
-from queries.domain.alerts.kinds import IncidentKind, Severity
 from queries.domain.errors import Invalid
 
 NOW = datetime(2026, 1, 5, 12, tzinfo=UTC)

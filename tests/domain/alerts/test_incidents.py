@@ -6,19 +6,17 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from queries.domain.alerts.forms import IncidentKind as Kind
 from queries.domain.alerts.incidents import (
+    NAMED,
     QUIET_BEFORE_CLOSING,
+    AlertCondition,
+    AlertSubject,
     IncidentAction,
     RecordedIncident,
     changes,
-    names_of,
-)
-from queries.domain.alerts.kinds import IncidentKind as Kind
-from queries.domain.alerts.troubles import (
-    NAMED,
-    AlertCondition,
-    AlertSubject,
     grouped,
+    names_of,
     of_disk,
     of_query,
 )

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from queries.domain.alerts.kinds import IncidentKind, Severity
-from queries.domain.alerts.matching import Selector
+from queries.domain.alerts.forms import IncidentKind, Selector, Severity
 
 INCIDENT: dict[str, Any] = {
     "kind": IncidentKind.STALLED,

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.alerts.kinds import IncidentKind, NotificationStep, Severity
-from queries.domain.alerts.matching import Selector
+from queries.domain.alerts.forms import IncidentKind, NotificationStep, Selector, Severity
 from queries.domain.alerts.routing import (
     DeliveryPlan,
     QuietHours,

@@ -5,8 +5,8 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.alerts.kinds import NotificationStep
-from queries.domain.alerts.watching import (
+from queries.domain.alerts.forms import NotificationStep
+from queries.domain.alerts.routing import (
     KINDS,
     Look,
     Patience,

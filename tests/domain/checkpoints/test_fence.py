@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.checkpoints.fence import (
+from queries.domain.checkpoints.ownership import (
     CALL_S,
     LONGEST_WATCH_S,
     PAUSE_S,

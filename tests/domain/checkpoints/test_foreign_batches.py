@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.checkpoints.foreign_batches import LoggedBatch, RunSpan, foreign_batches
+from queries.domain.checkpoints.batches import LoggedBatch, RunSpan, foreign_batches
 
 NOW = datetime(2026, 3, 2, 12, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(days=1)

@@ -2,12 +2,7 @@
 
 import pytest
 
-from queries.domain.checkpoints.lock_files import (
-    local_path,
-    lock_file,
-    lock_folder,
-    owner_file,
-)
+from queries.domain.checkpoints.ownership import local_path, lock_file, lock_folder, owner_file
 
 
 @pytest.mark.parametrize(

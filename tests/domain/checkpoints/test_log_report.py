@@ -6,18 +6,18 @@ from typing import Any
 
 import pytest
 
-from queries.domain.checkpoints.log_report import (
+from queries.domain.checkpoints.logs import (
     MOST_ENTRIES,
     MOST_OF_REPORT,
     MOST_OFFSETS,
     LogEntry,
     LogReport,
     parse,
+    read_offsets,
     report_file,
     shortened,
     within_limit,
 )
-from queries.domain.checkpoints.logs import read_offsets
 
 PLACE = "s3a://flights/checkpoints/delays"
 AT = "2026-07-01T12:00:00+00:00"

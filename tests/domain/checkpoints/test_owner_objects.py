@@ -1,6 +1,6 @@
 """The names of owner objects, and which of them can be removed."""
 
-from queries.domain.checkpoints.lock_files import (
+from queries.domain.checkpoints.ownership import (
     MAX_OWNER_AGE_MS,
     OWNERS_REMOVED,
     owner_number,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from queries.domain.checkpoints.repeated_batches import is_uncounted
+from queries.domain.checkpoints.batches import is_uncounted
 
 #: As Spark 4.3.0 reported a batch whose commit was missing and whose foreachBatch skipped it.
 REPEATED: dict[str, Any] = {

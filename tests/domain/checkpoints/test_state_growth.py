@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.checkpoints.state_growth import growth
+from queries.domain.checkpoints.batches import growth
 
 MB = 1_000_000.0
 

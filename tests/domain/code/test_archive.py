@@ -2,8 +2,7 @@
 
 import pytest
 
-from queries.domain.code.archive import Judge, Member, shown
-from queries.domain.code.digests import named, origin, sha256_of
+from queries.domain.code.archives import Judge, Member, named, origin, sha256_of, shown
 from queries.domain.errors import Invalid
 
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from queries.domain.code.retention import StoredFolder, forgotten
+from queries.domain.code.archives import StoredFolder, forgotten
 
 NOW = datetime(2026, 1, 31, tzinfo=UTC)
 WEEK = NOW - timedelta(days=7)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from queries.domain.definitions.catalogs import untyped
 from queries.domain.definitions.configuration import application_conf_problems, query_conf_problems
+from queries.domain.definitions.declarations import untyped
 
 LAKE = "spark.sql.catalog.lake"
 CLASS = "org.apache.iceberg.spark.SparkCatalog"

@@ -5,13 +5,7 @@ from typing import Any
 import pytest
 
 from queries.domain.definitions import parsing
-from queries.domain.definitions.declared_connectors import (
-    Declared,
-    NotDeclared,
-    conf_of,
-    formats_of,
-    read,
-)
+from queries.domain.definitions.declarations import Declared, NotDeclared, conf_of, formats_of, read
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.validation.application_rules import ValidationContext
 from queries.domain.validation.query_rules import query_problems

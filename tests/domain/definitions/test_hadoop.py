@@ -2,7 +2,12 @@
 
 import pytest
 
-from queries.domain.definitions.hadoop import is_foreign, is_tuning, keys_of, refusal
+from queries.domain.definitions.declarations import (
+    hadoop_keys_of,
+    hadoop_refusal,
+    is_foreign_to_hadoop,
+    is_hadoop_tuning,
+)
 
 S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 
@@ -16,7 +21,7 @@ S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
     ],
 )
 def test_a_key_of_configuration_sets_keys_of_hadoops(conf: str, keys: tuple[str, ...]) -> None:
-    assert keys_of(conf) == keys
+    assert hadoop_keys_of(conf) == keys
 
 
 @pytest.mark.parametrize(
@@ -32,7 +37,7 @@ def test_a_key_of_configuration_sets_keys_of_hadoops(conf: str, keys: tuple[str,
 def test_what_leads_paths_elsewhere_is_refused_with_a_way_out(
     key: str, value: str, why: str
 ) -> None:
-    found = refusal(key, value)
+    found = hadoop_refusal(key, value)
     assert found is not None
     assert why in found[0]
     assert found[1]
@@ -42,7 +47,7 @@ def test_what_leads_paths_elsewhere_is_refused_with_a_way_out(
     ("key", "value"), [("fs.s3a.impl", S3A), ("fs.s3a.endpoint", "http://127.0.0.1:9000")]
 )
 def test_what_leads_nowhere_else_is_not(key: str, value: str) -> None:
-    assert refusal(key, value) is None
+    assert hadoop_refusal(key, value) is None
 
 
 @pytest.mark.parametrize(
@@ -55,9 +60,9 @@ def test_what_leads_nowhere_else_is_not(key: str, value: str) -> None:
     ],
 )
 def test_a_key_tunes_where_it_names_neither_file_nor_program(key: str, tunes: bool) -> None:
-    assert is_tuning(key) is tunes
+    assert is_hadoop_tuning(key) is tunes
 
 
 def test_an_option_of_a_connectors_may_not_be_a_key_of_hadoops() -> None:
-    assert is_foreign("fs.defaultfs")
-    assert not is_foreign("kafka.bootstrap.servers")
+    assert is_foreign_to_hadoop("fs.defaultfs")
+    assert not is_foreign_to_hadoop("kafka.bootstrap.servers")

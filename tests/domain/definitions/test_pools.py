@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.definitions.pools import advice, cores_of, fairscheduler_xml
+from queries.domain.definitions.configuration import advice, cores_of, fairscheduler_xml
 from queries.domain.definitions.spec import PoolSpec
 
 HEAVY = [PoolSpec(name=name) for name in ("a", "b", "c")]

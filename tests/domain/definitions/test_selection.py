@@ -2,7 +2,7 @@
 
 import pytest
 
-from queries.domain.definitions.selection import (
+from queries.domain.definitions.labels import (
     MOST_TERMS,
     Term,
     matches,

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queries.domain.definitions.spec import SqlQuery
-from queries.domain.definitions.sql_operators import Operators, SqlOperator, operators
+from queries.domain.definitions.sql_text import Operators, SqlOperator, operators
 
 
 def asked(text: str, **source: Any) -> Operators:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from queries.domain.definitions.sql_reads import MOST_RELATIONS, SqlReads
+from queries.domain.definitions.sql_verdict import MOST_RELATIONS, SqlReads
 
 
 def test_the_stored_form_is_read_again() -> None:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from queries.domain.definitions.declared_connectors import conf_of, read
+from queries.domain.definitions.declarations import conf_of, read
 from queries.domain.definitions.parsing import parse_query
 from queries.domain.definitions.spec import SqlQuery
 from queries.domain.definitions.sql_verdict import (

@@ -4,9 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.deploys.course import STAY, NextStep, Position, Stages, first_position, move
-from queries.domain.deploys.judging import OK, TODO, ChangeResult, bad, waits
-from queries.domain.deploys.states import ROLLBACK_STAGES, DeployStage, DeployState
+from queries.domain.deploys.course import (
+    OK,
+    STAY,
+    TODO,
+    ChangeResult,
+    NextStep,
+    Position,
+    Stages,
+    bad,
+    first_position,
+    move,
+    waits,
+)
+from queries.domain.deploys.request import ROLLBACK_STAGES, DeployStage, DeployState
 from queries.domain.reasons import NOTHING, Because, Detail
 
 TWO = Stages(waves=2, preflight=True, rolls_back=True)

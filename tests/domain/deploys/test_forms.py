@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from queries.domain.deploys.forms import parse_deploy
-from queries.domain.deploys.states import DeployStage, OnFailure
+from queries.domain.deploys.request import DeployStage, OnFailure, parse_deploy
 from queries.domain.errors import Invalid
 
 SET: dict[str, Any] = {"owner": "repo", "manifests": []}

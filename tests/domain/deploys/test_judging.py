@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.deploys.forms import Good
-from queries.domain.deploys.judging import Basis, ChangeOutcome, ObservedChange, SeenFailure, judge
+from queries.domain.deploys.course import Basis, ChangeOutcome, ObservedChange, SeenFailure, judge
+from queries.domain.deploys.request import Good
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import Phase
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from queries.domain.deploys.waves import UnchangedQuery, imports_differ, tried_beside
+from queries.domain.deploys.request import UnchangedQuery, imports_differ, tried_beside
 
 PYTHON = UnchangedQuery("python", "flights", is_python=True)
 SECOND = UnchangedQuery("second", "flights", is_python=True)

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.deploys.forms import Waves
-from queries.domain.deploys.states import ChangeKind
-from queries.domain.deploys.waves import RestartGroup, divide
+from queries.domain.deploys.request import ChangeKind, RestartGroup, Waves, divide
 from queries.domain.errors import Invalid
 
 QUERY, APPLICATION = ChangeKind.QUERY, ChangeKind.APPLICATION

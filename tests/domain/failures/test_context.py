@@ -2,7 +2,7 @@
 
 import pytest
 
-from queries.domain.failures.context import left_out
+from queries.domain.failures.error_text import left_out
 
 
 @pytest.mark.parametrize("trouble", [MemoryError, RecursionError, OSError, ValueError])

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.failures.crash_loops import FAILURES, WINDOW, CrashLoop, crash_loop
+from queries.domain.failures.crashes import FAILURES, WINDOW, CrashLoop, crash_loop
 
 NOW = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 

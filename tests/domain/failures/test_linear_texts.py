@@ -19,7 +19,7 @@ from headgate_ground.masking import Mask, mask_text
 from queries.domain.failures import diagnosis, error_text
 from queries.domain.kafka import losses
 from queries.domain.probes import plan_shapes
-from queries.views.failures import stack
+from queries.views.failures import logs
 from tests.examples import examples
 
 SIZE = 32 * 1024
@@ -92,7 +92,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "plan": _read_plans,
     "exceptions": error_text.exceptions,
     "innermost_line": error_text.innermost_line,
-    "causes": stack.causes,
+    "causes": logs.causes,
 }
 
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.failures.log_lines import LINE_LIMIT, Level, LogLine, lines_of, select
+from queries.domain.failures.error_text import LOG_LINE_LIMIT, Level, LogLine, lines_of, select
 
 LOG = b"""starting
 2026-11-23 16:13:13,001 INFO queries.runtime: run 7 of delays starts
@@ -104,11 +104,11 @@ def test_a_search_does_not_tell_what_a_secret_is() -> None:
 
 def test_a_long_line_is_cut_after_it_was_masked() -> None:
     secret = "s" * 100
-    data = b"x" * (LINE_LIMIT - 50) + secret.encode() + b"y" * 100_000
+    data = b"x" * (LOG_LINE_LIMIT - 50) + secret.encode() + b"y" * 100_000
     (line,) = lines_of(data, 0, whole=True)
     kept, _ = select(
         [line], words="", least=None, **_LIMITS, mask=lambda text: text.replace(secret, "•")
     )
     assert "s" not in kept[0].text
     assert kept[0].text.endswith("…")
-    assert len(kept[0].text) == LINE_LIMIT + 1
+    assert len(kept[0].text) == LOG_LINE_LIMIT + 1

@@ -3,9 +3,9 @@
 import pytest
 
 from queries.domain.failures.categories import Category
-from queries.domain.failures.code_rules import MODULE_ADDED_LATER, SPARK_PACKAGES
 from queries.domain.failures.diagnosis import Classified, classify
 from queries.domain.failures.error_text import missing_module
+from queries.domain.failures.rules import MODULE_ADDED_LATER, SPARK_PACKAGES
 
 AGAIN = "the same batch is read again"
 

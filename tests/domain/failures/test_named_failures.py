@@ -4,9 +4,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from queries.domain.failures.categories import Category
+from queries.domain.failures.categories import Category, FailureSubject
 from queries.domain.failures.diagnosis import Classified, classify
-from queries.domain.failures.subjects import FailureSubject
 from queries.domain.protocol import RunError
 from queries.domain.restart import Earlier, RestartPolicy
 from queries.domain.states import Hold, Policy

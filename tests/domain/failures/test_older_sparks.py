@@ -2,9 +2,8 @@
 
 import pytest
 
-from queries.domain.failures.categories import Category
+from queries.domain.failures.categories import Category, FailureSubject
 from queries.domain.failures.diagnosis import classify
-from queries.domain.failures.subjects import FailureSubject
 
 RECORDED = {
     "a Python function": (  # PYTHON_EXCEPTION since 4.2

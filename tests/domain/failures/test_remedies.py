@@ -7,9 +7,8 @@ import pytest
 
 from headgate_ground.packages import OURS
 from queries.domain.failures.categories import Remedy
-from queries.domain.failures.code_rules import TYPE_RULES
 from queries.domain.failures.diagnosis import Classified, classify
-from queries.domain.failures.rules import CONDITION_RULES, MESSAGE_RULES
+from queries.domain.failures.rules import CONDITION_RULES, MESSAGE_RULES, TYPE_RULES
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 SENTENCES = frozenset({"meaning", "way_out"})

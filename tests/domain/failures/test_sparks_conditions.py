@@ -14,11 +14,9 @@ from typing import Any
 import pyspark
 import pytest
 
-from queries.domain.failures.categories import Category
+from queries.domain.failures.categories import Category, FailureSubject
 from queries.domain.failures.diagnosis import Classified, classify
-from queries.domain.failures.subjects import FailureSubject
-from queries.domain.sparks import Spark, is_older
-from queries.domain.sparks.conditions import CONDITIONS_SINCE
+from queries.domain.sparks import CONDITIONS_SINCE, Spark, is_older
 from tests import pieces
 
 JUDGED: dict[str, list[str]] = json.loads(

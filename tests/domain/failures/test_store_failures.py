@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from queries.domain.failures.categories import Category
+from queries.domain.failures.categories import Category, FailureSubject
 from queries.domain.failures.diagnosis import Classified, classify
 from queries.domain.failures.error_text import fingerprint
-from queries.domain.failures.subjects import FailureSubject
 from queries.domain.protocol import RunError
 from queries.domain.reasons import Detail
 from queries.domain.restart import Earlier, RestartPolicy, repeated

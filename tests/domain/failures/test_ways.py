@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.failures.categories import Category
+from queries.domain.failures.categories import Category, FailureSubject
 from queries.domain.failures.next_steps import ActionKind, FailedRun, offered_actions
-from queries.domain.failures.subjects import FailureSubject
 from queries.domain.states import Phase, Policy
 
 BROKEN = FailedRun(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.kafka.offset_ranges import OffsetRange, is_file, is_kafka, ranges, records
+from queries.domain.kafka.offsets import OffsetRange, is_file, is_kafka, ranges, records
 
 
 def test_each_partition_says_what_was_read_of_it() -> None:

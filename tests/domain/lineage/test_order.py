@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.lineage.order import order_of
+from queries.domain.lineage.graph import order_of
 
 
 def after(**readers: str) -> Mapping[str, frozenset[str]]:

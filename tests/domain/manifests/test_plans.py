@@ -7,8 +7,7 @@ import pytest
 from headgate_ground.masking import MASK
 from queries.domain.errors import Invalid
 from queries.domain.manifests.forms import Kind
-from queries.domain.manifests.plans import Change, differences, settle
-from queries.domain.manifests.sets import SetSource, parse_set
+from queries.domain.manifests.sets import Change, SetSource, differences, parse_set, settle
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from queries.domain.errors import Invalid
-from queries.domain.manifests.reading import read_text, value_problems, with_values
+from queries.domain.manifests.sets import read_text, value_problems, with_values
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from queries.domain.metrics.catalogue import METRICS, QUERY_METRICS, MetricKind
+from queries.domain.metrics import METRICS, QUERY_METRICS, MetricKind
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
 

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from queries.domain.metrics.catalogue import MOST_SERIES, QUERY_METRICS
-from queries.domain.metrics.samples import QueryFigures, label_names, samples_of
+from queries.domain.metrics import MOST_SERIES, QUERY_METRICS, QueryFigures, label_names, samples_of
 from queries.domain.states import LossKind
 
 NOW = datetime(2026, 11, 23, 12, tzinfo=UTC)

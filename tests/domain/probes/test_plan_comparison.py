@@ -7,9 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queries.domain.definitions.spec import SqlQuery
-from queries.domain.probes.plan_comparison import ShapeDifference, compare, in_words, pinned
+from queries.domain.probes.plan_comparison import (
+    ShapeDifference,
+    compare,
+    in_words,
+    of_text,
+    pinned,
+)
 from queries.domain.probes.plan_shapes import OperatorShape, Shapes, conjuncts, human, of_plan
-from queries.domain.probes.plan_texts import of_text
 
 TIME = "precisetimestampconversion(sched#3-T600000ms, TimestampType, LongType)"
 

@@ -21,7 +21,7 @@ from queries.domain.probes.questions import (
     ProbeResult,
     Tried,
 )
-from queries.domain.sparks.upgrade import Written
+from queries.domain.sparks import Written
 
 PASSED = (
     Tried(PreflightAttempt.REPLAY, AttemptEnd.PASSED, 7, 20, 400),

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from queries.domain.definitions.spec import SqlQuery
+from queries.domain.probes.plan_comparison import AnalyzedQuery, shapes_of, state_change
 from queries.domain.probes.plan_shapes import OperatorShape, Shapes
-from queries.domain.probes.state_change import AnalyzedQuery, shapes_of, state_change
 
 
 def _seen(sql: str, shapes: Shapes | None = None) -> AnalyzedQuery:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.schedules.arrivals import Totals, due_at, is_hidden, totals_from, totals_of
+from queries.domain.schedules.planning import Totals, due_at, is_hidden, totals_from, totals_of
 
 FOLDER = st.dictionaries(
     st.sampled_from(["a", "b", "day=1/c", "_tmp/d", ".e", "f._COPYING_"]),

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from queries.domain.definitions.spec import Schedule
 from queries.domain.schedules.planning import (
     PlannedOutcome,
+    PlannedState,
     ScheduledObject,
+    SkipReason,
     choose,
     end_of,
     is_ahead,
 )
-from queries.domain.schedules.states import PlannedState, SkipReason
 from queries.domain.states import Desired, Phase
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from queries.domain.definitions.spec import Schedule
-from queries.domain.schedules.preview import preview
+from queries.domain.schedules.checks import preview
 
 BERLIN = "Europe/Berlin"
 

@@ -3,7 +3,7 @@
 from datetime import UTC, datetime
 
 from queries.domain.definitions.spec import Schedule
-from queries.domain.schedules.rendering import rendered
+from queries.domain.schedules.planning import rendered
 
 
 def test_texts_have_the_planned_time_in_utc_and_its_date_in_the_zone() -> None:

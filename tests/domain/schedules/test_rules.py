@@ -6,9 +6,13 @@ from typing import Any
 import pytest
 
 from queries.domain.definitions.spec import Schedule
-from queries.domain.schedules.rules import schedule_problems
-from queries.domain.schedules.states import SkipReason
-from queries.domain.schedules.wording import listing_cost, skipped_words, when_words
+from queries.domain.schedules.checks import (
+    listing_cost,
+    schedule_problems,
+    skipped_words,
+    when_words,
+)
+from queries.domain.schedules.planning import SkipReason
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from queries.domain.protocol import FoundQuery
-from queries.domain.scripts.script_queries import (
+from queries.domain.scripts import (
     MAX_QUERIES,
     believed,
     folder,

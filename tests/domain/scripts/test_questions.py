@@ -7,7 +7,7 @@ import pytest
 
 from queries.domain.failures.diagnosis import classify
 from queries.domain.protocol import KnownQuery, ScriptJob, ScriptQuestion
-from queries.domain.scripts.questions import as_json, believed_question, called, question
+from queries.domain.scripts import as_json, believed_question, called, question
 from queries.domain.states import Policy
 
 OLD = KnownQuery(7, "name:old", "", "file:///cp/old")

@@ -5,8 +5,15 @@ from typing import Any
 import pytest
 
 from queries.domain.errors import Invalid, in_words
-from queries.domain.secrets.bindings import application, channel, parse_binding, unbound
-from queries.domain.secrets.uses import SecretUse, uses_in, uses_of_brokers
+from queries.domain.secrets import (
+    SecretUse,
+    application,
+    channel,
+    parse_binding,
+    unbound,
+    uses_in,
+    uses_of_brokers,
+)
 
 JAAS = "kafka.sasl.jaas.config"
 SERVERS = "kafka.bootstrap.servers"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.secrets.hosts import ANYWHERE, allows, is_pattern, of_url, servers
+from queries.domain.secrets import ANYWHERE, allows, is_pattern, of_url, servers
 
 
 @pytest.mark.parametrize(

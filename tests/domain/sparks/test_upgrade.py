@@ -4,22 +4,21 @@ from typing import Any
 
 import pytest
 
-from queries.domain.sparks import SPARKS, Spark
-from queries.domain.sparks.pinned import (
+from queries.domain.sparks import (
     CHECKSUM,
     ENCODING,
     JOIN_FORMAT,
     KEY_ORDER,
     MERGE,
     PINS,
-    pinned_by,
-)
-from queries.domain.sparks.upgrade import (
+    SPARKS,
     NoWayBack,
+    Spark,
     Written,
     as_json,
     cannot_go_back,
     doubts_about_going_back,
+    pinned_by,
     pins_added,
     pins_lost,
     refuse_no_way_back,

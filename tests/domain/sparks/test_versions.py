@@ -7,20 +7,23 @@ import pytest
 
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.sparks import (
+    CONDITIONS_SINCE,
     OURS,
+    PINS,
     SPARKS,
     TRIGGERS_SINCE,
     Feature,
     command,
+    conditions_between,
     has_feature,
     has_trigger,
     installable,
     is_older,
+    key_since,
+    pinned_by,
     spark_named,
     spark_of,
 )
-from queries.domain.sparks.conditions import CONDITIONS_SINCE, conditions_between
-from queries.domain.sparks.pinned import PINS, key_since, pinned_by
 
 CONNECTORS = Path(__file__).resolve().parents[3] / "connectors"
 

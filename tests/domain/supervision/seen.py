@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from queries.domain.failures.subjects import FailureSubject
+from queries.domain.failures.categories import FailureSubject
 from queries.domain.protocol import (
     DriverStatus,
     ExitReport,

@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from queries.domain.protocol import DriverStatus, ExitReport, RunState, RunStatus
 from queries.domain.reasons import NOTHING, Detail
 from queries.domain.states import Candidacy, Desired, DriverState, Hold, Phase, Reason, RunOutcome
-from queries.domain.supervision.culprits import DEATHS, START_WINDOW, is_in_a_row
 from queries.domain.supervision.decide import decide
 from queries.domain.supervision.decision import Decision, DriverAction
 from queries.domain.supervision.observation import (
@@ -22,6 +21,7 @@ from queries.domain.supervision.observation import (
     Sighting,
     Suspicion,
 )
+from queries.domain.supervision.outcomes import DEATHS, START_WINDOW, is_in_a_row
 from tests.domain.supervision.seen import NOW, observation, observations
 from tests.examples import examples
 

@@ -40,7 +40,7 @@ from queries.domain.supervision.observation import (
     Sighting,
     Slots,
 )
-from queries.domain.supervision.transitions import TRANSITIONS
+from queries.domain.supervision.phases import TRANSITIONS
 from tests.domain.supervision.seen import BREAKS, ERRORS, LIMITS, NOW, observation, observations
 from tests.examples import examples
 

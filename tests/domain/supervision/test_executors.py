@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from queries.domain.protocol import DriverStatus, ExecutorSeen, ExecutorsWanted
-from queries.domain.supervision.executors import (
+from queries.domain.supervision.observation import (
     DriverExecutors,
     executors,
     idle_since,

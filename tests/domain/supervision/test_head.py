@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queries.domain.definitions.spec import TriggerKind
-from queries.domain.failures.crash_loops import CrashLoop
+from queries.domain.failures.crashes import CrashLoop
 from queries.domain.readings import Dated
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import JUDGED_PHASES, Desired, Phase, Reason, Verdict

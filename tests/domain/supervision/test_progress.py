@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from queries.domain.pressure import Pressure, waiting_share
+from queries.domain.hosts import Pressure, waiting_share
 from queries.domain.protocol import DriverStatus, ExitReport, RunState, RunStatus
 from queries.domain.reasons import NOTHING
 from queries.domain.states import Desired, DriverState, Phase, Reason

@@ -8,8 +8,8 @@ import pytest
 
 from queries.domain.errors import NotAllowed
 from queries.domain.states import FAILED_PHASES, Desired, Phase, StopMode, Verb
-from queries.domain.supervision import transitions
-from queries.domain.supervision.transitions import TRANSITIONS, TransitionInput
+from queries.domain.supervision import phases
+from queries.domain.supervision.phases import TRANSITIONS, TransitionInput
 
 DIAGRAM = Path(__file__).parents[3] / "docs" / "architecture.md"
 
@@ -31,59 +31,57 @@ RUNNING = asked(Desired.RUNNING, Phase.RUNNING, has_run=True)
 
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.STARTING, Phase.RUNNING, Phase.STOPPING])
 def test_a_start_under_way_changes_nothing(phase: Phase) -> None:
-    assert transitions.start(asked(Desired.RUNNING, phase)) is None
+    assert phases.start(asked(Desired.RUNNING, phase)) is None
 
 
 @pytest.mark.parametrize("phase", sorted(FAILED_PHASES))
 def test_a_start_cuts_waiting_short_on_the_newest_revision(phase: Phase) -> None:
-    change = transitions.start(asked(Desired.RUNNING, phase))
-    assert change == transitions.DesiredStateChange(
-        Verb.START, Desired.RUNNING, StopMode.GRACEFUL, True
-    )
+    change = phases.start(asked(Desired.RUNNING, phase))
+    assert change == phases.DesiredStateChange(Verb.START, Desired.RUNNING, StopMode.GRACEFUL, True)
 
 
 @pytest.mark.parametrize("phase", sorted(FAILED_PHASES))
 def test_a_failed_query_is_tried_again_on_the_revision_that_it_has(phase: Phase) -> None:
-    change = transitions.retry(asked(Desired.RUNNING, phase))
-    assert change == transitions.DesiredStateChange(
+    change = phases.retry(asked(Desired.RUNNING, phase))
+    assert change == phases.DesiredStateChange(
         Verb.START, Desired.RUNNING, StopMode.GRACEFUL, False
     )
-    assert transitions.retry(RUNNING) is None
-    assert transitions.retry(asked(Desired.STOPPED, phase)) is None
+    assert phases.retry(RUNNING) is None
+    assert phases.retry(asked(Desired.STOPPED, phase)) is None
 
 
 def test_a_stop_at_once_overtakes_a_graceful_one_and_not_the_other_way_round() -> None:
     stopping = asked(Desired.STOPPED, Phase.STOPPING, has_run=True)
-    assert transitions.stop(stopping, StopMode.GRACEFUL) is None
-    change = transitions.stop(stopping, StopMode.NOW)
+    assert phases.stop(stopping, StopMode.GRACEFUL) is None
+    change = phases.stop(stopping, StopMode.NOW)
     assert change is not None
     assert change.stop_mode is StopMode.NOW
     at_once = asked(Desired.STOPPED, Phase.STOPPING, mode=StopMode.NOW, has_run=True)
-    assert transitions.stop(at_once, StopMode.GRACEFUL) is None
+    assert phases.stop(at_once, StopMode.GRACEFUL) is None
 
 
 def test_a_stopped_query_needs_no_stop() -> None:
-    assert transitions.stop(asked(), StopMode.NOW) is None
-    assert transitions.stop(RUNNING, StopMode.GRACEFUL) is not None
+    assert phases.stop(asked(), StopMode.NOW) is None
+    assert phases.stop(RUNNING, StopMode.GRACEFUL) is not None
 
 
 def test_a_restart_joins_one_under_way_unless_it_waits() -> None:
-    assert transitions.restart(RUNNING) is not None
+    assert phases.restart(RUNNING) is not None
     joined = asked(Desired.RUNNING, Phase.STOPPING, has_run=True, open_restart=True)
-    assert transitions.restart(joined) is None
+    assert phases.restart(joined) is None
     failed = asked(Desired.RUNNING, Phase.FAILED, open_restart=True)
-    assert transitions.restart(failed) is not None
+    assert phases.restart(failed) is not None
 
 
 def test_only_a_stopped_query_is_deleted() -> None:
-    transitions.archive(asked())
+    phases.archive(asked())
     with pytest.raises(NotAllowed, match="Stop it first"):
-        transitions.archive(RUNNING)
+        phases.archive(RUNNING)
 
 
 def test_a_deleted_query_takes_no_verb() -> None:
     with pytest.raises(NotAllowed, match="Define it again"):
-        transitions.start(asked(archived=True))
+        phases.start(asked(archived=True))
 
 
 def test_the_state_diagram_shows_exactly_the_transitions_of_the_code() -> None:
@@ -102,5 +100,5 @@ def test_every_phase_explains_itself(phase: Phase) -> None:
 def test_what_may_run_on_a_silent_host_is_not_deleted_and_names_the_way_out() -> None:
     lost = replace(asked(Desired.STOPPED, Phase.LOST, has_run=True), away="host-b")
     with pytest.raises(NotAllowed, match="may still run on host host-b") as told:
-        transitions.archive(lost)
+        phases.archive(lost)
     assert "declare it gone" in told.value.way_out

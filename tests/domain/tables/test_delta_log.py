@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.tables import delta_log
-from queries.domain.tables.delta_log import (
+from queries.domain.tables import metadata as delta_log
+from queries.domain.tables.metadata import (
     MOST_PARTS,
     NEW,
     DeltaCheckpoint,

@@ -7,12 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.tables.iceberg_metadata import (
-    IcebergSnapshot,
-    metadata_name,
-    read_hint,
-    read_metadata,
-)
+from queries.domain.tables.metadata import IcebergSnapshot, metadata_name, read_hint, read_metadata
 from tests.domain.tables.logs import ICEBERG_QUERY, iceberg, snapshot
 
 AT = datetime(2026, 11, 27, 1, 32, 24, tzinfo=UTC)

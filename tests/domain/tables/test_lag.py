@@ -6,8 +6,6 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.tables.delta_log import TableState, read_checksum, read_commit
-from queries.domain.tables.iceberg_metadata import read_metadata
 from queries.domain.tables.lag import (
     Removal,
     RemovalDeadline,
@@ -17,7 +15,8 @@ from queries.domain.tables.lag import (
     iceberg_lag,
     table_risk,
 )
-from queries.domain.tables.offsets import DeltaOffset, IcebergOffset
+from queries.domain.tables.metadata import TableState, read_checksum, read_commit, read_metadata
+from queries.domain.tables.replay import DeltaOffset, IcebergOffset
 from tests.domain.tables.logs import TABLE, add, checksum, commit, iceberg, remove, snapshot
 
 AT = datetime(2026, 11, 27, 1, 30, tzinfo=UTC)

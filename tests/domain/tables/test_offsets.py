@@ -6,12 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.tables.offsets import (
-    DeltaOffset,
-    IcebergOffset,
-    delta_offset,
-    iceberg_offset,
-)
+from queries.domain.tables.replay import DeltaOffset, IcebergOffset, delta_offset, iceberg_offset
 
 DELTA = {
     "sourceVersion": 1,

@@ -4,8 +4,13 @@ from datetime import UTC, datetime
 
 import pytest
 
-from queries.domain.tables.delta_log import TableState, read_checksum, read_commit
-from queries.domain.tables.iceberg_metadata import IcebergTable, read_metadata
+from queries.domain.tables.metadata import (
+    IcebergTable,
+    TableState,
+    read_checksum,
+    read_commit,
+    read_metadata,
+)
 from queries.domain.tables.replay import (
     InTable,
     continued,

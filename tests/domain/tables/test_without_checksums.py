@@ -4,10 +4,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from queries.domain.tables.delta_log import NEW, TableState, read_commit, replayed
 from queries.domain.tables.lag import Removal, RemovalDeadline, TableLag, delta_lag, first_lag
-from queries.domain.tables.offsets import DeltaOffset
+from queries.domain.tables.metadata import NEW, TableState, read_commit, replayed
 from queries.domain.tables.places import Changes
+from queries.domain.tables.replay import DeltaOffset
 from tests.domain.tables.logs import UNCHECKED, WITHOUT_CHECKSUMS
 
 COMMITS = {

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from queries.domain.definitions.parsing import parse_query
 from queries.domain.triggers.advice import BatchSeen, TriggerAdvice, advise, rate_of, real_time_of
 from queries.domain.triggers.async_progress import has_async_progress
+from queries.domain.triggers.batch_cost import LogFiles
 from queries.domain.triggers.cores import Ground
 from queries.domain.triggers.limits import Suitability, refusals
-from queries.domain.triggers.log_cost import LogFiles
 from tests.domain.triggers.test_limits import COUNTS, TEXTS, kafka
 from tests.domain.validation.test_query_rules import KAFKA, TO_FILES, TO_KAFKA, python
 

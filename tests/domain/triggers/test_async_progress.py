@@ -6,16 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.checkpoints.logged_offsets import (
-    beyond,
-    missing_batch,
-    records_between,
-    resumed_after,
-)
+from queries.domain.checkpoints.logs import beyond, missing_batch, records_between, resumed_after
 from queries.domain.definitions.parsing import parse_query
 from queries.domain.definitions.spec import PythonQuery, SqlQuery
-from queries.domain.sparks import Spark
-from queries.domain.sparks.pinned import SINK_NAMES
+from queries.domain.sparks import SINK_NAMES, Spark
 from queries.domain.triggers.async_progress import (
     REAL_TIME_DEFAULT,
     Tracking,

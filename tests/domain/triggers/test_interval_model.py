@@ -4,8 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.triggers.batch_cost import BatchCost, CostLine
-from queries.domain.triggers.interval_model import expected, interval_text, intervals, words
+from queries.domain.triggers.batch_cost import (
+    BatchCost,
+    CostLine,
+    expected,
+    interval_text,
+    intervals,
+    words,
+)
 from queries.domain.triggers.intervals import interval_ms
 
 LINE = CostLine(200, 0.1)  # 200 ms and 0.1 ms a row: 10,000 rows/s and no more

@@ -2,7 +2,7 @@
 
 import pytest
 
-from queries.domain.triggers.log_cost import FILE_MANAGER, OUR_FILES, LogFiles, log_cost
+from queries.domain.triggers.batch_cost import FILE_MANAGER, OUR_FILES, LogFiles, log_cost
 
 OURS = LogFiles(on_s3=True, manager="", fenced=True)
 ANOTHER = LogFiles(on_s3=True, manager="org.example.Files", fenced=True)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from queries.domain.triggers.waiting import TaskShare, starved
+from queries.domain.triggers.cores import TaskShare, starved
 
 PLAIN: Mapping[str, int] = {}
 

@@ -6,7 +6,7 @@ import pytest
 
 from queries.domain.definitions.code import application_brings_code
 from queries.domain.definitions.spec import ApplicationSpec, Code
-from queries.domain.validation.code_rules import CodeState, code_problems, package_problems
+from queries.domain.validation.application_rules import CodeState, code_problems, package_problems
 
 DIGEST, COMMIT = f"sha256:{'a' * 64}", "a" * 40
 THERE = CodeState(is_available=True, modules=frozenset({"job"}))

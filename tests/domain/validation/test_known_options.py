@@ -2,7 +2,7 @@
 
 import pytest
 
-from queries.domain.validation.known_options import (
+from queries.domain.validation.spark_rules import (
     OPTIONS_BY_FORMAT,
     misspelt,
     option_problems,

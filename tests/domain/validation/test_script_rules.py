@@ -6,7 +6,7 @@ import pytest
 
 from queries.domain.definitions.code import application_brings_code
 from queries.domain.definitions.spec import ApplicationSpec
-from queries.domain.validation.script_rules import script_problems
+from queries.domain.validation.application_rules import script_problems
 
 UPLOAD = {"upload": f"sha256:{'a' * 64}"}
 

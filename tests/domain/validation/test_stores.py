@@ -7,8 +7,8 @@ import pytest
 from queries.domain.definitions.parsing import parse_query
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.validation.application_rules import ValidationContext, application_problems
+from queries.domain.validation.formats import connector_of
 from queries.domain.validation.query_rules import query_problems
-from queries.domain.validation.stores import connector_of
 
 RECIPES = frozenset({"s3", "azure", "gcs", "kafka"})
 SOURCES = "spark.sql.streaming.queryEvolution.enableSourceEvolution"

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from queries.domain.definitions import parsing
-from queries.domain.definitions.declared_connectors import read
+from queries.domain.definitions.declarations import read
 from queries.domain.definitions.spec import ApplicationSpec
-from queries.domain.manifests.reading import read_text, with_values
+from queries.domain.manifests.sets import read_text, with_values
 from queries.domain.validation.application_rules import ValidationContext, application_problems
 from queries.domain.validation.formats import connector_way_out
 from queries.domain.validation.query_rules import query_problems

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from installation.machine import kafka, s3
+from installation.machine import trial_servers
 from tests import pieces
 from tests.machine.test_up import LIMIT_S, System
 
@@ -28,27 +28,27 @@ def system(tmp_path: Path) -> Iterator[System]:
 
 
 @pytest.fixture
-def broker(system: System) -> Iterator[kafka.Broker]:
+def broker(system: System) -> Iterator[trial_servers.Broker]:
     folder = system.home / "kafka"
     folder.mkdir(parents=True)
     (folder / "jars").symlink_to(pieces.kafka_jars())
-    one = kafka.Broker(folder, usual_port=None)
+    one = trial_servers.Broker(folder, usual_port=None)
     yield one
     one.stop()
 
 
 @pytest.fixture
-def gateway(system: System) -> Iterator[s3.Gateway]:
+def gateway(system: System) -> Iterator[trial_servers.Gateway]:
     (system.home / "s3" / "bin").mkdir(parents=True)
     (system.home / "s3" / "bin" / "versitygw").symlink_to(pieces.versitygw())
-    one = s3.Gateway(system.home / "s3", usual_port=None)
+    one = trial_servers.Gateway(system.home / "s3", usual_port=None)
     yield one
     one.stop()
 
 
 @pytest.mark.s3
 def test_they_are_started_healed_left_alone_and_ended(
-    system: System, broker: kafka.Broker, gateway: s3.Gateway
+    system: System, broker: trial_servers.Broker, gateway: trial_servers.Gateway
 ) -> None:
     assert not broker.is_set_up()  # jars alone are no wish: CI gets them too
     broker.address()
@@ -56,7 +56,7 @@ def test_they_are_started_healed_left_alone_and_ended(
 
     said = system.start()
     assert f"Kafka     4.2.1 at {broker.servers}" in said
-    secret = system.home / "secrets" / kafka.SECRET
+    secret = system.home / "secrets" / trial_servers.SECRET
     assert secret.read_text().strip() == broker.jaas()
     assert oct(secret.stat().st_mode & 0o777) == "0o600"
 
@@ -85,14 +85,14 @@ def test_they_are_started_healed_left_alone_and_ended(
 
 
 def test_its_own_command_says_where_it_is_and_what_names_the_password(
-    system: System, broker: kafka.Broker
+    system: System, broker: trial_servers.Broker
 ) -> None:
     broker.address()
     started = system.manage("kafka")
     assert started.returncode == 0, started.stderr
     assert broker.servers in started.stdout
     assert broker.sasl_servers in started.stdout
-    assert f"file:{kafka.SECRET}" in started.stdout
+    assert f"file:{trial_servers.SECRET}" in started.stdout
     assert broker.address().password not in started.stdout
     assert "The broker was already running." in system.manage("kafka").stdout
     assert "is stopped" in system.manage("kafka", "--stop").stdout

@@ -12,14 +12,14 @@ from confluent_kafka.admin import AdminClient
 
 from controlplane.home import StartProblem
 from headgate_ground import identities
-from installation.machine import kafka
+from installation.machine import trial_servers
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker
 
 _START = """
 import sys
 from pathlib import Path
-from installation.machine.kafka import Broker
+from installation.machine.trial_servers import Broker
 
 Broker(Path(sys.argv[1]), jars=Path(sys.argv[2]), usual_port=None).start(Path(sys.argv[3]))
 """
@@ -88,7 +88,7 @@ def test_it_outlives_the_process_that_started_it(tmp_path: Path) -> None:
     subprocess.run(
         [sys.executable, "-c", _START, *arguments], check=True, timeout=120, env=_environment()
     )
-    started = kafka.Broker(folder, jars=pieces.kafka_jars(), usual_port=None)
+    started = trial_servers.Broker(folder, jars=pieces.kafka_jars(), usual_port=None)
     try:
         process = started.process()
         assert process is not None
@@ -102,13 +102,13 @@ def test_it_outlives_the_process_that_started_it(tmp_path: Path) -> None:
 
 def test_without_jars_it_says_how_to_get_them(tmp_path: Path) -> None:
     with pytest.raises(StartProblem, match="make kafka"):
-        kafka.Broker(tmp_path, usual_port=None).start(tmp_path)
+        trial_servers.Broker(tmp_path, usual_port=None).start(tmp_path)
 
 
 def test_a_taken_port_is_named_before_anything_is_started(tmp_path: Path) -> None:
     (tmp_path / "jars").mkdir()
     (tmp_path / "jars" / "kafka_2.13-4.2.1.jar").touch()
-    broker = kafka.Broker(tmp_path, usual_port=None)
+    broker = trial_servers.Broker(tmp_path, usual_port=None)
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", broker.address().sasl))
         taken.listen()
@@ -118,7 +118,7 @@ def test_a_taken_port_is_named_before_anything_is_started(tmp_path: Path) -> Non
 
 @pytest.mark.kafka
 def test_a_broker_that_cannot_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
-    broken = kafka.Broker(
+    broken = trial_servers.Broker(
         tmp_path / "broker",
         jars=pieces.kafka_jars(),
         usual_port=None,

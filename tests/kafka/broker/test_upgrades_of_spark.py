@@ -10,17 +10,13 @@ import pytest
 from django.utils import timezone
 
 from queries.checkpoints.logs import CheckpointLogs
-from queries.domain.sparks import OURS, SPARKS, Spark, command
-from queries.domain.sparks.pinned import KEY_ORDER, MERGE, pinned_by
+from queries.domain.sparks import KEY_ORDER, MERGE, OURS, SPARKS, Spark, command, pinned_by
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
 from queries.selectors.definitions.connectors import ready_connectors
-from queries.selectors.definitions.spark_change import spark_rows
-from queries.selectors.definitions.sparks import installed_sparks
-from queries.selectors.definitions.written_by import written_of
+from queries.selectors.definitions.sparks import installed_sparks, spark_rows, written_of
 from queries.services.definitions.catalog import revise_application
-from queries.services.probes.preflight import with_spark
-from queries.services.probes.spark_trials import begin_spark_trials
+from queries.services.probes.preflight import begin_spark_trials, with_spark
 from queries.services.supervision.application_operations import request_application_restart
 from tests import pieces
 from tests.conftest_kafka import KafkaBroker

@@ -6,8 +6,8 @@ import pytest
 from django.utils import timezone
 
 from queries.domain.states import OperationOutcome
-from queries.models.failures import Failure
-from queries.services.probes.record_search import begin_records, records_of
+from queries.models.history import Failure
+from queries.services.probes.inspections import begin_records, records_of
 from tests.conftest_kafka import KafkaBroker
 from tests.kafka.world import World
 

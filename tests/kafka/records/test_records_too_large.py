@@ -7,7 +7,7 @@ from django.test import Client
 
 from queries.domain.failures.categories import Category
 from queries.models.drivers import Run
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from tests.conftest_kafka import KafkaBroker
 from tests.kafka.world import World
 

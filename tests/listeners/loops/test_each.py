@@ -7,8 +7,8 @@ import pytest
 from django.db import DatabaseError
 
 from listeners import models
+from listeners.loops import backlogs
 from listeners.loops import each as module
-from listeners.loops import troubles
 from listeners.loops.each import LoopErrors, SkippedElement
 
 logger = logging.getLogger("listeners.test")
@@ -104,30 +104,30 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.django_db
 def test_a_trouble_of_the_server_is_a_row_until_it_is_over() -> None:
-    each = troubles.loop_errors("a loop of a test", logger)
+    each = backlogs.loop_errors("a loop of a test", logger)
     serve(each, {"second"})
     serve(each, {"second"})  # written again only after a while
     now = datetime.now(UTC)
-    [shown] = troubles.current(now)
+    [shown] = backlogs.current(now)
     assert (shown.loop, shown.about, shown.times) == ("a loop of a test", "second", 1)
-    assert troubles.current(now + timedelta(minutes=11)) == []  # nothing has met it since
+    assert backlogs.current(now + timedelta(minutes=11)) == []  # nothing has met it since
     serve(each, set())
     assert not models.Trouble.objects.exists()
 
 
 @pytest.mark.django_db
 def test_what_is_set_aside_is_shown_for_a_day() -> None:
-    troubles.quarantine("ledger", "batch 4", ValueError("rotten"), log=logger)
-    troubles.quarantine("ledger", "batch 4", ValueError("rotten"), log=logger)
+    backlogs.quarantine("ledger", "batch 4", ValueError("rotten"), log=logger)
+    backlogs.quarantine("ledger", "batch 4", ValueError("rotten"), log=logger)
     now = datetime.now(UTC)
-    [shown] = troubles.current(now + timedelta(hours=23))
+    [shown] = backlogs.current(now + timedelta(hours=23))
     assert (shown.about, shown.cause, shown.times, shown.set_aside) == (
         "batch 4",
         "ValueError: rotten",
         2,
         True,
     )
-    assert troubles.current(now + timedelta(hours=25)) == []
+    assert backlogs.current(now + timedelta(hours=25)) == []
 
 
 def test_a_database_that_is_the_trouble_itself_hides_nothing(
@@ -136,7 +136,7 @@ def test_a_database_that_is_the_trouble_itself_hides_nothing(
     def write(*_: object, **__: object) -> None:
         raise DatabaseError("database is locked")
 
-    monkeypatch.setattr(troubles, "_write", write)
-    each = troubles.loop_errors("another loop of a test", logger)
+    monkeypatch.setattr(backlogs, "_write", write)
+    each = backlogs.loop_errors("another loop of a test", logger)
     assert serve(each, {"second"}) == ["first", "third"]
     assert len(each.now()) == 1

@@ -8,7 +8,7 @@ import pytest
 from django.db import DataError, OperationalError, connection
 
 from listeners import models
-from listeners.loops import leases, slices
+from listeners.loops import slices
 from listeners.loops.slices import LEASE, bulk_work
 from listeners.models import Cursor
 
@@ -161,4 +161,4 @@ def test_errors_of_a_row_are_told_from_those_of_the_database() -> None:
     assert slices.lies_in_the_row(DataError())
     assert slices.lies_in_the_row(TypeError())
     assert not slices.lies_in_the_row(OperationalError())
-    assert not slices.lies_in_the_row(leases.LeaseLost())
+    assert not slices.lies_in_the_row(slices.LeaseLost())

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from controlplane import signs_of_life
 from controlplane.ticks import Tick
 from listeners.loops import timers
+from listeners.loops.backlogs import current
 from listeners.loops.timers import LEAD_LOOK_S, TickThread, Timers
-from listeners.loops.troubles import current
 from tests.conftest_redis import ValkeyServer, valkey
 
 __all__ = ["valkey"]

@@ -14,8 +14,7 @@ import redis
 from headgate_ground import spool
 from headgate_ground.wire import REVOKED, EventKind, WireEvent, sealed
 from listeners.spark import outbox as module
-from listeners.spark.outbox import Outbox
-from listeners.spark.settings import TelemetrySettings
+from listeners.spark.outbox import Outbox, TelemetrySettings
 from tests.conftest_redis import ValkeyServer
 from tests.listeners.events import STREAM, event
 
@@ -141,7 +140,7 @@ def test_what_has_no_room_any_more_is_counted_exactly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "MEMORY_BYTES", 50_000)
-    monkeypatch.setattr("listeners.spark.spool.SEGMENT_BYTES", 100_000)
+    monkeypatch.setattr("listeners.spark.outbox.SEGMENT_BYTES", 100_000)
     outbox = make_outbox(spool_mb=1)
     valkey.kill()
     outbox.start()
@@ -223,7 +222,7 @@ def test_sent_segments_make_room_first(
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr("listeners.spark.spool.SEGMENT_BYTES", 10_000)
+    monkeypatch.setattr("listeners.spark.outbox.SEGMENT_BYTES", 10_000)
     outbox = make_outbox(spool_sent_mb=0)
     outbox.start()
     for number in range(200):

@@ -5,7 +5,7 @@ from typing import Any
 
 from py4j.protocol import Py4JNetworkError
 
-from listeners.spark.query_pulses import QueryPulses
+from listeners.spark.heartbeat import QueryPulses
 from listeners.spark.sorter import RunKnown
 
 

@@ -8,9 +8,15 @@ import pytest
 
 from headgate_ground.wire import EventKind, WireEvent
 from listeners.spark.listener import BusEvent
-from listeners.spark.repair import RunBatches, recent_executed
-from listeners.spark.settings import TelemetrySettings
-from listeners.spark.sorter import DriverMessage, RecalledRun, RunKnown, Sorter
+from listeners.spark.outbox import TelemetrySettings
+from listeners.spark.sorter import (
+    DriverMessage,
+    RecalledRun,
+    RunBatches,
+    RunKnown,
+    Sorter,
+    recent_executed,
+)
 
 RUN = "178dd0f9-bb3e-401d-aa33-19997acd7700"
 KNOWN = RunKnown(query=42, run=5, spark_run_id=RUN, jquery=None)

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 from py4j.protocol import Py4JError
 
 from headgate_ground.wire import EventKind, QueryPulse, WireEvent
+from listeners.spark.heartbeat import ThreadDumps
 from listeners.spark.slow_batches import SlowBatches, timing_ms
 from listeners.spark.sorter import RunKnown
 from listeners.spark.task_times import StageTimes, TaskTimes, waited
-from listeners.spark.thread_dumps import ThreadDumps
 from queries.domain.triggers.slow_batches import BatchCause, diagnose, evidence_of
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -144,7 +144,7 @@ def hanging(*, active: bool = True) -> RunKnown:
 
 def test_a_query_that_hangs_is_dumped_once(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1_000.0]
-    monkeypatch.setattr("listeners.spark.thread_dumps.monotonic", lambda: clock[0])
+    monkeypatch.setattr("listeners.spark.heartbeat.monotonic", lambda: clock[0])
     dumps = Dumping(SimpleNamespace(sparkContext=None))
     dumps.note(batch(1, 100))
     clock[0] += 59
@@ -167,7 +167,7 @@ def test_a_query_that_waits_for_its_trigger_hides_no_other_that_hangs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = [1_000.0]
-    monkeypatch.setattr("listeners.spark.thread_dumps.monotonic", lambda: clock[0])
+    monkeypatch.setattr("listeners.spark.heartbeat.monotonic", lambda: clock[0])
     dumps = Dumping(SimpleNamespace(sparkContext=None))
     waiting = RunKnown(41, 4, "other-run", hanging(active=False).jquery)
     gone = RunKnown(40, 3, "gone", None)
@@ -180,7 +180,7 @@ def test_a_query_that_waits_for_its_trigger_hides_no_other_that_hangs(
 
 def test_a_run_has_few_dumps(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [1_000.0]
-    monkeypatch.setattr("listeners.spark.thread_dumps.monotonic", lambda: clock[0])
+    monkeypatch.setattr("listeners.spark.heartbeat.monotonic", lambda: clock[0])
     dumps = Dumping(SimpleNamespace(sparkContext=None))
     found = []
     for _ in range(6):
@@ -208,7 +208,7 @@ from pyspark.sql import SparkSession, functions as F
 from listeners.spark import slow_batches, task_times
 from headgate_ground.wire import Event, Kind
 from listeners.spark.sorter import RunKnown
-from listeners.spark.thread_dumps import ThreadDumps
+from listeners.spark.heartbeat import ThreadDumps
 
 folder = sys.argv[1]
 task_times.LOOK_EVERY_S = 1.0

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from listeners.spark.user_listeners import ListenerRefused, TimedListener, load
+from listeners.spark.listener import ListenerRefused, TimedListener, load
 
 LEAVES = """
 import sys

@@ -7,13 +7,12 @@ from typing import Any
 import pytest
 
 from queries.domain.definitions.spec import ApplicationSpec
-from queries.domain.deploys.states import ChangeState, DeployState
+from queries.domain.deploys.request import ChangeState, DeployState
 from queries.domain.protocol import RunError
-from queries.domain.sparks import Spark
-from queries.domain.sparks.pinned import JOIN_FORMAT, PINS, pinned_by
+from queries.domain.sparks import JOIN_FORMAT, PINS, Spark, pinned_by
 from queries.domain.states import Desired, Phase
 from queries.models.applications import Application
-from queries.models.deploys.receipts import Deploy
+from queries.models.deploys import Deploy
 from queries.models.history import Operation
 from queries.selectors import code as places
 from queries.services.code import preparing
@@ -235,7 +234,7 @@ def test_an_application_none_of_whose_queries_ran_is_judged_by_the_first_that_do
     assert "only new failures count" in way.of("b").judged_by
 
 
-@pytest.mark.sql("queries.selectors.deploys.applications._of_driver")
+@pytest.mark.sql("queries.selectors.deploys.evidence._of_driver")
 def test_packages_that_a_resolver_refuses_are_mended_and_that_is_judged(
     way: Way, stage: Stage, flights: Application, index: None
 ) -> None:
@@ -264,7 +263,7 @@ def test_packages_that_a_resolver_refuses_are_mended_and_that_is_judged(
     assert way.work().state == DeployState.SUCCEEDED
 
 
-@pytest.mark.sql("queries.selectors.deploys.applications._of_driver")
+@pytest.mark.sql("queries.selectors.deploys.evidence._of_driver")
 def test_a_mend_that_mends_nothing_goes_back(way: Way, stage: Stage, flights: Application) -> None:
     for name in ("a", "b"):
         stage.fail(name, NO_SUCH_SOURCE)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from django.conf import LazySettings
 
-from queries.domain.deploys.states import ChangeState, DeployState
+from queries.domain.deploys.request import ChangeState, DeployState
 from queries.domain.states import Desired, Phase
 from queries.models.definitions import Checkpoint
 from tests.scenarios.deploys.way import NOTE, REFUSED, Way

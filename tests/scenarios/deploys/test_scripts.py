@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from django.conf import settings
 
-from queries.domain.deploys.states import ChangeState, DeployState
+from queries.domain.deploys.request import ChangeState, DeployState
 from queries.domain.states import Desired, Phase
-from queries.models.deploys.receipts import Deploy
+from queries.models.deploys import Deploy
 from queries.models.history import Operation
 from queries.services.supervision import application_operations as verbs
 from tests.scenarios.deploys.way import Way
@@ -58,12 +58,12 @@ def restarts(name: str = "job") -> int:
 
 
 @pytest.mark.sql(
-    "queries.selectors.deploys.applications._fewest_batches",
+    "queries.selectors.deploys.evidence._fewest_batches",
     "queries.selectors.deploys.evidence._of_script",
     "queries.selectors.deploys.evidence.of_query",
     "queries.selectors.deploys.evidence.quiet_since",
     "queries.selectors.deploys.evidence.ready_at",
-    "queries.selectors.manifests.present.look_up",
+    "queries.selectors.manifests.look_up",
 )
 def test_a_good_script_is_judged_by_itself_and_by_what_it_starts(
     way: Way, stage: ScriptStage

@@ -4,16 +4,15 @@ from typing import Any
 
 import pytest
 
-from queries.domain.deploys.forms import parse_deploy
-from queries.domain.deploys.states import DeployState
+from queries.domain.deploys.request import DeployState, parse_deploy
 from queries.domain.manifests.sets import parse_set
 from queries.domain.states import Desired
-from queries.models.deploys.receipts import Deploy
-from queries.selectors.state_changes import unaccepted_change
+from queries.models.deploys import Deploy
+from queries.selectors.probes import unaccepted_change
 from queries.services.deploys.requesting import request_deploy
 from queries.services.manifests.applying import apply_set
 from queries.services.procedures.engine import due_operations
-from queries.services.supervision.required_preflight import StateChanges
+from queries.services.supervision.start_checks import StateChanges
 from tests.scenarios.deploys.way import Way, ada
 from tests.scenarios.stage import DIVIDE, Stage
 from tests.services.bulk import advance_many

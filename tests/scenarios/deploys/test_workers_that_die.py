@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from controlplane import fail_points
-from queries.domain.deploys.states import ROLLBACK_STAGES, DeployStage, DeployState
+from queries.domain.deploys.request import ROLLBACK_STAGES, DeployStage, DeployState
 from queries.domain.errors import Invalid, Problem
 from queries.models.history import Operation
-from queries.services.deploys import sets
+from queries.services.deploys import steps
 from queries.services.deploys.advancing import advance_all
 from queries.services.manifests import planning
 from tests.killed import killed_at
@@ -216,7 +216,7 @@ def test_what_refuses_a_worker_because_another_has_done_it_is_no_failure(
             )
         return real(*given, **named)
 
-    monkeypatch.setattr(sets, "plan", plan)
+    monkeypatch.setattr(steps, "plan", plan)
     way.change("a")
     assert refused
     assert way.came_up("a").state == DeployState.SUCCEEDED

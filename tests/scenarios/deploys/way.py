@@ -8,7 +8,7 @@ from django.contrib.auth.models import Group, User
 from django.utils import timezone
 
 from listeners.models import Progress
-from queries.domain.deploys.forms import parse_deploy
+from queries.domain.deploys.request import parse_deploy
 from queries.domain.probes.questions import (
     AttemptEnd,
     PlanSeen,
@@ -16,9 +16,9 @@ from queries.domain.probes.questions import (
     ProbeResult,
     Tried,
 )
-from queries.models.access.teams import Grant
+from queries.models.access.accounts import Grant
 from queries.models.definitions import Query
-from queries.models.deploys.receipts import Deploy, DeployChange
+from queries.models.deploys import Deploy, DeployChange
 from queries.models.drivers import Driver, Run
 from queries.services.deploys.advancing import advance_all
 from queries.services.deploys.requesting import cancel_deploy, request_deploy

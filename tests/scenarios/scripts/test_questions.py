@@ -7,7 +7,7 @@ import pytest
 from queries.domain.errors import Conflict, Invalid, NotAllowed
 from queries.domain.protocol import ScriptJob
 from queries.domain.states import Reason
-from queries.models.access.audit_trail import AuditEntry
+from queries.models.access.audit import AuditEntry
 from queries.models.applications import Script
 from queries.models.definitions import Query
 from queries.models.history import Transition

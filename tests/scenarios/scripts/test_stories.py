@@ -9,7 +9,7 @@ from queries.domain.states import OperationOutcome, RunOutcome, StopMode
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.drivers import Run
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from queries.services.supervision import application_operations as verbs
 from queries.services.supervision import operations
 from tests.scenarios.scripts.stage import ScriptStage
@@ -271,7 +271,7 @@ def test_what_the_script_asks_for_and_does_not_get_is_kept() -> None:
     ]
 
 
-@pytest.mark.sql("queries.selectors.scripts.moved_checkpoints")
+@pytest.mark.sql("queries.selectors.code.moved_checkpoints")
 def test_a_query_with_another_checkpoint_keeps_the_old_one_as_history() -> None:
     stage = ScriptStage()
     stage.running()

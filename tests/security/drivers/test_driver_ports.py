@@ -17,7 +17,7 @@ import psutil
 import pytest
 
 from controlplane import jws
-from controlplane.ports import free_ports
+from controlplane.servers import free_ports
 from headgate_ground.secret_kinds import NAMES, VALUES
 from queries.domain.protocol import SPEC, DriverStatus, RunState, Want
 from queries.runtime.spark_session import makes_its_secret

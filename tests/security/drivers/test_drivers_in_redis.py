@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import redis
 
-from controlplane import senders
+from controlplane import hosts
 from controlplane.home import Home
 from headgate_ground.wire import FIELD, MOST_BYTES, REVOKED, sealed
 from installation.machine.valkey import choose
-from listeners import driver_users, ingest, streams
+from listeners import ingest, senders, streams
 from listeners.ingest import Ingester
 from listeners.models import Progress, Trouble
 from queries.domain.states import DriverState
@@ -48,15 +48,15 @@ pytestmark = [pytest.mark.redis, pytest.mark.django_db]
 def as_driver(ours: Run, valkey: ValkeyServer, redis_client: Any, settings: Any) -> redis.Redis:
     """Return a connection with what a driver is given."""
     settings.EVENT_STREAM = STREAM
-    driver_users.keep(redis_client, senders.living())
-    address = driver_users.address(ours.driver_id, ours.driver.epoch)
+    senders.keep(redis_client, hosts.living())
+    address = senders.address(ours.driver_id, ours.driver.epoch)
     return redis.Redis.from_url(address, socket_timeout=5)
 
 
 @pytest.fixture
 def own_stream(ours: Run, as_driver: Any) -> str:
     """Return the name of our driver's stream."""
-    return driver_users.stream_of(ours.driver.epoch)
+    return senders.stream_of(ours.driver.epoch)
 
 
 def test_a_drivers_redis_user_may_post_and_ask_how_much_waits(
@@ -97,7 +97,7 @@ def test_the_same_commands_succeed_with_the_password_that_drivers_had_before(
     ours: Run, redis_client: Any, settings: Any
 ) -> None:
     settings.DRIVER_REDIS_USERS = False
-    address = driver_users.address(ours.driver_id, ours.driver.epoch)
+    address = senders.address(ours.driver_id, ours.driver.epoch)
     with redis.Redis.from_url(address, socket_timeout=5) as before:
         assert before.lpush("headgate", "a task") == 1
         assert before.xadd("another", {"e": "x"})
@@ -115,7 +115,7 @@ def ingester(
     """Return the ingester, both drivers known to it."""
     settings.EVENT_STREAM = STREAM
     monkeypatch.setattr(ingest, "HOUSEKEEPING_S", 0.0)
-    found = make_ingester(known=senders, living=senders.living, batch=1_000)
+    found = make_ingester(known=hosts, living=hosts.living, batch=1_000)
     found.step()
     return found
 
@@ -123,7 +123,7 @@ def ingester(
 def _post(client: Any, run: Run, seq: int, **more: Any) -> None:
     event = batch_of(run, seq=seq, batch=seq)
     client.xadd(
-        driver_users.stream_of(run.driver.epoch),
+        senders.stream_of(run.driver.epoch),
         {FIELD: sealed(event.encode(), key_of(run))},
         **more,
     )
@@ -149,14 +149,14 @@ def test_a_driver_that_fills_its_stream_may_write_no_more_and_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(streams, "MOST_ENTRIES", 100)
-    address = driver_users.address(theirs.driver_id, theirs.driver.epoch)
+    address = senders.address(theirs.driver_id, theirs.driver.epoch)
     with redis.Redis.from_url(address, socket_timeout=5) as attacker:
         for seq in range(1, 400):
             _post(attacker, theirs, seq)
         ingester.step()
         with pytest.raises((redis.exceptions.AuthenticationError, redis.ConnectionError)):
             _post(attacker, theirs, 400)
-    assert redis_client.xlen(driver_users.stream_of(theirs.driver.epoch)) == 0
+    assert redis_client.xlen(senders.stream_of(theirs.driver.epoch)) == 0
     ingester.step()  # it is said for as long as the driver lives
     trouble = Trouble.objects.get()
     assert f"driver {theirs.driver.epoch} has filled its event stream" in trouble.cause
@@ -172,7 +172,7 @@ def test_a_driver_that_fills_its_stream_may_write_no_more_and_is_named(
 def test_what_a_driver_trims_or_dates_ahead_is_its_own_loss(
     ours: Run, theirs: Run, ingester: Ingester, redis_client: Any
 ) -> None:
-    address = driver_users.address(theirs.driver_id, theirs.driver.epoch)
+    address = senders.address(theirs.driver_id, theirs.driver.epoch)
     _post(redis_client, ours, 1)
     with redis.Redis.from_url(address, socket_timeout=5) as attacker:
         _post(attacker, theirs, 1, id="18446744073709551000-0")
@@ -186,7 +186,7 @@ def test_what_a_driver_trims_or_dates_ahead_is_its_own_loss(
 def test_the_stream_of_a_driver_that_has_ended_goes_once_it_is_read(
     ours: Run, ingester: Ingester, redis_client: Any
 ) -> None:
-    name = driver_users.stream_of(ours.driver.epoch)
+    name = senders.stream_of(ours.driver.epoch)
     _post(redis_client, ours, 1)
     Driver.objects.filter(pk=ours.driver_id).update(state=DriverState.ENDED)
     ingester.step()
@@ -202,9 +202,9 @@ def test_users_come_back_with_a_redis_that_lost_them_and_go_with_their_drivers(
     redis_client.acl_deluser(*(name for name in redis_client.acl_users() if name != "default"))
     with pytest.raises((redis.exceptions.AuthenticationError, redis.ConnectionError)):
         as_driver.xlen(own_stream)
-    driver_users.keep(redis_client, senders.living())
+    senders.keep(redis_client, hosts.living())
     assert as_driver.xlen(own_stream) == 0
-    driver_users.keep(redis_client, {})
+    senders.keep(redis_client, {})
     assert redis_client.acl_users() == ["default"]
     with pytest.raises((redis.exceptions.AuthenticationError, redis.ConnectionError)):
         as_driver.xlen(own_stream)
@@ -217,27 +217,27 @@ def test_a_redis_that_makes_no_users_is_said_with_the_way_out(
     plain = redis.Redis(port=valkey.port, username="plain", password="x")
     with (
         plain,
-        pytest.raises(driver_users.UsersRejected, match="set HEADGATE_DRIVER_REDIS_USERS=0"),
+        pytest.raises(senders.UsersRejected, match="set HEADGATE_DRIVER_REDIS_USERS=0"),
     ):
-        driver_users.keep(plain, senders.living())
+        senders.keep(plain, hosts.living())
 
 
 def test_a_revoked_driver_may_read_that_and_do_nothing_else(
     ours: Run, as_driver: Any, own_stream: str, redis_client: Any
 ) -> None:
     epoch = ours.driver.epoch
-    place = driver_users.revocation_of(epoch)
+    place = senders.revocation_of(epoch)
     assert as_driver.get(place) is None
     with pytest.raises(redis.exceptions.NoPermissionError):
         as_driver.xadd(place, {FIELD: b"so that nobody can revoke me"})
     revoked = {ours.driver_id: epoch}
     for _ in range(2):  # again and again
-        driver_users.keep(redis_client, senders.living(), revoked)
-        driver_users.revoke(redis_client, revoked)
+        senders.keep(redis_client, hosts.living(), revoked)
+        senders.revoke(redis_client, revoked)
     assert as_driver.get(place) == sealed(REVOKED, key_of(ours))
     with pytest.raises(redis.exceptions.NoPermissionError):
         as_driver.xadd(own_stream, {FIELD: b"{}"})
-    driver_users.keep(redis_client, senders.living())  # it was not given up any more
+    senders.keep(redis_client, hosts.living())  # it was not given up any more
     redis_client.delete(place)
     assert redis_client.acl_users() == ["default", f"headgate-driver-{epoch}"]
 
@@ -247,26 +247,26 @@ def test_the_ingester_tells_a_driver_of_its_revocation_though_redis_loses_it(
 ) -> None:
     settings.EVENT_STREAM = STREAM
     revoked = {ours.driver_id: ours.driver.epoch}
-    ingester = make_ingester(known=senders, living=senders.living, revoked=lambda: revoked)
-    place = driver_users.revocation_of(ours.driver.epoch)
+    ingester = make_ingester(known=hosts, living=hosts.living, revoked=lambda: revoked)
+    place = senders.revocation_of(ours.driver.epoch)
     for _ in range(2):
         ingester._housekeeping_at = -ingest.HOUSEKEEPING_S
         ingester.step()
-        address = driver_users.address(ours.driver_id, ours.driver.epoch)
+        address = senders.address(ours.driver_id, ours.driver.epoch)
         with redis.Redis.from_url(address, socket_timeout=5) as there:
             assert there.get(place) == sealed(REVOKED, key_of(ours))
         redis_client.flushall()
         redis_client.acl_deluser(*(name for name in redis_client.acl_users() if name != "default"))
-    assert not redis_client.exists(driver_users.revocation_of(theirs.driver.epoch))
+    assert not redis_client.exists(senders.revocation_of(theirs.driver.epoch))
 
 
 def test_another_installations_users_are_left_alone(
     redis_client: Any, ours: Run, settings: Any
 ) -> None:
     settings.QUEUE = "elsewhere"
-    driver_users.keep(redis_client, {1: 7})
+    senders.keep(redis_client, {1: 7})
     settings.QUEUE = "headgate"
-    driver_users.keep(redis_client, {})
+    senders.keep(redis_client, {})
     assert "elsewhere-driver-7" in redis_client.acl_users()
 
 
@@ -274,10 +274,10 @@ def test_a_database_of_its_own_is_selected_by_the_drivers_too(
     ours: Run, redis_client: Any, valkey: ValkeyServer, settings: Any
 ) -> None:
     settings.REDIS_URL = valkey.url.replace("/0", "/3")
-    driver_users.keep(redis_client, senders.living())
-    address = driver_users.address(ours.driver_id, ours.driver.epoch)
+    senders.keep(redis_client, hosts.living())
+    address = senders.address(ours.driver_id, ours.driver.epoch)
     with redis.Redis.from_url(address, socket_timeout=5) as there:
-        assert there.xlen(driver_users.stream_of(ours.driver.epoch)) == 0
+        assert there.xlen(senders.stream_of(ours.driver.epoch)) == 0
 
 
 def test_the_redis_that_comes_with_headgate_refuses_values_above_a_mebibyte(tmp_path: Path) -> None:

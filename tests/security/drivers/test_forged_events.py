@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controlplane import senders
+from controlplane import hosts
 from headgate_ground import spool
 from headgate_ground.wire import FIELD, WireEvent, sealed
 from listeners.models import DeadLetter, Heartbeat, Latest, Progress
@@ -45,7 +45,7 @@ def say(redis_client: Any, make_ingester: MakeIngester) -> Say:
 
     def say(event: WireEvent, key: bytes) -> None:
         redis_client.xadd(STREAM, {FIELD: sealed(event.encode(), key)})
-        ingester = make_ingester(known=senders)
+        ingester = make_ingester(known=hosts)
         ingester.step()  # makes its group
         while ingester.step():
             pass
@@ -109,7 +109,7 @@ def test_a_heartbeat_of_endless_length_asks_nothing_of_the_database(
     about: dict[str, Any] = {"driver": theirs.driver_id, "epoch": theirs.driver.epoch}
     event = replace(beat, body={**beat.body, "queries": pulses}, **about)
     with django_assert_num_queries(1):  # its driver
-        found = Senders(senders).refusals([(event, sealed(event.encode(), key_of(theirs)))])
+        found = Senders(hosts).refusals([(event, sealed(event.encode(), key_of(theirs)))])
     assert found == ["it names 2000 runs, more than 1000"]
 
 
@@ -118,19 +118,19 @@ def test_what_is_no_number_of_a_run_asks_for_none(theirs: Run) -> None:
     body = {**beat.body, "queries": [{"run": 2**63}, {"run": "5"}, 5]}
     about: dict[str, Any] = {"driver": theirs.driver_id, "epoch": theirs.driver.epoch}
     event = replace(beat, body=body, **about)
-    assert Senders(senders).refusals([(event, sealed(event.encode(), key_of(theirs)))]) == [""]
+    assert Senders(hosts).refusals([(event, sealed(event.encode(), key_of(theirs)))]) == [""]
 
 
 def test_the_key_goes_with_the_epoch(ours: Run, say: Say) -> None:
     later = ours.driver.epoch + 1
-    say(batch_of(ours, epoch=later), senders.event_key(ours.driver_id, later))
+    say(batch_of(ours, epoch=later), hosts.event_key(ours.driver_id, later))
     assert _refusal() == (
         f"driver number {ours.driver_id} has epoch {ours.driver.epoch}, not {later}"
     )
 
 
 def test_a_driver_that_was_never_launched_is_not_heard(say: Say, db: None) -> None:
-    say(progress(1, 0, driver=999), senders.event_key(999, 7))
+    say(progress(1, 0, driver=999), hosts.event_key(999, 7))
     assert _refusal() == "there is no driver number 999"
 
 
@@ -155,7 +155,7 @@ def _spooled(folder: Path, run: Run, *entries: tuple[int, bytes]) -> list[tuple[
     lines = b"".join(spool.line(seq, entry) for seq, entry in entries)
     (place / spool.segment_name(1)).write_bytes(lines)
     read = LocalProcessLauncher(folder, folder).spooled
-    return list(believed_only(read, senders)(epoch, 1))
+    return list(believed_only(read, hosts)(epoch, 1))
 
 
 def test_a_spool_gives_back_what_its_driver_has_sealed(ours: Run, tmp_path: Path) -> None:

@@ -16,10 +16,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from installation.spark_ui import proxy, upstream
+from installation.spark_ui import proxy
 from queries.domain.protocol import DriverStatus
 from queries.domain.states import DriverState
-from queries.models.access.sessions import BrowserSession
+from queries.models.access.accounts import BrowserSession
 from queries.models.drivers import Driver, SparkUiVisit
 from queries.services import spark_ui
 from queries.services.spark_ui import TICKET_LASTS, VISIT_LASTS, forget_visits
@@ -297,7 +297,7 @@ def test_only_harmless_headers_come_back_and_ours_are_on_top(
     # Two policies: a browser obeys both, so that a later one cannot open what ours has closed.
     theirs, ours = answer.headers.get_list("content-security-policy")
     assert theirs == "sandbox allow-scripts allow-same-origin"
-    assert ours == upstream.POLICY
+    assert ours == proxy.POLICY
     assert "allow-same-origin" not in ours
     assert "allow-top-navigation" not in ours
     assert answer.headers["x-frame-options"] == "DENY"
@@ -349,7 +349,7 @@ def test_a_status_that_is_none_is_not_passed_on(
 def test_an_answer_without_end_is_cut(
     browser: Client, ui: HostileUi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(upstream, "MOST_BYTES", 1_000_000)
+    monkeypatch.setattr(proxy, "MOST_BYTES", 1_000_000)
     there = opened(browser)
     ui.says["/jobs/"] = Says(body=b"x" * 65_536, without_end=True)
     _, *pieces = messages(f"{there}/jobs/")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from controlplane import senders
+from controlplane import hosts
 from headgate_ground.wire import WireEvent
 from queries.models.drivers import Run
 from tests.listeners.events import progress
@@ -50,4 +50,4 @@ def batch_of(of: Run, /, **columns: Any) -> WireEvent:
 
 
 def key_of(run: Run) -> bytes:
-    return senders.event_key(run.driver_id, run.driver.epoch)
+    return hosts.event_key(run.driver_id, run.driver.epoch)

@@ -15,12 +15,18 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import DatabaseError, connection, transaction
 
-from queries.domain.access.acts import Act
-from queries.domain.access.chain import Broken
-from queries.models.access.audit_guard import guard, missing_guards, rules_of, unguard
-from queries.models.access.audit_trail import AuditAnchor, AuditEntry, AuditHead
-from queries.services.access import audit_proof, audit_trail
-from queries.services.access.audit_trail import chain_entries, prune_audit_log, record_act
+from queries.domain.access import Act, Broken
+from queries.models.access.audit import (
+    AuditAnchor,
+    AuditEntry,
+    AuditHead,
+    guard,
+    missing_guards,
+    rules_of,
+    unguard,
+)
+from queries.services.access import audit
+from queries.services.access.audit import chain_entries, prune_audit_log, record_act
 
 pytestmark = pytest.mark.django_db
 
@@ -207,7 +213,7 @@ def test_an_attack_without_the_triggers_is_named(
     attack()
     guard(connection)
     with pytest.raises(Broken, match=says):
-        audit_proof.prove(now=now)
+        audit.prove(now=now)
 
 
 @pytest.mark.parametrize(("attack", "says"), ATTACKS[:4])
@@ -221,14 +227,14 @@ def test_whoever_does_not_look_at_the_chain_sees_nothing(
     """The same attacks pass where nothing is walked: it is the walk that notices them."""
     attack()
     guard(connection)
-    monkeypatch.setattr(audit_proof, "walk", lambda links, **given: given["head"])
-    assert audit_proof.prove(now=now).head.number == 5
+    monkeypatch.setattr(audit, "walk", lambda links, **given: given["head"])
+    assert audit.prove(now=now).head.number == 5
 
 
 def test_triggers_that_are_gone_are_named(unguarded: None, now: datetime) -> None:
     assert missing_guards(connection) == sorted(rule.name for rule in rules_of(connection))
     with pytest.raises(Broken, match=r"triggers are missing .* run manage\.py migrate"):
-        audit_proof.prove(now=now)
+        audit.prove(now=now)
 
 
 def _verify(**given: Any) -> str:
@@ -320,11 +326,11 @@ def test_after_a_new_secret_key_older_entries_are_proved_with_the_old_one(
 
 def test_an_entry_that_nobody_chains_is_named(log: None, now: datetime) -> None:
     record_act(Act.SIGNED_OUT, actor="ada", now=now)
-    assert audit_proof.prove(now=now).waiting == 1
+    assert audit.prove(now=now).waiting == 1
     with pytest.raises(Broken, match="was not chained in time"):
-        audit_proof.prove(now=now + timedelta(minutes=10))
+        audit.prove(now=now + timedelta(minutes=10))
 
 
 def test_no_secret_stands_in_a_row(log: None) -> None:
     rows = json.dumps(list(AuditEntry.objects.values()), default=str)
-    assert audit_trail.key().secret.hex() not in rows
+    assert audit.key().secret.hex() not in rows

@@ -7,9 +7,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import AsyncClient
 
+from queries.views.console.fragments import Viewer
 from queries.views.console.hub import hub
 from queries.views.console.live import LIFE_S, STREAMS_AT_MOST
-from queries.views.console.viewers import Viewer
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

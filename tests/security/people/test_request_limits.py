@@ -15,10 +15,10 @@ from django.utils import timezone
 from queries.domain.errors import TooMany
 from queries.models.applications import UploadedCode
 from queries.models.definitions import Query
-from queries.models.deploys.receipts import Deploy
+from queries.models.deploys import Deploy
 from queries.models.history import Operation
-from queries.services.access.asker import Asker, asked_by
-from queries.services.console.tokens import create_token
+from queries.services.access.audit import Asker, asked_by
+from queries.services.access.tokens import create_token
 from queries.services.deploys.advancing import advance_all
 from queries.services.supervision.operations import request_restart, request_start
 from tests.scenarios.deploys.way import NOTE

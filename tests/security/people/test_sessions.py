@@ -11,12 +11,12 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from queries.domain.access.acts import Act
-from queries.models.access.audit_trail import AuditEntry
-from queries.models.access.sessions import BrowserSession, SessionStore
-from queries.services.access.sessions import forget_expired_sessions
+from queries.domain.access import Act
+from queries.models.access.accounts import BrowserSession, SessionStore
+from queries.models.access.audit import AuditEntry
+from queries.services.access.accounts import forget_expired_sessions
+from queries.views.console.fragments import Viewer
 from queries.views.console.hub import hub
-from queries.views.console.viewers import Viewer
 from tests.conftest import Browser
 from tests.web.browserless import Page
 

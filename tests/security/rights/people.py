@@ -8,10 +8,9 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 from django.utils import timezone
 
-from queries.models.access.teams import Grant, Team
-from queries.models.tokens import Scope
+from queries.models.access.accounts import Grant, Scope, Team
 from queries.roles import ORDER, Role
-from queries.services.console.tokens import create_token
+from queries.services.access.tokens import create_token
 from tests.security.rights.needs import OF_TEAM, Need
 
 #: The team whose application every address of the test is about, and another one.

@@ -11,14 +11,13 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from queries.domain.states import Verb
-from queries.models.access.audit_trail import AuditEntry
-from queries.models.access.teams import Grant, Team
+from queries.models.access.accounts import AccessToken, Grant, Scope, Team
+from queries.models.access.audit import AuditEntry
 from queries.models.applications import Application
 from queries.models.definitions import Query
-from queries.models.deploys.receipts import Deploy
-from queries.models.manifests.managed import Managed
-from queries.models.tokens import AccessToken, Scope
-from queries.services.console.tokens import create_token
+from queries.models.deploys import Deploy
+from queries.models.manifests import Managed
+from queries.services.access.tokens import create_token
 from queries.services.deploys.advancing import advance_all
 from queries.services.procedures.bulk_operations import begin_many
 from tests.scenarios.stage import Stage

@@ -10,10 +10,10 @@ from django.contrib.auth.models import Group, User
 from django.test import Client
 from pytest_django.fixtures import Settings
 
-from queries.models.access.teams import Grant
+from queries.models.access.accounts import Grant
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
-from queries.models.deploys.receipts import Deploy
+from queries.models.deploys import Deploy
 from queries.models.history import Operation
 from tests.api.conftest import calling
 from tests.checkpoints.forms import write_checkpoint

@@ -12,14 +12,12 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 from pytest_django.fixtures import DjangoAssertNumQueries
 
-from queries.models.access.teams import Grant, Team
+from queries.models.access.accounts import AccessToken, Grant, Team
 from queries.models.alerts import Incident, Maintenance
 from queries.models.applications import Application
 from queries.models.definitions import Query
-from queries.models.failures import FailureGroup
-from queries.models.history import Operation, Transition
-from queries.models.tokens import AccessToken
-from queries.services.console.tokens import create_token
+from queries.models.history import FailureGroup, Operation, Transition
+from queries.services.access.tokens import create_token
 from queries.services.system.health import forget
 from tests.scenarios.stage import Stage
 from tests.services.bulk import advance_many
@@ -314,7 +312,7 @@ def test_a_query_does_not_go_into_the_application_of_others(client: Client, anto
 
 
 @pytest.mark.sql(
-    "queries.selectors.access.teams.tokens_of_team",
+    "queries.selectors.access.accounts.tokens_of_team",
     "queries.views.access.rights.team_page",
 )
 def test_an_admin_makes_a_team_chooses_members_and_gives_it_an_application(

@@ -20,11 +20,10 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from queries.domain.errors import Invalid
-from queries.models.access.teams import Grant, Team
+from queries.models.access.accounts import AccessToken, Grant, Scope, Team, TokenGuess
 from queries.models.applications import Application
-from queries.models.tokens import AccessToken, Scope, TokenGuess
-from queries.services.access import by_token
-from queries.services.console.tokens import create_token
+from queries.services.access import tokens
+from queries.services.access.tokens import create_token
 from tests import conftest_tables
 from tests.scenarios.stage import Stage
 from tests.web.browserless import Page
@@ -208,11 +207,11 @@ def _guess(token: str, address: str = "203.0.113.5") -> Any:
 
 
 def test_an_address_that_guesses_has_to_wait(db: None) -> None:
-    for number in range(by_token.GUESSES_AT_MOST):
+    for number in range(tokens.GUESSES_AT_MOST):
         assert _guess(f"guess {number}".replace(" ", "-")).status_code == 401
     held = _guess("another")
     assert held.status_code == 429
-    assert 0 < int(held["Retry-After"]) <= by_token.GUESSES_WITHIN.total_seconds()
+    assert 0 < int(held["Retry-After"]) <= tokens.GUESSES_WITHIN.total_seconds()
     assert held.json()["type"] == "urn:headgate:problem:too-many-requests"
     assert _guess("elsewhere", "203.0.113.6").status_code == 401
     door = Client(REMOTE_ADDR="203.0.113.5")
@@ -220,25 +219,25 @@ def test_an_address_that_guesses_has_to_wait(db: None) -> None:
         metrics = door.get("/metrics", headers={"Authorization": f"{scheme} wrong"})
         assert metrics.status_code == 429
         assert metrics["Retry-After"]
-    TokenGuess.objects.update(at=F("at") - by_token.GUESSES_WITHIN)
+    TokenGuess.objects.update(at=F("at") - tokens.GUESSES_WITHIN)
     assert _guess("another").status_code == 401
 
 
 def test_a_valid_token_is_accepted_from_an_address_that_guesses(viewer: User) -> None:
     _, right = create_token(user=viewer, name="ci", actor="ada", now=timezone.now())
-    for number in range(by_token.GUESSES_AT_MOST + 1):
+    for number in range(tokens.GUESSES_AT_MOST + 1):
         _guess(f"guess-{number}")
     for _ in range(3):
         assert _guess(right).status_code == 200
     door = Client(REMOTE_ADDR="203.0.113.5")
     assert door.get("/metrics", headers={"Authorization": f"Bearer {right}"}).status_code == 200
     assert _guess("another").status_code == 429
-    assert TokenGuess.objects.count() == by_token.GUESSES_AT_MOST
+    assert TokenGuess.objects.count() == tokens.GUESSES_AT_MOST
 
 
 def test_the_same_wrong_token_again_and_again_is_one_guess(viewer: User) -> None:
     _, right = create_token(user=viewer, name="ci", actor="ada", now=timezone.now())
-    for _ in range(3 * by_token.GUESSES_AT_MOST):
+    for _ in range(3 * tokens.GUESSES_AT_MOST):
         assert _guess("expired").status_code == 401
     assert _guess(right).status_code == 200
 
@@ -246,9 +245,9 @@ def test_the_same_wrong_token_again_and_again_is_one_guess(viewer: User) -> None
 def test_what_is_remembered_of_guesses_is_bounded(
     db: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(by_token, "_GUESSES_KEPT", 5)
-    long_ago = timezone.now() - by_token.GUESSES_WITHIN
-    by_token.note_guess("203.0.113.200", b"old", now=long_ago)
+    monkeypatch.setattr(tokens, "_GUESSES_KEPT", 5)
+    long_ago = timezone.now() - tokens.GUESSES_WITHIN
+    tokens.note_guess("203.0.113.200", b"old", now=long_ago)
     for number in range(10):
         assert _guess(f"wrong-{number}", f"203.0.113.{number}").status_code == 401
     kept = TokenGuess.objects.order_by("pk").values_list("address", flat=True)
@@ -298,7 +297,7 @@ def test_an_address_has_its_guesses_once_for_all_web_processes(
 
     if not conftest_tables.fetch(pytestconfig, tmp_path / "headgate.sqlite3"):
         run("manage.py", "migrate", "--no-input", "-v", "0")
-    half = by_token.GUESSES_AT_MOST // 2
+    half = tokens.GUESSES_AT_MOST // 2
     first = run("-c", WEB, *(f"first-{number}" for number in range(half)))
     assert first.split() == ["401"] * half
     second = run("-c", WEB, *(f"second-{number}" for number in range(half + 1)))

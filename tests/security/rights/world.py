@@ -7,22 +7,19 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from queries.domain.deploys.forms import Good
+from queries.domain.deploys.request import Good
 from queries.domain.states import LossKind, Verb
-from queries.models.access.group_roles import GroupRole
-from queries.models.access.teams import Team
+from queries.models.access.accounts import GroupRole, SavedView, Team
 from queries.models.alerts import AlertRule, Channel, Incident, Maintenance
 from queries.models.applications import Application, UploadedCode
 from queries.models.checkpoints import Loss, Snapshot
 from queries.models.definitions import Checkpoint, Query
-from queries.models.deploys.receipts import Deploy
+from queries.models.deploys import Deploy
 from queries.models.drivers import Driver, Run
-from queries.models.failures import Failure, FailureGroup
 from queries.models.grants import CodeHost, GivenRoot, SecretBinding
-from queries.models.history import Operation
-from queries.models.manifests.managed import Managed
-from queries.models.saved_views import SavedView
-from queries.services.console.tokens import create_token
+from queries.models.history import Failure, FailureGroup, Operation
+from queries.models.manifests import Managed
+from queries.services.access.tokens import create_token
 from queries.services.procedures.bulk_operations import begin_many
 from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
 from tests.security.rights.people import OTHER, TEAM

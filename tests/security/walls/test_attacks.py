@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from headgate_ground.files import take_lock
+from queries.domain.hosts import Mode
 from queries.domain.protocol import RunState
-from queries.domain.walls import Mode
 from tests.spark.driver_under_test import DriverUnderTest
 
 pytestmark = [pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(600)]

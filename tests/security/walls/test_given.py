@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from queries.domain.hosts import Mode, choose
 from queries.domain.probes.questions import TASK, PreflightTask, XrayTask
 from queries.domain.protocol import SPEC, Assignment, AssignmentEntry, DriverSpec, Want
-from queries.domain.triggers.log_cost import FILE_MANAGER, OUR_FILES
-from queries.domain.walls import Mode, choose
+from queries.domain.triggers.batch_cost import FILE_MANAGER, OUR_FILES
 from queries.driver_folder import DriverFolder
 from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.launchers.process.walls import mounts

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from headgate_ground import identities
+from queries.domain.hosts import Mode
 from queries.domain.probes.questions import XrayTask
 from queries.domain.protocol import ExitReport, RunState
 from queries.domain.states import Reason
 from queries.domain.supervision.observation import Liveness
-from queries.domain.walls import Mode
 from tests.spark.driver_under_test import DriverUnderTest, holder, rate_query, wait_for
 
 pytestmark = [pytest.mark.walls, pytest.mark.spark, pytest.mark.faults, pytest.mark.timeout(900)]

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from queries.domain.walls import Mode
+from queries.domain.hosts import Mode
 from queries.launchers.process.walls import bubblewrap, limits, proven, system_calls
 from queries.launchers.process.walls.mounts import Mounts
 from queries.launchers.process.walls.trial import IsolationMissing

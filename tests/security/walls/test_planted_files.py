@@ -30,7 +30,7 @@ from queries.domain.probes.questions import RESULT
 from queries.domain.protocol import DRIVER_LOG, LAST_SEQ, STATUS, TMP, Assignment, DriverStatus
 from queries.driver_folder import DriverFolder
 from queries.launchers.process.launcher import LOG_TAIL_BYTES, LocalProcessLauncher
-from queries.launchers.process.pipe_lines import LONGEST, PipeLines
+from queries.launchers.process.pipes import LONGEST, PipeLines
 from queries.launchers.process.shim import Shim
 from queries.launchers.process.sighting import MOST_OF_STATUS
 from tests.checkpoints.forms import write_checkpoint

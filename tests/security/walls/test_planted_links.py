@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from headgate_ground.files import NotPlain
-from queries.checkpoints.file_sink import FileSink
+from queries.checkpoints.file_sink import LOG, FileSink
 from queries.checkpoints.inside import MOST_OPEN, Inside
-from queries.checkpoints.sink_log import LOG
 from queries.checkpoints.snapshot import CannotCopy, snapshot
 from queries.domain.protocol import DriverSpec
 from queries.driver_folder import DriverFolder

@@ -15,8 +15,8 @@ from django.test import Client
 from pytest_django.fixtures import Settings
 
 from headgate_server.places import ROOT as REPOSITORY
+from queries.domain.hosts import IsolationChoice, Mode, choose
 from queries.domain.protocol import Assignment
-from queries.domain.walls import IsolationChoice, Mode, choose
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.launchers.process.walls import bubblewrap, mounts, proven

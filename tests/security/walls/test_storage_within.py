@@ -13,8 +13,8 @@ import pytest
 from django.conf import LazySettings
 from django.utils import timezone
 
+from queries.domain.hosts import Mode, choose
 from queries.domain.protocol import SPEC, STORAGE_SOCKET, TMP, DriverSpec
-from queries.domain.walls import Mode, choose
 from queries.driver_folder import DriverFolder
 from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.launchers.process.walls import mounts

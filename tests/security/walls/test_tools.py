@@ -15,11 +15,11 @@ import pytest
 
 from headgate_ground.tool_process import ToolFailed
 from queries.domain.definitions.sql_verdict import SqlQuestion, View
+from queries.domain.hosts import choose
 from queries.domain.sparks import OURS
-from queries.domain.walls import choose
 from queries.launchers.base import LaunchRefused
-from queries.launchers.process.walls import proven, tools
-from queries.services.checkpoints.table_storage import open_checkpoints
+from queries.launchers.process.walls import proven, raising
+from queries.services.checkpoints.storage_jvms import open_checkpoints
 from queries.services.definitions.sql_check import start_parser
 from queries.spark_parser.parser import NoParser
 from queries.spark_parser.process import ParserProcess
@@ -89,7 +89,7 @@ def _attacked(home: Path) -> dict[str, str]:
         abstract.listen()
         port = server.getsockname()[1]
         argv = [sys.executable, "-P", "-c", ATTACK, str(port), name, str(home), str(os.getpid())]
-        process = tools.start(argv, hidden=[home])
+        process = raising.start(argv, hidden=[home])
         said, errors = process.communicate(timeout=120)
     assert said, errors
     found: dict[str, str] = json.loads(said)
@@ -119,10 +119,10 @@ def test_where_walls_are_required_and_missing_nothing_is_started(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Any] = []
-    monkeypatch.setattr(tools, "walls", lambda: choose("bubblewrap", "it is not installed."))
-    monkeypatch.setattr(tools, "_open", lambda *given: started.append(given))
+    monkeypatch.setattr(raising, "walls", lambda: choose("bubblewrap", "it is not installed."))
+    monkeypatch.setattr(raising, "_open", lambda *given: started.append(given))
     with pytest.raises(LaunchRefused, match="it is not installed"):
-        tools.start([sys.executable, "-c", ""])
+        raising.start([sys.executable, "-c", ""])
     with pytest.raises(NoParser, match="it is not installed"):
         start_parser(OURS)
     with pytest.raises(ToolFailed, match="it is not installed"):

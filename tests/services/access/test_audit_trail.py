@@ -9,12 +9,10 @@ from django.core.management.sql import emit_post_migrate_signal, emit_pre_migrat
 from django.db import DatabaseError, connection, transaction
 from django.db.migrations import Migration
 
-from queries.domain.access.acts import Act
-from queries.models.access.audit_guard import missing_guards, rules_of
-from queries.models.access.audit_trail import AuditAnchor, AuditEntry, AuditHead
-from queries.services.access import audit_trail
-from queries.services.access.audit_proof import prove
-from queries.services.access.audit_trail import chain_entries, prune_audit_log, record_act
+from queries.domain.access import Act
+from queries.models.access.audit import AuditAnchor, AuditEntry, AuditHead, missing_guards, rules_of
+from queries.services.access import audit
+from queries.services.access.audit import chain_entries, prove, prune_audit_log, record_act
 
 pytestmark = pytest.mark.django_db
 
@@ -92,7 +90,7 @@ def test_what_a_dead_process_left_is_chained_by_the_next(
     now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as dead:
-        dead.setattr(audit_trail, "chain_entries", lambda: 0)
+        dead.setattr(audit, "chain_entries", lambda: 0)
         record_act(Act.SIGNED_IN, actor="ada", now=now)
     assert _numbers() == [None]
     record_act(Act.SIGNED_OUT, actor="ada", now=now)
@@ -102,8 +100,8 @@ def test_what_a_dead_process_left_is_chained_by_the_next(
 def test_old_entries_go_in_slices_up_to_an_anchor(
     now: datetime, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
-    monkeypatch.setattr(audit_trail, "SLICE", 2)
-    monkeypatch.setattr(audit_trail, "REMOVED_AT_ONCE", 3)
+    monkeypatch.setattr(audit, "SLICE", 2)
+    monkeypatch.setattr(audit, "REMOVED_AT_ONCE", 3)
     later = now + timedelta(days=settings.AUDIT_RETENTION_DAYS + 1)
     for at in [now] * 7 + [later] * 2:
         record_act(Act.SIGNED_IN, actor="ada", now=at)

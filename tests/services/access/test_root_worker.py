@@ -10,14 +10,13 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from queries.domain.access.single_sign_on import Arrival
+from queries.domain.access import Arrival
 from queries.domain.errors import Conflict
-from queries.domain.walls import Mode
+from queries.domain.hosts import Mode
 from queries.launchers import recorded_walls
-from queries.models.access.group_roles import GroupRole
-from queries.models.access.teams import Grant, Team
+from queries.models.access.accounts import Grant, GroupRole, Team
 from queries.roles import Role, highest_role
-from queries.services.access import accounts, group_roles, single_sign_on, teams
+from queries.services.access import accounts, sign_ins, teams
 from queries.services.system import health
 
 pytestmark = pytest.mark.django_db
@@ -46,7 +45,7 @@ def _author_by_sso() -> None:
     now = timezone.now()
     GroupRole.objects.create(group="data", role=Role.AUTHOR, created_at=now, created_by="ada")
     arrival = Arrival(issuer="https://id.example", subject="1", name="nina", groups=("data",))
-    single_sign_on.let_in(arrival, now=now)
+    sign_ins.let_in(arrival, now=now)
 
 
 def _user(role: Role, *, active: bool = True) -> User:
@@ -67,9 +66,9 @@ WAYS: dict[str, Callable[[], object]] = {
     "Python": lambda: teams.set_grants(
         user=_user(Role.AUTHOR), all_teams=False, write_python=True, **BY
     ),
-    "a group": lambda: group_roles.add_group_role(group="data", role=Role.AUTHOR, **BY),
-    "another role of a group": lambda: group_roles.change_group_role(
-        group_roles.add_group_role(group="data", role=Role.VIEWER, **BY), role=Role.AUTHOR, **BY
+    "a group": lambda: sign_ins.add_group_role(group="data", role=Role.AUTHOR, **BY),
+    "another role of a group": lambda: sign_ins.change_group_role(
+        sign_ins.add_group_role(group="data", role=Role.VIEWER, **BY), role=Role.AUTHOR, **BY
     ),
     "single sign-on": _author_by_sso,
 }

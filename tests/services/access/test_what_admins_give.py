@@ -7,10 +7,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from queries.models.access.audit_trail import AuditEntry
+from queries.models.access.audit import AuditEntry
 from queries.services.access.teams import create_team, delete_team, set_grants, set_members
-from queries.services.secrets.bindings import bind, unbind
-from queries.services.secrets.roots import give_root, take_root
+from queries.services.secrets import bind, give_root, take_root, unbind
 
 pytestmark = pytest.mark.django_db
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from queries.domain.system import Part, SystemHealth, ok, problem
-from queries.services.alerts import dead_mans_switch
-from queries.services.alerts.dead_mans_switch import NEEDED, call_outside
+from queries.services.alerts import watcher
+from queries.services.alerts.watcher import NEEDED, call_outside
 
 NOW = datetime(2026, 1, 5, 3, 0, tzinfo=UTC)
 
@@ -62,7 +62,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> dict[str, Part]:
     """The health of each part, which the story may change."""
     found = {name: ok(name, "works") for name in (*NEEDED, "backlog")}
     monkeypatch.setattr(
-        dead_mans_switch, "system_health", lambda now: SystemHealth(now, tuple(found.values()))
+        watcher, "system_health", lambda now: SystemHealth(now, tuple(found.values()))
     )
     return found
 

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from queries.channels.base import SendFailed
-from queries.domain.alerts.kinds import DeliveryState, IncidentKind, IncidentState
+from queries.domain.alerts.forms import DeliveryState, IncidentKind, IncidentState
 from queries.models.alerts import AlertRule, Channel, Delivery, Incident
-from queries.selectors.lineage.downstream import in_words
-from queries.services.alerts import deliveries, incidents, sending
+from queries.selectors.lineage import in_words
+from queries.services.alerts import deliveries, incidents
 from queries.services.alerts.deliveries import (
     LEASE,
     announce_incidents,
@@ -185,7 +185,7 @@ def test_a_lineage_that_cannot_be_read_keeps_no_message_back(
     def broken() -> None:
         raise ValueError("no lineage")
 
-    monkeypatch.setattr("queries.selectors.lineage.downstream.lineage", broken)
+    monkeypatch.setattr("queries.selectors.lineage.lineage", broken)
     stage.query("raw")
     outbox.channel("one")
     outbox.incident(query=stage.row("raw"))
@@ -424,7 +424,7 @@ def test_a_worker_that_wakes_late_does_not_undo_what_its_successor_delivered(
 ) -> None:
     outbox.channel("one")
     outbox.incident()
-    send = sending.send
+    send = deliveries.send
 
     def freeze(*_: Any, **__: Any) -> None:
         """Let another worker take the message over and deliver it, then fail."""

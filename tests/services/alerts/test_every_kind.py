@@ -18,10 +18,10 @@ from queries.channels import webhook
 from queries.channels.base import Message
 from queries.channels.mail import mail_of
 from queries.domain.alerts.explanations import OF_FAILURE
-from queries.domain.alerts.kinds import IncidentKind, IncidentState, NotificationStep
+from queries.domain.alerts.forms import IncidentKind, IncidentState, NotificationStep
 from queries.domain.alerts.routing import Telling
 from queries.models.alerts import Incident
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from queries.services.alerts.deliveries import message_of
 from tests.scenarios.stage import BROKEN_PIPE, Stage
 

@@ -11,8 +11,8 @@ from django.db.models.functions import Now
 from django.test.utils import CaptureQueriesContext
 
 from listeners.models import Gap, SlowBatch
+from queries.domain.alerts.forms import EntryKind, IncidentKind, IncidentState, NotificationStep
 from queries.domain.alerts.incidents import QUIET_BEFORE_CLOSING
-from queries.domain.alerts.kinds import EntryKind, IncidentKind, IncidentState, NotificationStep
 from queries.domain.alerts.routing import Telling
 from queries.domain.errors import Conflict, Invalid
 from queries.domain.protocol import RunError
@@ -21,8 +21,8 @@ from queries.domain.system import OF_DATA, Part, SystemHealth, ok, problem
 from queries.models.alerts import AlertRule, Channel, Incident, Maintenance
 from queries.models.checkpoints import Loss, SourceLag
 from queries.models.definitions import Checkpoint, Query
-from queries.models.deploys.receipts import Deploy, DeployChange
-from queries.models.failures import Failure, FailureGroup
+from queries.models.deploys import Deploy, DeployChange
+from queries.models.history import Failure, FailureGroup
 from queries.models.hosts import Host
 from queries.selectors.alerts.incidents import explain_incident
 from queries.selectors.alerts.troubles import troubles

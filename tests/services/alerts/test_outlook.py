@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from listeners.models import Progress
-from queries.domain.alerts.kinds import IncidentKind, IncidentState
+from queries.domain.alerts.forms import IncidentKind, IncidentState
 from queries.domain.probes.preflight import digest
 from queries.domain.states import OperationOutcome, Verb
 from queries.domain.system import SystemHealth
@@ -15,7 +15,7 @@ from queries.models.alerts import Incident
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.selectors.checkpoints import state_history
-from queries.services.alerts import incidents, outlook
+from queries.services.alerts import figures, incidents
 from tests.scenarios.async_logs import AsyncQuery
 from tests.scenarios.stage import Stage
 from tests.web.batches import batches
@@ -33,7 +33,7 @@ def _healthy(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _look(stage: Stage) -> dict[str, str]:
     """Look ahead, then for troubles; return the open incidents: kind -> evidence."""
-    outlook.look_ahead(now=stage.now, limit_s=UNHURRIED_S)
+    figures.look_ahead(now=stage.now, limit_s=UNHURRIED_S)
     incidents.watch_incidents(now=stage.now)
     return dict(Incident.objects.filter(state=IncidentState.OPEN).values_list("kind", "detail"))
 
@@ -88,7 +88,7 @@ def test_a_replay_beyond_the_bound_is_an_incident(
     assert f"{records:,} records" in _look(stage)[IncidentKind.REPLAY]
 
     stage.stop("flights")
-    outlook.look_ahead(now=stage.now, limit_s=UNHURRIED_S)
+    figures.look_ahead(now=stage.now, limit_s=UNHURRIED_S)
     assert stage.row("flights").replay_records is None
 
 
@@ -116,7 +116,7 @@ def test_a_revision_that_fails_the_required_preflight_is_an_incident(stage: Stag
     )
     assert "a restart would be refused" in _look(stage)[IncidentKind.PREFLIGHT_FAILING]
     tried.delete()
-    outlook.look_ahead(now=stage.now, limit_s=UNHURRIED_S)
+    figures.look_ahead(now=stage.now, limit_s=UNHURRIED_S)
     assert not stage.row("delays").preflight_fails
 
 
@@ -135,8 +135,8 @@ def test_one_rotten_query_keeps_no_other_from_being_looked_at(
             raise ValueError("rotten")
         return real(query, now=now)
 
-    monkeypatch.setattr("queries.services.alerts.outlook.state_history", rotten)
-    outlook.look_ahead(now=stage.now, limit_s=UNHURRIED_S)
+    monkeypatch.setattr("queries.services.alerts.figures.state_history", rotten)
+    figures.look_ahead(now=stage.now, limit_s=UNHURRIED_S)
     assert stage.row("beta").state_full_at is not None
 
 
@@ -156,16 +156,16 @@ def test_a_look_that_has_no_time_left_goes_on_with_the_next_query(
         looked.append(query.name)
         return False
 
-    monkeypatch.setattr(outlook, "_look", look)
-    place = outlook.Round()
+    monkeypatch.setattr(figures, "_look", look)
+    place = figures.Round()
     for number in range(3):
-        outlook.look_ahead(now=stage.now, limit_s=0, place=place)
+        figures.look_ahead(now=stage.now, limit_s=0, place=place)
         assert looked == list(names[: number + 1])
     # This round finds that it was the last.
-    outlook.look_ahead(now=stage.now, place=place, limit_s=UNHURRIED_S)
-    outlook.look_ahead(now=stage.now + timedelta(seconds=59), place=place, limit_s=UNHURRIED_S)
+    figures.look_ahead(now=stage.now, place=place, limit_s=UNHURRIED_S)
+    figures.look_ahead(now=stage.now + timedelta(seconds=59), place=place, limit_s=UNHURRIED_S)
     assert looked == list(names)
-    outlook.look_ahead(now=stage.now + timedelta(seconds=61), place=place, limit_s=UNHURRIED_S)
+    figures.look_ahead(now=stage.now + timedelta(seconds=61), place=place, limit_s=UNHURRIED_S)
     assert looked == [*names, *names]
 
 
@@ -181,8 +181,8 @@ def test_a_query_that_cannot_be_looked_at_does_not_keep_the_round_from_the_other
         looked.append(query.name)
         raise OSError("no such folder")
 
-    monkeypatch.setattr(outlook, "_look", look)
-    place = outlook.Round()
+    monkeypatch.setattr(figures, "_look", look)
+    place = figures.Round()
     for _ in range(2):
-        outlook.look_ahead(now=stage.now, limit_s=0, place=place)
+        figures.look_ahead(now=stage.now, limit_s=0, place=place)
     assert looked == ["one", "two"]

@@ -9,8 +9,8 @@ from django.test.utils import CaptureQueriesContext
 
 from listeners.models import Latest, Rollup
 from listeners.models import Trouble as LoopTrouble
+from queries.domain.alerts.forms import IncidentKind, IncidentState
 from queries.domain.alerts.incidents import QUIET_BEFORE_CLOSING
-from queries.domain.alerts.kinds import IncidentKind, IncidentState
 from queries.domain.alerts.thresholds import Crossing
 from queries.domain.definitions.spec import Threshold
 from queries.domain.states import LossKind
@@ -21,7 +21,7 @@ from queries.models.definitions import Query
 from queries.selectors.alerts.thresholds import crossed_thresholds, preview, threshold_status
 from queries.selectors.kafka.lag import lag_lines
 from queries.services.alerts import incidents as service
-from queries.services.alerts.figure_samples import KEPT, sample_figures
+from queries.services.alerts.figures import KEPT, sample_figures
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db
@@ -298,7 +298,7 @@ def test_a_query_whose_figures_cannot_be_read_keeps_no_other_from_being_sampled(
             raise ValueError("it cannot be read")
         return lag_lines(pks, **more)
 
-    monkeypatch.setattr("queries.services.alerts.figure_samples.lag_lines", read)
+    monkeypatch.setattr("queries.services.alerts.figures.lag_lines", read)
     assert sample_figures(now=limits.now) == 1
     assert FigureSample.objects.get().query == good
     assert LoopTrouble.objects.get().about == f"query number {rotten.pk}"

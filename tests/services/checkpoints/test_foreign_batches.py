@@ -15,7 +15,7 @@ from listeners.models import Heartbeat, Received
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Run
 from queries.selectors.query_lines import query_line
-from queries.services.checkpoints.foreign_batches import look_for_foreign_batches
+from queries.services.checkpoints.batch_repair import look_for_foreign_batches
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db

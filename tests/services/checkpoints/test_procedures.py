@@ -11,13 +11,13 @@ from django.utils import timezone
 
 from queries.checkpoints.inside import Inside
 from queries.domain.errors import Conflict, Forbidden, Invalid, NotAllowed
+from queries.domain.hosts import Mode, choose
 from queries.domain.kafka.topic_ids import GONE, Remembered, as_json, ids_of
 from queries.domain.states import OperationOutcome, Reason, Verb
-from queries.domain.walls import Mode, choose
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation, Transition
-from queries.services.checkpoints import clone, preview, reset, rewind, snapshot
+from queries.services.checkpoints import clone, preview, rewind_and_reset, snapshot
 from queries.services.checkpoints.source_starts import WantedStart
 from queries.services.procedures.engine import (
     Procedure,
@@ -179,7 +179,9 @@ def test_a_rewind_points_the_query_at_a_new_directory_and_keeps_the_old(bench: B
     query = bench.define(store="zip")
     before = tree(bench.root)
     old = Checkpoint.objects.get(query=query)
-    operation = rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
+    operation = rewind_and_reset.request_rewind(
+        query=query, batch=6, actor="aude", now=bench.stage.now
+    )
     bench.work()
     _done(operation)
     new = Checkpoint.objects.get(query=query, retired_at=None)
@@ -205,7 +207,9 @@ def test_a_rewind_takes_a_kept_snapshot_of_the_batch_whatever_has_been_purged_si
             (bench.root / folder / str(batch)).unlink()
     put(bench.root / "state/0/_metadata/schema", "of a later revision")
     assert preview.preview_rewind(query, 6).refusal == ""
-    operation = rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
+    operation = rewind_and_reset.request_rewind(
+        query=query, batch=6, actor="aude", now=bench.stage.now
+    )
     bench.work()
     _done(operation)
     assert max(map(int, names(bench.place / "commits"))) == 6
@@ -215,10 +219,10 @@ def test_a_rewind_takes_a_kept_snapshot_of_the_batch_whatever_has_been_purged_si
 
 def test_a_second_rewinds_name_does_not_grow(bench: Bench) -> None:
     query = bench.define()
-    rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
+    rewind_and_reset.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
     bench.work()
     bench.stage.now += timedelta(minutes=1)
-    rewind.request_rewind(query=query, batch=3, actor="aude", now=bench.stage.now)
+    rewind_and_reset.request_rewind(query=query, batch=3, actor="aude", now=bench.stage.now)
     bench.work()
     assert bench.location.startswith(f"file://{bench.root}.r3-2026")
 
@@ -226,7 +230,7 @@ def test_a_second_rewinds_name_does_not_grow(bench: Bench) -> None:
 def test_a_running_query_is_stopped_and_started_again(bench: Bench) -> None:
     bench.define()
     bench.stage.up("delays")
-    operation = rewind.request_rewind(
+    operation = rewind_and_reset.request_rewind(
         query=bench.stage.row("delays"), batch=6, actor="aude", now=bench.stage.now
     )
     bench.work()
@@ -246,11 +250,11 @@ def test_a_running_query_is_stopped_and_started_again(bench: Bench) -> None:
 def test_a_batch_out_of_reach_costs_no_stop(bench: Bench) -> None:
     query = bench.define(store="delta")
     with pytest.raises(NotAllowed, match="It contains batches 0 to 9"):
-        rewind.request_rewind(query=query, batch=12, actor="aude", now=bench.stage.now)
+        rewind_and_reset.request_rewind(query=query, batch=12, actor="aude", now=bench.stage.now)
     bench.stage.up("delays")
     for partition in "01":
         (bench.root / f"state/0/{partition}/3.delta").unlink()
-    operation = rewind.request_rewind(
+    operation = rewind_and_reset.request_rewind(
         query=bench.stage.row("delays"), batch=4, actor="aude", now=bench.stage.now
     )
     bench.work()
@@ -265,7 +269,9 @@ def test_a_file_sinks_log_goes_back_with_it_and_nothing_is_deleted(bench: Bench)
     query = bench.define(sink=True)
     put(bench.out / "part-99999-half.json", "{}")  # of a batch that was interrupted
     before = tree(bench.out)
-    operation = rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
+    operation = rewind_and_reset.request_rewind(
+        query=query, batch=6, actor="aude", now=bench.stage.now
+    )
     bench.work()
     _done(operation)
     visible = {name for name in names(bench.out) if not name.startswith("_")}
@@ -291,7 +297,7 @@ def test_a_sinks_log_that_is_compacted_over_the_batch_is_refused_first(bench: Be
     for n in range(8):
         (log / str(n)).unlink()
     with pytest.raises(NotAllowed, match="entry 0 has been compacted away"):
-        rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
+        rewind_and_reset.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
 
 
 def test_within_walls_a_sink_that_a_link_leads_out_of_the_data_roots_is_not_changed(
@@ -305,7 +311,9 @@ def test_within_walls_a_sink_that_a_link_leads_out_of_the_data_roots_is_not_chan
     before = tree(elsewhere)
     walls = choose(Mode.BUBBLEWRAP)
     monkeypatch.setattr(type(bench.stage.launcher), "walls", lambda _: walls)
-    operation = rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
+    operation = rewind_and_reset.request_rewind(
+        query=query, batch=6, actor="aude", now=bench.stage.now
+    )
     bench.work()
     operation.refresh_from_db()
     assert "is outside the data roots" in f"{operation.steps}"
@@ -323,7 +331,9 @@ def test_a_worker_that_dies_in_a_rewind_loses_nothing(
 ) -> None:
     query = bench.define(store="changelog", sink=True)
     before = tree(bench.root)
-    operation = rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
+    operation = rewind_and_reset.request_rewind(
+        query=query, batch=6, actor="aude", now=bench.stage.now
+    )
     with pytest.raises(Crash):
         bench.work(_dying(Verb.REWIND, place, after=after))
     assert tree(bench.root) == before
@@ -342,7 +352,9 @@ def test_a_crash_in_the_middle_of_the_sinks_log_is_gone_on_from(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query = bench.define(sink=True)
-    operation = rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
+    operation = rewind_and_reset.request_rewind(
+        query=query, batch=6, actor="aude", now=bench.stage.now
+    )
     remove, gone = Inside.remove, [0]
 
     def dying(folder: Inside, name: str) -> None:
@@ -370,7 +382,7 @@ def test_a_crash_in_the_middle_of_the_sinks_log_is_gone_on_from(
 def test_a_cancelled_rewind_leaves_the_query_as_it_was(bench: Bench) -> None:
     bench.define()
     bench.stage.up("delays")
-    operation = rewind.request_rewind(
+    operation = rewind_and_reset.request_rewind(
         query=bench.stage.row("delays"), batch=6, actor="aude", now=bench.stage.now
     )
     bench.work()
@@ -384,7 +396,9 @@ def test_a_cancelled_rewind_leaves_the_query_as_it_was(bench: Bench) -> None:
 
 def test_a_start_by_somebody_else_wins_before_the_switch(bench: Bench) -> None:
     query = bench.define()
-    operation = rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
+    operation = rewind_and_reset.request_rewind(
+        query=query, batch=6, actor="aude", now=bench.stage.now
+    )
     operations.request_start(query=query, actor="otto", now=bench.stage.now)
     bench.work()
     operation.refresh_from_db()
@@ -508,7 +522,7 @@ def test_a_stateless_reset_to_now_counts_what_is_there_as_read_and_goes_on_count
     for name in ("a.json", "b.json", "_hidden", ".c.crc"):
         put(Path(f"{bench.root}-in/{name}"), "{}")
     before = tree(bench.root)
-    operation = reset.request_reset(
+    operation = rewind_and_reset.request_reset(
         query=query, wish=WantedStart("latest"), actor="aude", now=bench.stage.now
     )
     bench.work()
@@ -527,10 +541,10 @@ def test_a_stateless_reset_to_now_counts_what_is_there_as_read_and_goes_on_count
 def test_a_stateful_reset_begins_at_batch_0_with_an_empty_sink(bench: Bench) -> None:
     query = bench.define(store="delta", sink=True)
     with pytest.raises(NotAllowed, match="only start with its first file"):
-        reset.request_reset(
+        rewind_and_reset.request_reset(
             query=query, wish=WantedStart("latest"), actor="aude", now=bench.stage.now
         )
-    operation = reset.request_reset(
+    operation = rewind_and_reset.request_reset(
         query=query, wish=WantedStart("earliest"), actor="aude", now=bench.stage.now
     )
     bench.work()
@@ -547,7 +561,7 @@ def test_a_stateful_reset_begins_at_batch_0_with_an_empty_sink(bench: Bench) -> 
 def test_a_worker_that_dies_in_a_reset_loses_nothing(bench: Bench, place: int, after: bool) -> None:
     query = bench.define(store="zip", sink=True)
     before = tree(bench.root)
-    operation = reset.request_reset(
+    operation = rewind_and_reset.request_reset(
         query=query, wish=WantedStart("earliest"), actor="aude", now=bench.stage.now
     )
     with pytest.raises(Crash):
@@ -594,7 +608,7 @@ def _remembered(name: str) -> dict[str, Remembered]:
 def test_a_rewind_carries_the_topics_that_its_batch_has_read(bench: Bench) -> None:
     query = bench.define(store="zip")
     _remember(query, same=Remembered("a"), later=Remembered("b", since=8))
-    rewind.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
+    rewind_and_reset.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
     bench.work()
     assert _remembered("delays") == {"same": Remembered("a"), "later": Remembered(GONE)}
 
@@ -616,7 +630,7 @@ def test_a_clone_carries_the_topics_of_its_origin(bench: Bench, settings: LazySe
 def test_a_reset_takes_whichever_topics_are_there(bench: Bench) -> None:
     query = bench.define()
     _remember(query, gone=Remembered("a", now="b"))
-    reset.request_reset(
+    rewind_and_reset.request_reset(
         query=query, wish=WantedStart("earliest"), actor="aude", now=bench.stage.now
     )
     bench.work()

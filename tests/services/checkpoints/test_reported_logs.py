@@ -18,18 +18,21 @@ from rest_framework.test import APIClient
 
 from listeners import models
 from queries.checkpoints.logs import LogsUnknown
-from queries.domain.checkpoints.log_report import MOST_OF_REPORT
+from queries.domain.checkpoints.logs import MOST_OF_REPORT
 from queries.domain.states import RunOutcome
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver, Run
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from queries.selectors.checkpoint_logs import available_logs
 from queries.selectors.failures.what_changed import death_of
 from queries.selectors.kafka.lag import lag_of
 from queries.selectors.kafka.sources import committed_at, history_at
-from queries.selectors.triggers.replay_exposure import exposure, gap_of
-from queries.services.checkpoints.batch_repair import count_unreported, repair_from_checkpoints
-from queries.services.checkpoints.foreign_batches import look_for_foreign_batches
+from queries.selectors.triggers.replays import exposure, gap_of
+from queries.services.checkpoints.batch_repair import (
+    count_unreported,
+    look_for_foreign_batches,
+    repair_from_checkpoints,
+)
 from queries.services.kafka.lag import look_at_sources
 from tests.checkpoints.forms import write_batch, write_checkpoint
 from tests.checkpoints.reports import Remote

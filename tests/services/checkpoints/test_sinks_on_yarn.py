@@ -9,7 +9,7 @@ from listeners.models import Latest
 from queries.domain.errors import NotAllowed
 from queries.models.definitions import Query
 from queries.services.checkpoints.file_sinks import file_sink, remote_sink
-from queries.services.checkpoints.table_sinks import is_remote, table_of
+from queries.services.checkpoints.switching import is_remote, table_of
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db

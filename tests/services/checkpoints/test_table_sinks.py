@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from queries.domain.tables.delta_log import checksum_name, commit_name
+from queries.domain.tables.metadata import checksum_name, commit_name
 from queries.models.definitions import Checkpoint, Query
 from queries.services.checkpoints.preview import (
     on_go_on,

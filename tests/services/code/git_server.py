@@ -16,7 +16,7 @@ import trustme
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from queries.services.code.hosts import list_host
+from queries.services.code.git import list_host
 
 _GIT = {
     "GIT_CONFIG_GLOBAL": "/dev/null",

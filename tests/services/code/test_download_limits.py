@@ -11,7 +11,7 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from queries.selectors.code import folder_of_packages
-from queries.services.code.git_fetch import FetchFailed, fetch
+from queries.services.code.git import FetchFailed, fetch
 from queries.services.code.packages import InstallFailed, install
 from tests.services.code.git_server import GitServer, drip
 from tests.services.code.test_git import FILES, _code, _kept, server

@@ -11,8 +11,7 @@ from pytest_django.fixtures import Settings
 from queries.domain.definitions.spec import Code
 from queries.models.grants import CodeHost
 from queries.selectors.code import git_note, root_of
-from queries.services.code.git_fetch import FetchFailed, fetch
-from queries.services.code.hosts import take_host
+from queries.services.code.git import FetchFailed, fetch, take_host
 from tests.services.code.git_server import GitServer, listed_server
 
 pytestmark = pytest.mark.django_db

@@ -13,7 +13,7 @@ from queries.models.applications import Application
 from queries.models.drivers import Driver
 from queries.selectors import code as places
 from queries.services.code import preparing
-from queries.services.code.git_fetch import FetchFailed
+from queries.services.code.git import FetchFailed
 from queries.services.code.packages import InstallFailed
 from tests.scenarios.stage import Stage
 

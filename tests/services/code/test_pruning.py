@@ -11,16 +11,16 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from headgate_ground.files import lock_of, take_lock, use_folder
-from queries.domain.code.digests import named
+from queries.domain.code.archives import named
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.launchers.base import LaunchRefused
 from queries.models.applications import Application, UploadedCode
-from queries.models.deploys.receipts import Deploy, DeployChange
+from queries.models.deploys import Deploy, DeployChange
 from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.selectors import code as places
-from queries.services.code import preparing, pruning
-from queries.services.code.pruning import prune_contents
+from queries.services.code import preparing
+from queries.services.code.preparing import prune_contents
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db
@@ -187,14 +187,14 @@ def test_what_cannot_be_deleted_keeps_no_other(
 ) -> None:
     shelf.content("a")
     shelf.content("b")
-    remove = pruning._remove_unless_used
+    remove = preparing._remove_unless_used
 
     def rotten(place: Path, before: datetime) -> bool:
         if place.name.startswith("a"):
             raise OSError("the disk does not answer")
         return remove(place, before)
 
-    monkeypatch.setattr(pruning, "_remove_one", rotten)
+    monkeypatch.setattr(preparing, "_remove_one", rotten)
     assert prune_contents(now=shelf.now) == 1
     assert shelf.left() == {"a"}
 
@@ -216,7 +216,7 @@ def test_a_folder_that_is_being_deleted_is_waited_for_and_put_into_place_again(
     monkeypatch.setattr("headgate_ground.files.WRITERS_LOCK_S", 0.05)
     held = take_lock(lock_of(folder))
     assert held is not None
-    assert not pruning._remove_unless_used(folder, shelf.now), "whoever has the lock keeps it"
+    assert not preparing._remove_unless_used(folder, shelf.now), "whoever has the lock keeps it"
     with pytest.raises(LaunchRefused) as caught:
         preparing.take(spec)
     assert caught.value.passing
@@ -239,7 +239,7 @@ def test_no_start_meets_a_folder_that_goes(shelf: Shelf) -> None:
         thread = threading.Thread(target=take)
         thread.start()
         barrier.wait()
-        removed = pruning._remove_unless_used(place, before)
+        removed = preparing._remove_unless_used(place, before)
         thread.join()
         assert taken == [place.is_dir()]
         assert not (removed and place.is_dir())

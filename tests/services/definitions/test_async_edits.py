@@ -7,7 +7,7 @@ import pytest
 
 from queries.domain.errors import Invalid, NotAllowed
 from queries.services.definitions import catalog
-from queries.services.triggers.async_off import request_async_off
+from queries.services.triggers import request_async_off
 from tests.scenarios.async_logs import AsyncQuery
 from tests.scenarios.stage import Stage
 

@@ -15,7 +15,7 @@ from queries.domain.validation.skipped import Check, Skip, as_json, from_json
 from queries.models.hosts import Host
 from queries.services import local_roots
 from queries.services.definitions import catalog, drafts
-from queries.services.system.places import data_roots_part
+from queries.services.system.parts import data_roots_part
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db

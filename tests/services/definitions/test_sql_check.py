@@ -17,12 +17,16 @@ import redis
 from controlplane import signs_of_life
 from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import Source, SqlQuery
-from queries.domain.definitions.sql_reads import SqlReads
-from queries.domain.definitions.sql_verdict import SqlQuestion, SqlVerdict, View, columns_of
+from queries.domain.definitions.sql_verdict import (
+    SqlQuestion,
+    SqlReads,
+    SqlVerdict,
+    View,
+    columns_of,
+)
 from queries.domain.errors import Invalid
 from queries.domain.lineage.datasets import uses_of
-from queries.domain.sparks import OURS, Spark
-from queries.domain.sparks.pinned import PINS, pinned_by
+from queries.domain.sparks import OURS, PINS, Spark, pinned_by
 from queries.services.definitions import catalog, sql_check
 from queries.services.definitions.sql_check import (
     Answering,
@@ -31,7 +35,7 @@ from queries.services.definitions.sql_check import (
     sql_skips,
     start_parser,
 )
-from queries.services.system import parser_life
+from queries.services.system import parts
 from queries.spark_parser.parser import TOO_DEEP, NoParser, SparkParser
 from tests import pieces
 from tests.scenarios.stage import Stage
@@ -112,7 +116,7 @@ def test_a_worker_answers_with_one_parser_for_all(worker: list[Parser]) -> None:
 def test_a_question_that_cannot_be_read_stops_no_other(
     worker: list[Parser], client: "redis.Redis", rotten: str
 ) -> None:
-    client.rpush(parser_life.questions(), rotten)
+    client.rpush(parts.questions(), rotten)
     told = ask_spark(spec("SELECT a FROM b"))
     assert told is not None
     assert told.ok
@@ -137,7 +141,7 @@ def test_what_spark_refuses_is_not_saved_and_the_line_is_shown(
 @pytest.mark.redis
 def test_where_no_worker_lives_nobody_is_asked(client: "redis.Redis") -> None:
     assert ask_spark(spec("SELECT a FORM b")) is None
-    assert client.llen(parser_life.questions()) == 0
+    assert client.llen(parts.questions()) == 0
 
 
 def test_where_there_is_no_redis_nothing_is_known() -> None:
@@ -183,7 +187,7 @@ def test_a_parser_that_failed_is_replaced_and_one_that_nobody_asks_leaves(
 
     def ask(text: str) -> Any:
         question = {"to": "mine", "asked": asdict(SqlQuestion(text)), "at": time.time()}
-        client.rpush(parser_life.questions(), json.dumps(question))
+        client.rpush(parts.questions(), json.dumps(question))
         answering.turn(client)
         answer: Any = client.lpop("mine")
         return json.loads(answer)
@@ -212,7 +216,7 @@ def test_each_spark_has_its_own_parser_and_two_run_at_once(
     answering = Answering(threading.Event(), start=start)
     for spark in ("4.2", "4.3", "4.2", "4.1", "4.2"):
         question = {"to": "mine", "asked": asdict(SqlQuestion("SELECT 1", spark=spark))}
-        client.rpush(parser_life.questions(), json.dumps(question | {"at": time.time()}))
+        client.rpush(parts.questions(), json.dumps(question | {"at": time.time()}))
         answering.turn(client)
     assert client.llen("mine") == 5
     # 4.3 was asked longest ago when 4.1 needed a place.
@@ -238,7 +242,7 @@ def test_sql_for_a_spark_that_did_not_answer_names_the_command() -> None:
 def test_a_question_that_nobody_waits_for_any_more_is_left(client: "redis.Redis") -> None:
     answering = Answering(threading.Event(), start=lambda spark: pytest.fail("it was asked"))
     old = {"to": "mine", "asked": asdict(SqlQuestion("SELECT 1")), "at": time.time() - 60}
-    client.rpush(parser_life.questions(), json.dumps(old))
+    client.rpush(parts.questions(), json.dumps(old))
     answering.turn(client)
     assert client.llen("mine") == 0
 

@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from queries.domain.alerts.kinds import IncidentKind
+from queries.domain.alerts.forms import IncidentKind
 from queries.domain.definitions.sql_verdict import SqlQuestion, SqlVerdict
 from queries.domain.system import SystemHealth
 from queries.domain.validation.skipped import Check
 from queries.models.alerts import Incident
 from queries.models.definitions import Query, QueryRevision
 from queries.models.history import Transition
-from queries.selectors.lineage.graph import lineage
+from queries.selectors.lineage import lineage
 from queries.services.alerts import incidents
 from queries.services.definitions import catalog, sql_recheck
 from queries.services.definitions.sql_check import LONGEST

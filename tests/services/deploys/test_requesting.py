@@ -6,12 +6,12 @@ import pytest
 
 from queries.domain.errors import Conflict, Invalid, NotAllowed
 from queries.domain.manifests.sets import parse_set
-from queries.models.access.audit_trail import AuditEntry
+from queries.models.access.audit import AuditEntry
 from queries.models.applications import Application
 from queries.models.definitions import Query
-from queries.models.deploys.receipts import Deploy, DeployChange
+from queries.models.deploys import Deploy, DeployChange
 from queries.selectors.query_lines import query_line
-from queries.services.deploys import sets
+from queries.services.deploys import steps
 from queries.services.deploys.requesting import cancel_deploy
 from queries.services.manifests.planning import plan
 from tests.scenarios.deploys.way import NOTE, Way, ada
@@ -115,7 +115,7 @@ def test_a_step_that_always_breaks_ends_the_deploy_at_its_deadline(
     def broken(*_: Any, **__: Any) -> None:
         raise OSError("the disk is gone")
 
-    monkeypatch.setattr(sets, "plan", broken)
+    monkeypatch.setattr(steps, "plan", broken)
     deploy = way.change("a")
     assert (deploy.state, deploy.stage) == ("RUNNING", "write")
     deploy = way.work(minutes=11)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from pytest_django.fixtures import Settings
 
-from queries.models.deploys.receipts import Deploy
+from queries.models.deploys import Deploy
 from queries.models.history import Operation
 from queries.services.code import preparing
 from tests.scenarios.deploys.way import Way, ada

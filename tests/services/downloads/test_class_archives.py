@@ -13,8 +13,8 @@ from queries.domain.states import DriverState
 from queries.launchers.base import NotMade
 from queries.launchers.process.class_archives import HostArchives
 from queries.models.drivers import Driver
-from queries.services.downloads import class_archives
-from queries.services.downloads.class_archives import Archiver
+from queries.services import downloads
+from queries.services.downloads import Archiver
 from tests.scenarios.stage import Stage
 from tests.services.downloads.host import HostFolders
 
@@ -56,7 +56,7 @@ def making(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, settings: Any) -> Ma
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
     monkeypatch.setattr("queries.launchers.process.class_archives.make", found.make)
     monkeypatch.setattr(os, "getloadavg", lambda: (0.1, 0.1, 0.1))
-    monkeypatch.setattr(class_archives, "NEEDS_MEMORY", 0)
+    monkeypatch.setattr(downloads, "NEEDS_MEMORY", 0)
     return found
 
 
@@ -105,9 +105,9 @@ def test_without_room_none_is_made(
     lacking: str,
 ) -> None:
     if lacking == "memory":
-        monkeypatch.setattr(class_archives, "NEEDS_MEMORY", 1 << 60)
+        monkeypatch.setattr(downloads, "NEEDS_MEMORY", 1 << 60)
     else:
-        monkeypatch.setattr(class_archives, "free_bytes", lambda _: files.KEEP_FREE)
+        monkeypatch.setattr(downloads, "free_bytes", lambda _: files.KEEP_FREE)
     assert making.looks(4) == [None] * 4
     assert making.made == []
     with caplog.at_level(logging.WARNING):

@@ -9,9 +9,9 @@ from django.test import Client
 from django.utils import timezone
 from rest_framework.test import APIClient
 
-from queries.domain.access.acts import Act
+from queries.domain.access import Act
 from queries.models.history import Operation
-from queries.services.access.audit_trail import record_act
+from queries.services.access.audit import record_act
 from queries.services.procedures.engine import due_operations
 from tests.web.browserless import Page
 

@@ -9,12 +9,12 @@ from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from queries.domain.errors import Conflict
-from queries.models.access.audit_trail import AuditEntry
+from queries.models.access.audit import AuditEntry
 from queries.models.applications import Application
 from queries.selectors.definitions.sparks import installed_sparks
+from queries.services import downloads
 from queries.services.definitions import catalog
-from queries.services.downloads import removal
-from queries.services.downloads.removal import prune_sparks, remove_connector, remove_spark
+from queries.services.downloads import prune_sparks, remove_connector, remove_spark
 from queries.services.probes.preflight import begin_preflight
 from tests.scenarios.stage import Stage
 from tests.services.downloads.host import HostFolders
@@ -101,7 +101,7 @@ def test_before_the_first_start_a_removal_needs_no_database(
     host: HostFolders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = host.spark("4.1")
-    monkeypatch.setattr(removal, "is_set_up", lambda: False)
+    monkeypatch.setattr(downloads, "is_set_up", lambda: False)
     remove_spark("4.1", actor="headgate-server", now=timezone.now())
     assert not folder.exists()
 
@@ -161,14 +161,14 @@ def test_a_version_that_cannot_be_removed_keeps_no_other_and_leftovers_go(
     left.mkdir(parents=True)
     busy.mkdir()
     host.aged(left, now, 2)
-    real = removal.remove_spark
+    real = downloads.remove_spark
 
     def one_fails(spark: Any, **by: Any) -> None:
         if spark == "4.1":
             raise OSError("busy")
         real(spark, **by)
 
-    monkeypatch.setattr(removal, "remove_spark", one_fails)
+    monkeypatch.setattr(downloads, "remove_spark", one_fails)
     assert prune_sparks(now=now) == 1
     assert installed_sparks() == {"4.1", "4.3"}
     assert not left.exists()

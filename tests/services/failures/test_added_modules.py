@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from queries.domain.protocol import RunError
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from tests.scenarios.stage import Stage
 
 MISSING = RunError(

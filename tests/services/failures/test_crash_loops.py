@@ -7,10 +7,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from queries.selectors.failures.occurrences import crash_loops
 from queries.selectors.query_lines import query_line
-from queries.views.console import banner
+from queries.views.console import shell
 from tests.scenarios.stage import BROKEN_PIPE, Stage
 from tests.web.browserless import Page
 
@@ -78,7 +78,7 @@ def test_deaths_of_a_driver_are_an_incident_of_each_of_its_queries(stage: Stage)
     _again(Failure.objects.get(), 4)
     now = timezone.now()
     assert set(crash_loops(now=now)) == {stage.row("a").pk, stage.row("b").pk}
-    [line] = [line for line in banner.banner(now) if "crash loop" in line.items[0][0]]
+    [line] = [line for line in shell.banner(now) if "crash loop" in line.items[0][0]]
     assert [about for about, _ in line.items] == ["a, b: crash loop"]  # told once
 
 

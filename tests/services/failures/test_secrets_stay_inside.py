@@ -52,14 +52,13 @@ from queries.launchers.process import exits
 from queries.launchers.process.shim import Shim
 from queries.models.applications import Script
 from queries.models.definitions import Checkpoint
-from queries.models.failures import Failure, FailureGroup
-from queries.models.history import Operation, Transition
+from queries.models.history import Failure, FailureGroup, Operation, Transition
 from queries.runtime.jvms.driver import Jvm
 from queries.runtime.probes.main import Probe
 from queries.runtime.status_report import StatusFile
 from queries.secret_references import References
+from queries.services.probes.inspections import begin_xray, rows_of
 from queries.services.probes.preflight import begin_preflight
-from queries.services.probes.xray import begin_xray, rows_of
 from queries.services.procedures.engine import advance
 from queries.tasks import PROCEDURES
 from tests.conftest_redis import ValkeyServer

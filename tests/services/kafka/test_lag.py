@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.db import OperationalError
 
-from listeners.loops.troubles import current
+from listeners.loops.backlogs import current
 from listeners.models import Latest
 from queries.brokers.reader import Unreachable
 from queries.domain.kafka.retention import Retention

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 
-from listeners.loops.backlogs import LEDGER, backlogs
-from listeners.loops.troubles import current
+from listeners.loops.backlogs import LEDGER, backlogs, current
 from listeners.models import Cursor, Progress
 from queries.domain.kafka.losses import OffsetGap
 from queries.domain.kafka.topic_ids import Remembered, as_json
@@ -17,9 +16,9 @@ from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss, SourceLag
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Run
-from queries.selectors.kafka.loss_ledger import has_ranges, loss_totals
+from queries.selectors.kafka.lag import has_ranges, loss_totals
 from queries.services.kafka.loss_ledger import keep_ledger, write_gaps
-from queries.services.system.backlogs import backlog_part, loops_part
+from queries.services.system.parts import backlog_part, loops_part
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db

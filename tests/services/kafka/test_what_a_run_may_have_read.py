@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from listeners.models import Progress
-from queries.domain.alerts.kinds import EntryKind, IncidentKind
+from queries.domain.alerts.forms import EntryKind, IncidentKind
 from queries.domain.errors import Conflict, Invalid, NotAllowed
 from queries.domain.kafka.losses import OffsetGap
 from queries.domain.kafka.retention import Retention
@@ -18,8 +18,7 @@ from queries.models.alerts import Incident
 from queries.models.checkpoints import Loss
 from queries.models.definitions import Checkpoint, Query
 from queries.selectors.alerts.troubles import troubles
-from queries.selectors.kafka.lag import lag_of
-from queries.selectors.kafka.loss_ledger import loss_totals
+from queries.selectors.kafka.lag import lag_of, loss_totals
 from queries.services.alerts import incidents
 from queries.services.kafka import go_on_after_loss
 from queries.services.kafka.go_on_after_loss import go_on

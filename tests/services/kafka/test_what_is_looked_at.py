@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from queries.selectors.kafka import sources
-from queries.selectors.newest import newest_revisions
+from queries.selectors.rows import newest_revisions
 from tests.scenarios.stage import Stage
 
 KAFKA = {

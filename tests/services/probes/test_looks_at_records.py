@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from queries.domain.states import OperationOutcome
 from queries.models.definitions import Checkpoint
-from queries.services.probes.record_search import begin_records
+from queries.services.probes.inspections import begin_records
 from queries.services.procedures.engine import advance
 from queries.tasks import PROCEDURES
 from tests.checkpoints.forms import write_checkpoint

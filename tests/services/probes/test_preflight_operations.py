@@ -12,7 +12,7 @@ from django.utils import timezone
 
 from queries import host_pressure
 from queries.domain.errors import Invalid, Missing, NotAllowed, Problem
-from queries.domain.pressure import Pressure
+from queries.domain.hosts import Pressure
 from queries.domain.probes.questions import (
     AttemptEnd,
     PlanSeen,
@@ -22,23 +22,22 @@ from queries.domain.probes.questions import (
     XrayTask,
     read_task,
 )
-from queries.domain.sparks import Spark
-from queries.domain.sparks.pinned import CHECKSUM, ENCODING, PINS, pinned_by
+from queries.domain.sparks import CHECKSUM, ENCODING, PINS, Spark, pinned_by
 from queries.domain.states import DriverKind, DriverState, OperationOutcome, Reason
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
-from queries.models.installation import Installation
+from queries.models.hosts import Installation
 from queries.services.definitions.catalog import plan_application, revise_application
 from queries.services.probes import probe_steps
+from queries.services.probes.inspections import begin_xray, rows_of
 from queries.services.probes.preflight import begin_preflight, begin_trial
-from queries.services.probes.xray import begin_xray, rows_of
 from queries.services.procedures.engine import advance, cancel
 from queries.services.supervision import operations
 from queries.services.supervision.application_operations import request_application_restart
 from queries.services.supervision.reconcile import due_applications, reconcile
-from queries.services.supervision.required_preflight import Unproven
+from queries.services.supervision.start_checks import Unproven
 from queries.tasks import PROCEDURES
 from tests.launchers.in_memory import InMemoryLauncher
 from tests.scenarios.stage import Stage

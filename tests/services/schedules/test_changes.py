@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from queries.domain.definitions.spec import Schedule
-from queries.domain.schedules.states import PlannedState
+from queries.domain.schedules.planning import PlannedState
 from queries.domain.states import Desired, Phase
 from queries.models.definitions import Query
-from queries.models.schedules.planned import PlannedRun, ScheduleState
+from queries.models.schedules import PlannedRun, ScheduleState
 from queries.services.schedules import pauses, ticks
 from tests.scenarios.scripts.stage import ScriptStage
 from tests.scenarios.stage import START, Stage

@@ -8,7 +8,7 @@ import pytest
 from queries.domain.states import Desired, Phase, Reason
 from queries.models.applications import Script
 from queries.models.drivers import Driver
-from queries.models.schedules.planned import PlannedRun
+from queries.models.schedules import PlannedRun
 from queries.services.schedules import ticks
 from tests.scenarios.scripts.stage import ScriptStage
 from tests.scenarios.stage import START

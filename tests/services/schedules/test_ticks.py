@@ -7,16 +7,15 @@ from typing import Any
 import pytest
 from django.db import connection
 
-from listeners.loops.troubles import current
+from listeners.loops.backlogs import current
 from queries.domain.errors import Conflict
 from queries.domain.protocol import RunError
-from queries.domain.schedules.planning import ScheduledObject
-from queries.domain.schedules.states import PlannedState, SkipReason
+from queries.domain.schedules.planning import PlannedState, ScheduledObject, SkipReason
 from queries.domain.states import Desired, Phase, RunOutcome
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.history import Operation
-from queries.models.schedules.planned import PlannedRun, ScheduleState
+from queries.models.schedules import PlannedRun, ScheduleState
 from queries.services.schedules import targets, ticks
 from queries.services.schedules.targets import QueryTarget
 from tests.scenarios.stage import DIVIDE, NO_SUCH_SOURCE, START, Stage

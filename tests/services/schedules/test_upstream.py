@@ -9,9 +9,9 @@ from queries.domain.errors import Invalid
 from queries.domain.states import Desired, Phase, RunOutcome
 from queries.models.definitions import Query
 from queries.models.drivers import Run
-from queries.models.schedules.planned import PlannedRun, ScheduleState
-from queries.selectors.schedules.planned import schedule_status
-from queries.services.schedules import ticks, upstream
+from queries.models.schedules import PlannedRun, ScheduleState
+from queries.selectors.schedules import schedule_status
+from queries.services.schedules import targets, ticks
 from tests.scenarios.stage import Stage
 
 MINUTE = timedelta(minutes=1)
@@ -133,7 +133,7 @@ def test_a_run_that_completes_while_the_ends_are_read_is_not_passed_over(
     stage.query("orders", **ENDING)
     _follower(stage)
     _run(stage, RunOutcome.FAILED, Phase.BACKOFF)
-    ends = upstream.ends
+    ends = targets.ends
 
     def meanwhile(*given: Any) -> Any:
         found = ends(*given)
@@ -141,7 +141,7 @@ def test_a_run_that_completes_while_the_ends_are_read_is_not_passed_over(
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(upstream, "ends", meanwhile)
+        patched.setattr(targets, "ends", meanwhile)
         assert _tick(stage) == []
     assert _tick(stage) == ["STARTED"]
 

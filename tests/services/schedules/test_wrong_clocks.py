@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
-from queries.domain.schedules.states import PlannedState
+from queries.domain.schedules.planning import PlannedState
 from queries.domain.states import Desired, Phase
-from queries.models.access.audit_trail import AuditEntry
+from queries.models.access.audit import AuditEntry
 from queries.models.definitions import Query
 from queries.models.history import Operation
-from queries.models.schedules.planned import PlannedRun, ScheduleState
-from queries.selectors.schedules.planned import schedule_status
+from queries.models.schedules import PlannedRun, ScheduleState
+from queries.selectors.schedules import schedule_status
 from queries.services.schedules import ticks
 from tests.scenarios.stage import START, Stage
 

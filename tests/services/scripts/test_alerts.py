@@ -2,7 +2,7 @@
 
 import pytest
 
-from queries.domain.alerts.kinds import IncidentKind
+from queries.domain.alerts.forms import IncidentKind
 from queries.selectors.alerts.troubles import _driver_deaths
 from tests.scenarios.scripts.stage import ScriptStage
 from tests.scenarios.stage import BROKEN_PIPE, NO_SUCH_SOURCE

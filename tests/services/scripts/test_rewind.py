@@ -8,7 +8,7 @@ from django.utils import timezone
 from queries.domain.errors import NotAllowed
 from queries.domain.states import OperationOutcome
 from queries.models.history import Operation
-from queries.services.checkpoints import reset, rewind
+from queries.services.checkpoints import rewind_and_reset
 from queries.services.checkpoints.source_starts import WantedStart
 from queries.services.procedures.engine import advance, due_operations
 from queries.tasks import PROCEDURES
@@ -47,7 +47,7 @@ def test_the_script_stops_and_starts_again_on_the_new_directory(
     stage: ScriptStage, place: Path
 ) -> None:
     query = stage.row("job/counts")
-    operation = rewind.request_rewind(query=query, batch=5, actor="olga", now=stage.now)
+    operation = rewind_and_reset.request_rewind(query=query, batch=5, actor="olga", now=stage.now)
     work(stage)
     assert stage.script.phase == "STOPPING"
     stage.launcher.leave("job")
@@ -73,4 +73,6 @@ def test_the_script_stops_and_starts_again_on_the_new_directory(
 def test_what_needs_a_definition_is_refused(stage: ScriptStage) -> None:
     wanted = WantedStart(to="earliest")
     with pytest.raises(NotAllowed, match="script of application job"):
-        reset.request_reset(query=stage.row("job/counts"), wish=wanted, actor="olga", now=stage.now)
+        rewind_and_reset.request_reset(
+            query=stage.row("job/counts"), wish=wanted, actor="olga", now=stage.now
+        )

@@ -7,8 +7,8 @@ import pytest
 
 from queries.domain.errors import Invalid
 from queries.domain.failures.diagnosis import classify
-from queries.models.failures import Failure
 from queries.models.grants import SecretBinding
+from queries.models.history import Failure
 from queries.runtime.failures.error_capture import from_python
 from queries.secret_references import SHORTEST, References, SecretTooShort
 from queries.services.definitions import catalog

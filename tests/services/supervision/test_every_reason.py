@@ -14,9 +14,8 @@ from queries.domain.states import Reason, RunOutcome
 from queries.models.applications import Script
 from queries.models.definitions import Query
 from queries.models.drivers import Driver, Run
-from queries.models.failures import FailureGroup
-from queries.models.history import Transition
-from queries.services.failures.resolution import resolve_group
+from queries.models.history import FailureGroup, Transition
+from queries.services.failures import resolve_group
 from queries.services.supervision.application_operations import request_application_restart
 from queries.services.supervision.operations import archive_query
 from tests.scenarios.scripts.stage import ScriptStage

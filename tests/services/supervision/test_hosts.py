@@ -41,7 +41,7 @@ from queries.selectors.kafka.sources import committed_at
 from queries.selectors.supervision import health
 from queries.services.checkpoints import snapshot
 from queries.services.kafka.lag import look_at_sources
-from queries.services.probes.xray import forget_old_results
+from queries.services.probes.inspections import forget_old_results
 from queries.services.procedures import engine
 from queries.services.procedures.engine import (
     DONE,

@@ -9,15 +9,14 @@ from django.utils import timezone
 from queries import ticks
 from queries.domain.errors import Invalid, NotAllowed
 from queries.domain.states import Desired, DriverState, OperationOutcome, RunOutcome
-from queries.models.access.audit_trail import AuditEntry
+from queries.models.access.audit import AuditEntry
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.models.hosts import Host
 from queries.selectors.supervision import senders
-from queries.services.checkpoints.reset import request_reset
-from queries.services.checkpoints.rewind import request_rewind
+from queries.services.checkpoints.rewind_and_reset import request_reset, request_rewind
 from queries.services.checkpoints.source_starts import WantedStart
 from queries.services.local_roots import data_roots, default_checkpoint
 from queries.services.procedures import engine

@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from queries.domain.deploys.states import DeployState
+from queries.domain.deploys.request import DeployState
 from queries.models.definitions import Checkpoint
 from queries.services.deploys.rollback import run_newest
 from queries.services.supervision import operations
-from queries.services.supervision.required_preflight import StateChanges
+from queries.services.supervision.start_checks import StateChanges
 from queries.services.system.installation import declare_host_gone
 from tests.scenarios.deploys.way import Way
 from tests.scenarios.stage import BROKEN_PIPE, NO_SUCH_SOURCE, Stage

@@ -9,7 +9,7 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from controlplane import signs_of_life
-from listeners.loops.troubles import current
+from listeners.loops.backlogs import current
 from listeners.missing.recovered import LostBatches
 from queries import ticks
 from queries.domain.states import DriverKind, DriverState, OperationOutcome, Phase, Reason, Verb
@@ -19,11 +19,11 @@ from queries.models.definitions import Checkpoint, QueryRevision
 from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.selectors.supervision.health import healths
-from queries.services.checkpoints import batch_repair, foreign_batches, remote, snapshot
+from queries.services.checkpoints import batch_repair, remote, snapshot
+from queries.services.probes.inspections import forget_old_results
 from queries.services.probes.probe_steps import SHOWN_FOR
-from queries.services.probes.xray import forget_old_results
 from queries.services.procedures import engine
-from queries.services.supervision import decision_rows, reconcile, verdicts
+from queries.services.supervision import decision_rows, reconcile, records
 from tests.launchers.in_memory import InMemoryLauncher
 from tests.scenarios.stage import Stage
 
@@ -177,8 +177,8 @@ def test_a_checkpoint_that_cannot_be_looked_into_keeps_the_others_from_nothing(
             raise OSError(5, "Input/output error")
         return True
 
-    monkeypatch.setattr(foreign_batches, "_look", look)
-    assert foreign_batches.look_for_foreign_batches(now=stage.now) == 1
+    monkeypatch.setattr(batch_repair, "_look", look)
+    assert batch_repair.look_for_foreign_batches(now=stage.now) == 1
     assert troubles() == [("foreign batches", f"checkpoint number {rotten}")]
 
 
@@ -194,8 +194,8 @@ def test_a_verdict_that_cannot_be_written_keeps_the_others_from_nothing(
         if topic == f"query:{stage.row('arrivals').pk}":
             raise RuntimeError("nobody may hear it")
 
-    monkeypatch.setattr(verdicts, "changed", changed)
-    assert verdicts.note_verdicts(now=stage.now) == 1
+    monkeypatch.setattr(records, "changed", changed)
+    assert records.note_verdicts(now=stage.now) == 1
     assert stage.row("delays").verdict
     assert troubles() == [("verdicts", "query arrivals")]
 

@@ -16,7 +16,7 @@ from queries.selectors.hosts import away
 from queries.services.procedures.engine import _waits_for
 from queries.services.supervision.application_operations import archive_application
 from queries.services.supervision.operations import request_stop
-from queries.views.supervision.consequences import while_away
+from queries.views.supervision.actions import while_away
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db

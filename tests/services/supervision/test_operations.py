@@ -9,9 +9,8 @@ from django.db import connection
 from queries.domain.errors import NotAllowed
 from queries.domain.states import GroupStatus, OperationOutcome, Reason, StopMode
 from queries.models.definitions import Checkpoint, Query
-from queries.models.failures import FailureGroup
-from queries.models.history import Operation, Transition
-from queries.services.failures import resolution
+from queries.models.history import FailureGroup, Operation, Transition
+from queries.services import failures
 from queries.services.supervision import application_operations, operations
 from tests.scenarios.stage import Stage
 
@@ -162,11 +161,11 @@ def test_a_group_is_resolved_and_reopened_by_a_person(stage: Stage) -> None:
         first_seen=NOW,
         last_seen=NOW,
     )
-    resolution.resolve_group(group=group, actor="olga", now=NOW)
-    resolution.resolve_group(group=group, actor="pat", now=NOW)
+    failures.resolve_group(group=group, actor="olga", now=NOW)
+    failures.resolve_group(group=group, actor="pat", now=NOW)
     group.refresh_from_db()
     assert (group.status, group.resolved_by) == (GroupStatus.RESOLVED, "olga")
-    resolution.reopen_group(group=group, actor="pat", now=NOW)
+    failures.reopen_group(group=group, actor="pat", now=NOW)
     group.refresh_from_db()
     assert (group.status, group.resolved_at) == (GroupStatus.OPEN, None)
     assert Transition.objects.filter(subject="group").count() == 2

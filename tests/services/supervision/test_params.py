@@ -9,7 +9,7 @@ from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.services.supervision import operations
 from queries.services.supervision.assignments import _entry
-from queries.services.supervision.required_preflight import StateChanges
+from queries.services.supervision.start_checks import StateChanges
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db

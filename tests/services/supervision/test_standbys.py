@@ -6,20 +6,20 @@ from typing import Any
 import pytest
 from django.conf import LazySettings
 
-from listeners.loops.troubles import current
+from listeners.loops.backlogs import current
 from queries import host_pressure
-from queries.domain.pressure import Pressure
+from queries.domain.hosts import Pressure
 from queries.domain.states import DriverKind, DriverState, Phase, Reason
 from queries.domain.supervision.observation import Sighting
 from queries.domain.supervision.standbys import decide_standby
 from queries.launchers.base import LaunchRefused
 from queries.models.applications import Application
-from queries.models.deploys.receipts import DeployChange
+from queries.models.deploys import DeployChange
 from queries.models.drivers import Driver
-from queries.models.failures import Failure
-from queries.models.installation import Installation
+from queries.models.history import Failure
+from queries.models.hosts import Installation
 from queries.selectors.deploys.evidence import driver_since, runs_since
-from queries.services.code.frozen import Frozen
+from queries.services.code.preparing import Frozen
 from queries.services.supervision import assignments, standbys
 from queries.services.supervision.reconcile import reconcile
 from queries.services.supervision.standbys import fits

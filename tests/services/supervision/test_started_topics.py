@@ -7,7 +7,7 @@ import pytest
 from queries.domain.kafka.topic_ids import Remembered, ids_of
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Run
-from queries.services.supervision.started_topics import note_look, note_start
+from queries.services.supervision.records import note_look, note_start
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db

@@ -6,9 +6,9 @@ import pytest
 
 from queries.domain.states import Desired
 from queries.models.definitions import Query
-from queries.selectors.state_changes import change_of, unaccepted_change
+from queries.selectors.probes import change_of, unaccepted_change
 from queries.services.supervision import operations
-from queries.services.supervision.required_preflight import StateChanges
+from queries.services.supervision.start_checks import StateChanges
 from tests.scenarios.stage import DIVIDE, Stage
 
 pytestmark = pytest.mark.django_db

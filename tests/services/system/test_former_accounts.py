@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from queries.models.grants import GivenRoot
-from queries.services.system import former_accounts
+from queries.services.system import installation
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 LIMIT_S = 120
@@ -32,11 +32,11 @@ def home(settings: Any, tmp_path: Path) -> Path:
 
 
 def _given(home: Path, **accounts: str) -> None:
-    (home / former_accounts.FILE).write_text(json.dumps(accounts))
+    (home / installation.FILE).write_text(json.dumps(accounts))
 
 
 def _commands() -> list[str]:
-    return [line.strip() for line in former_accounts.refusal().splitlines() if line[:5] == " " * 5]
+    return [line.strip() for line in installation.refusal().splitlines() if line[:5] == " " * 5]
 
 
 @pytest.mark.django_db
@@ -87,21 +87,21 @@ def test_neither_root_nor_the_worker_is_taken_for_an_account_of_drivers(home: Pa
     ],
 )
 def test_files_of_unknown_accounts_are_to_be_looked_for(home: Path, text: str, said: str) -> None:
-    (home / former_accounts.FILE).write_text(text)
-    assert said in former_accounts.refusal()
+    (home / installation.FILE).write_text(text)
+    assert said in installation.refusal()
 
 
 @pytest.mark.django_db
 def test_a_file_that_leads_nowhere_is_refused_too(home: Path) -> None:
-    (home / former_accounts.FILE).symlink_to(home / "nothing")
-    assert "accounts.json is unreadable" in former_accounts.refusal()
+    (home / installation.FILE).symlink_to(home / "nothing")
+    assert "accounts.json is unreadable" in installation.refusal()
 
 
 @pytest.mark.django_db
 def test_the_setting_alone_is_refused_and_nothing_is_not(home: Path, settings: Any) -> None:
-    assert former_accounts.refusal() == ""
+    assert installation.refusal() == ""
     settings.WALLS = "accounts"
-    assert "HEADGATE_WALLS" in former_accounts.refusal()
+    assert "HEADGATE_WALLS" in installation.refusal()
     assert not [line for line in _commands() if line.startswith("chown")]
 
 

@@ -14,17 +14,17 @@ from django.test import Client
 from django.utils import timezone
 
 from listeners.models import Latest
-from queries.domain.tables.delta_log import checksum_name, commit_name
+from queries.domain.tables.metadata import checksum_name, commit_name
 from queries.models.applications import Application
 from queries.models.checkpoints import TABLE, SourceLag
 from queries.models.definitions import Checkpoint, Query
 from queries.selectors.kafka.lag import lag_lines, lag_of
 from queries.selectors.kafka.sources import ReportedOffsets
-from queries.services.checkpoints.table_storage import storage_of_table
+from queries.services import tables
+from queries.services.checkpoints.storage_jvms import storage_of_table
 from queries.services.kafka.lag import look_at_sources
 from queries.services.kafka.lag_rows import write_reported
-from queries.services.tables import lag
-from queries.services.tables.lag import look_at_tables
+from queries.services.tables import look_at_tables
 from queries.storage import table_logs
 from queries.storage.hadoop import StorageFailed
 from tests.conftest_brokers import Brokers, brokers, said
@@ -47,8 +47,8 @@ Make = Callable[..., Query]
 @pytest.fixture(autouse=True)
 def _forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("_BEGAN", "_DELTA", "_ICEBERG", "_TRIED"):
-        monkeypatch.setattr(lag, name, {})
-    monkeypatch.setattr(lag, "_WAITING", set())
+        monkeypatch.setattr(tables, name, {})
+    monkeypatch.setattr(tables, "_WAITING", set())
 
 
 @pytest.fixture
@@ -386,8 +386,8 @@ def test_a_table_whose_storage_does_not_answer_does_not_keep_others_from_being_r
             raise StorageFailed("timeout")
         return real(place, *more, **named)
 
-    monkeypatch.setattr(lag, "time", clock)
-    monkeypatch.setattr(lag, "storage_of_table", slow)
+    monkeypatch.setattr(tables, "time", clock)
+    monkeypatch.setattr(tables, "storage_of_table", slow)
     for minute in (1, 2, 3):
         look(stage, now=NOW + timedelta(minutes=minute))
     assert SourceLag.objects.get(query__name="b").seen_at >= NOW + timedelta(minutes=2)

@@ -8,9 +8,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from queries.domain.tables.delta_log import LOG
+from queries.domain.tables.metadata import LOG
 from queries.selectors.kafka.lag import lag_lines, lag_of
-from queries.selectors.tables.lag import TableLine
+from queries.selectors.tables import TableLine
 from tests.domain.tables.logs import UNCHECKED, WITHOUT_CHECKSUMS, metadata
 from tests.scenarios.stage import Stage
 from tests.services.tables.test_lag import NOW, Make, _forgetful, at, delta, look, make, write_batch

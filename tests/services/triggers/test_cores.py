@@ -78,7 +78,7 @@ def test_continuous_on_too_few_cores_is_refused() -> None:
 def test_what_was_seen_of_a_topic_counts_when_its_broker_is_silent(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("queries.services.kafka.partitions.LOOK_S", 0.2)  # nobody will answer
+    monkeypatch.setattr("queries.services.kafka.topics.LOOK_S", 0.2)  # nobody will answer
     application("local[2]")
     query = create("flights", spec("processing_time"))
     revise(query, spec())  # nobody knows how many partitions it has: no refusal

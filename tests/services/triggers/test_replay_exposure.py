@@ -13,10 +13,9 @@ from queries.domain.errors import NotAllowed
 from queries.domain.triggers.async_progress import REAL_TIME_DEFAULT
 from queries.models.definitions import Checkpoint
 from queries.models.drivers import Run
-from queries.models.failures import Failure
-from queries.selectors.triggers.replay_exposure import exposure, gap_of
-from queries.selectors.triggers.replays import replayed_by, replays_of
-from queries.services.triggers.async_off import request_async_off
+from queries.models.history import Failure
+from queries.selectors.triggers.replays import exposure, gap_of, replayed_by, replays_of
+from queries.services.triggers import request_async_off
 from tests.scenarios.async_logs import AsyncQuery
 from tests.scenarios.stage import BROKEN_PIPE, Stage
 from tests.web.batches import batches

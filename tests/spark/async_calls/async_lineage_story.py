@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from headgate_async import BadArgument, map_async
-from headgate_async.lineage import keyed_by_kafka
+from headgate_async.operator import keyed_by_kafka
 
 
 def main(jars: str) -> None:

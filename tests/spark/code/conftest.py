@@ -11,7 +11,7 @@ from queries.code_roots import stored_root
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.selectors.code import packages_folder
 from queries.services.code import packages
-from queries.services.code.unpacking import Unpacked, unpack
+from queries.services.code.uploads import Unpacked, unpack
 from tests.pieces import avro_jar
 from tests.services.code.archives import packed
 from tests.services.code.wheels import wheel

@@ -6,7 +6,7 @@ import pyarrow.parquet
 import pytest
 
 from queries.domain.protocol import RunState, Want
-from queries.services.code.unpacking import Unpacked
+from queries.services.code.uploads import Unpacked
 from tests.spark.driver_under_test import DriverUnderTest, wait_for
 
 pytestmark = pytest.mark.spark

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from queries.domain.protocol import KnownQuery, RunState, ScriptState
-from queries.domain.scripts.questions import TEMPORARY
+from queries.domain.scripts import TEMPORARY
 from tests.spark.driver_under_test import write_rows
 from tests.spark.scripts.programs import ASKING, AWAITING, NAMING, REMEMBERING
 from tests.spark.scripts.script_driver import ScriptUnderTest, run_plainly

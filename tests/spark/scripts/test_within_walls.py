@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from queries.domain.hosts import Mode
 from queries.domain.protocol import RunState
-from queries.domain.walls import Mode
 from tests.spark.driver_under_test import holder, wait_for, write_rows
 from tests.spark.scripts.programs import COUNTING
 from tests.spark.scripts.script_driver import ScriptUnderTest, rows_in

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from examples.flights import feeder
-from queries.domain.manifests.reading import read_text, with_values
+from queries.domain.manifests.sets import read_text, with_values
 from queries.domain.protocol import RunState, RunStatus
 from queries.domain.sparks import Spark
 from tests import pieces

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from queries.domain.definitions.declared_connectors import conf_of, read
+from queries.domain.definitions.declarations import conf_of, read
 from queries.domain.sparks import Spark
 from tests import pieces
 

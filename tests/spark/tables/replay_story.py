@@ -13,15 +13,8 @@ from pyspark.sql import SparkSession
 
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.snapshot import snapshot
-from queries.domain.tables.replay import (
-    continued,
-    in_delta,
-    in_iceberg,
-    new_id,
-    restarted,
-    rewound,
-)
-from queries.storage.local_files import LocalFiles
+from queries.domain.tables.replay import continued, in_delta, in_iceberg, new_id, restarted, rewound
+from queries.storage.hadoop import LocalFiles
 from queries.storage.table_logs import read_delta, read_iceberg
 
 LIMIT_S = 120

@@ -10,11 +10,11 @@ from django.db import DatabaseError
 from django.test import Client
 from django.utils import timezone
 
-from queries.domain.access.acts import Act
-from queries.models.access.audit_trail import AuditEntry
-from queries.services.access.audit_trail import chain_entries
-from queries.services.console.tokens import create_token
-from queries.services.prepared_rows import Prepared
+from queries.domain.access import Act
+from queries.models.access.audit import AuditEntry
+from queries.services.access.audit import chain_entries
+from queries.services.access.tokens import create_token
+from queries.services.changes import Prepared
 from queries.views.console import fragments
 from tests.scenarios.stage import Stage
 from tests.web.browserless import Page
@@ -201,7 +201,7 @@ def test_others_see_neither_addresses_nor_sign_ins(
         assert "10.1.2.3" not in str(fragments.draw(topic, None, now))
 
 
-@pytest.mark.sql("queries.selectors.access.audit_entries.exported")
+@pytest.mark.sql("queries.selectors.access.accounts.exported")
 def test_the_export_is_lines_of_json_and_is_itself_recorded(
     client: Client, admin: User, viewer: User
 ) -> None:

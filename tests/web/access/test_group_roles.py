@@ -7,9 +7,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from queries.models.access.audit_trail import AuditEntry
-from queries.models.access.group_roles import GroupRole
-from queries.services.console.tokens import create_token
+from queries.models.access.accounts import GroupRole
+from queries.models.access.audit import AuditEntry
+from queries.services.access.tokens import create_token
 from tests.web.browserless import Page
 
 ADDRESS = "/settings/groups/"

@@ -9,8 +9,8 @@ from django.test import Client
 
 from headgate_ground.wire import EventKind
 from listeners.models import Event
+from queries.domain.alerts.forms import IncidentKind
 from queries.domain.alerts.incidents import QUIET_BEFORE_CLOSING
-from queries.domain.alerts.kinds import IncidentKind
 from queries.domain.states import LossKind
 from queries.domain.system import SystemHealth
 from queries.models.alerts import Channel, Incident
@@ -58,7 +58,7 @@ def test_the_list_shows_what_is_open_and_the_navigation_counts_it(
 
 @pytest.mark.sql(
     "queries.selectors.alerts.incidents.incident_counts",
-    "queries.selectors.paging.rows_after",
+    "queries.selectors.rows.rows_after",
 )
 def test_filters_stand_in_the_address(client: Client, viewer: User, broken: Stage) -> None:
     for query, there in (
@@ -174,7 +174,7 @@ def test_a_viewer_may_not_act(client: Client, viewer: User, broken: Stage) -> No
     "queries.selectors.alerts.incidents._operations",
     "queries.selectors.alerts.incidents._transitions",
     "queries.selectors.alerts.incidents.incidents",
-    "queries.views.alerts.incident_list.draw_incidents",
+    "queries.views.alerts.incidents.draw_incidents",
 )
 def test_an_open_list_and_an_open_page_follow(broken: Stage) -> None:
     row = Incident.objects.get()
@@ -238,7 +238,7 @@ def test_a_lineage_that_cannot_be_read_hides_no_incident(
     def unreadable() -> None:
         raise ValueError("two queries of one name")
 
-    monkeypatch.setattr("queries.selectors.lineage.downstream.lineage", unreadable)
+    monkeypatch.setattr("queries.selectors.lineage.lineage", unreadable)
     assert "delays" in _see(client, viewer, _address()).text
     assert "two queries of one name" in caplog.text
 

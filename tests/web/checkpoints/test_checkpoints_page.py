@@ -30,7 +30,7 @@ def test_the_holder_is_named_with_its_number_and_host(
     assert "idle none" in page.text  # holds the idle query's
 
 
-@pytest.mark.sql("queries.views.checkpoints.checkpoint_list.checkpoint_list")
+@pytest.mark.sql("queries.views.checkpoints.checkpoint.checkpoint_list")
 def test_a_search_finds_by_location_and_by_query(client: Client, viewer: User, held: Stage) -> None:
     client.force_login(viewer)
     page = Page(client, "/checkpoints/?q=idle")

@@ -4,7 +4,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from queries.models.access.audit_trail import AuditEntry
+from queries.models.access.audit import AuditEntry
 from queries.models.grants import CodeHost
 from tests.web.browserless import Page
 

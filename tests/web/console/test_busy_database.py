@@ -15,12 +15,12 @@ from django.test import Client, RequestFactory
 from django.utils import timezone
 from django.utils.module_loading import import_string
 
-from queries.models.access.teams import Team
+from queries.models.access.accounts import Team
 from queries.models.definitions import Query
 from queries.models.hosts import Host
 from queries.models.lock_waits import again_if_busy, is_busy
 from queries.selectors.supervision.observation import read_rows
-from queries.services.console.tokens import create_token
+from queries.services.access.tokens import create_token
 from queries.services.supervision import hosts, reconcile
 from queries.views.console.errors import server_error
 from tests.scenarios.stage import Stage

@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from queries.models.drivers import Run
-from queries.models.failures import FailureGroup
+from queries.models.history import FailureGroup
 from queries.views.console import find
 from tests.scenarios.stage import DIVIDE, Stage
 from tests.web.browserless import Page
@@ -149,9 +149,9 @@ def test_deleted_queries_are_not_offered(client: Client, viewer: User, flights: 
 
 
 @pytest.mark.sql(
-    "queries.selectors.console.finding._groups",
-    "queries.selectors.console.finding._incidents",
-    "queries.selectors.console.finding.named",
+    "queries.selectors.console._groups",
+    "queries.selectors.console._incidents",
+    "queries.selectors.console.named",
 )
 def test_while_one_types_only_what_was_found_is_sent(
     client: Client, viewer: User, flights: Stage

@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from queries.domain.errors import Invalid, Problem
-from queries.models.access.teams import Team
+from queries.models.access.accounts import Team
 from queries.models.alerts import Incident
 from queries.models.applications import Application
 from queries.views.console import errors

@@ -18,9 +18,9 @@ from django.test import Client
 from listeners.models import Heartbeat
 from queries.models.drivers import Run
 from queries.views.console import fragments
+from queries.views.console.fragments import Fragment, encode
 from queries.views.console.hub import Hub
 from queries.views.console.live import STREAMS_AT_MOST, TABS_AT_MOST
-from queries.views.console.viewers import Fragment, encode
 from tests.scenarios.stage import Stage
 from tests.web.streams import LIMIT_S, Reader, events_of
 
@@ -402,7 +402,7 @@ def beat(run: Run, *, at: datetime) -> None:
 
 
 @pytest.mark.sql(
-    "queries.selectors.console.badges.newest_event_at",
+    "queries.selectors.console.newest_event_at",
     "queries.views.console.hub.silent_since",
 )
 @pytest.mark.django_db(transaction=True)

@@ -12,9 +12,8 @@ from django.utils import timezone
 
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint
-from queries.models.failures import Failure, FailureGroup
-from queries.models.history import Operation
-from queries.services.failures import resolution
+from queries.models.history import Failure, FailureGroup, Operation
+from queries.services import failures
 from queries.views.console import fragments
 from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, Stage
 from tests.web.browserless import Page
@@ -138,7 +137,7 @@ def test_arrivals_keep_to_the_filters_of_the_page(stage: Stage) -> None:
 
 def test_a_group_resolved_elsewhere_says_so_where_it_stands(stage: Stage) -> None:
     group = FailureGroup.objects.get()
-    resolution.resolve_group(group=group, actor="otto", now=stage.now)
+    failures.resolve_group(group=group, actor="otto", now=stage.now)
     found = drawn("failures:status=open", f"group:{group.pk}")
     assert 'data-status="RESOLVED"' in found[f"group-{group.pk}"]
     assert "group-" not in found["failures-arrived"]
@@ -158,8 +157,8 @@ def test_the_page_of_a_failure_counts_those_that_come_after_it(stage: Stage) -> 
     "queries.selectors.checkpoints.checkpoints",
     "queries.selectors.checkpoints.run_counts",
     "queries.selectors.supervision.applications.application_details",
-    "queries.selectors.supervision.drift.pools_of",
-    "queries.views.checkpoints.checkpoint_list.draw_checkpoints",
+    "queries.selectors.supervision.applications.pools_of",
+    "queries.views.checkpoints.checkpoint.draw_checkpoints",
     "queries.views.supervision.applications.draw_applications",
 )
 def test_what_is_about_others_draws_nothing(stage: Stage) -> None:
@@ -224,7 +223,7 @@ def test_filters_that_nobody_could_have_chosen_do_no_harm(stage: Stage, key: str
 
 def test_the_navigation_counts_open_failures(stage: Stage) -> None:
     assert ">1<" in drawn("system", "group:1")["open-failures"]
-    resolution.resolve_group(group=FailureGroup.objects.get(), actor="otto", now=stage.now)
+    failures.resolve_group(group=FailureGroup.objects.get(), actor="otto", now=stage.now)
     assert "hidden" in drawn("system", "group:1")["open-failures"]
 
 

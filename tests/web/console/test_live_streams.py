@@ -15,10 +15,9 @@ from django.test import Client
 from django.utils import timezone
 
 from queries.domain.states import Phase
-from queries.models.access.sessions import BrowserSession
-from queries.models.access.teams import Team
+from queries.models.access.accounts import BrowserSession, Team
 from queries.models.definitions import Query
-from queries.services.access.sessions import end_sessions
+from queries.services.access.accounts import end_sessions
 from queries.views.console.hub import hub
 from queries.views.console.live import STREAMS_AT_MOST
 from tests.scenarios.stage import Stage

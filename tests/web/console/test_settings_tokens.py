@@ -7,8 +7,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from queries.models.tokens import AccessToken
-from queries.services.console.tokens import create_token
+from queries.models.access.accounts import AccessToken
+from queries.services.access.tokens import create_token
 from tests.web.browserless import Page
 
 
@@ -40,8 +40,8 @@ def test_a_tokens_text_is_shown_once_and_works(client: Client, admin: User, view
 
 
 @pytest.mark.sql(
-    "queries.selectors.console.accounts.people",
-    "queries.selectors.console.accounts.tokens_seen_by",
+    "queries.selectors.console.people",
+    "queries.selectors.console.tokens_seen_by",
 )
 def test_the_answer_with_a_tokens_text_is_not_kept(client: Client, admin: User) -> None:
     client.force_login(admin)

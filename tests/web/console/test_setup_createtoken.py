@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from knox.auth import TokenAuthentication
 
-from queries.models.tokens import AccessToken
+from queries.models.access.accounts import AccessToken
 
 
 def _token(*arguments: str) -> str:

@@ -27,7 +27,7 @@ from queries.roles import Role
 from queries.selectors import disks
 from queries.selectors.disks import Disk
 from queries.services.system import health as system
-from queries.services.system import processes
+from queries.services.system import parts
 
 NOBODY = "redis://127.0.0.1:9/0"
 
@@ -161,7 +161,7 @@ def _report(now: datetime, host: str = "here", **ended_s: float) -> TickReport:
 
 def test_a_worker_whose_sweep_is_late_is_a_problem(now: datetime) -> None:
     signs, reports = _signs(now, worker=1), [_report(now, sweep=20)]
-    part = processes.worker_part(signs, reports, now)
+    part = parts.worker_part(signs, reports, now)
     assert part.state is PartState.PROBLEM
     assert part.since == now - timedelta(seconds=18)
     assert "“Sweep” on here was due at" in part.sentence
@@ -169,8 +169,8 @@ def test_a_worker_whose_sweep_is_late_is_a_problem(now: datetime) -> None:
 
 def test_sweeps_on_one_host_are_enough_for_starts_and_the_other_is_named(now: datetime) -> None:
     signs, reports = _signs(now, worker=1), [_report(now), _report(now, "there", sweep=20)]
-    assert processes.worker_part(signs, reports, now).sentence == "Sweeps run on here."
-    part = processes.ticks_part(reports, now)
+    assert parts.worker_part(signs, reports, now).sentence == "Sweeps run on here."
+    part = parts.ticks_part(reports, now)
     assert part.state is PartState.PROBLEM
     assert "“Sweep” on there" in part.sentence
 
@@ -178,9 +178,7 @@ def test_sweeps_on_one_host_are_enough_for_starts_and_the_other_is_named(now: da
 def test_each_late_tick_has_a_sentence(now: datetime) -> None:
     report = _report(now, send_alerts=31, keep_ledger=61)
     hangs = TickRun(now - timedelta(minutes=5), now - timedelta(minutes=6))
-    part = processes.ticks_part(
-        [replace(report, runs={**report.runs, "look_at_sources": hangs})], now
-    )
+    part = parts.ticks_part([replace(report, runs={**report.runs, "look_at_sources": hangs})], now)
     assert part.since == now - timedelta(minutes=5)
     assert part.sentence == (
         "“Look at sources” on here has been running since 11:55:00 UTC and has not ended. "
@@ -192,15 +190,15 @@ def test_each_late_tick_has_a_sentence(now: datetime) -> None:
 
 def test_a_worker_whose_timers_report_nothing_is_a_problem(now: datetime) -> None:
     signs = _signs(now, worker=1)
-    assert processes.worker_part(signs, [], now).state is PartState.PROBLEM
+    assert parts.worker_part(signs, [], now).state is PartState.PROBLEM
     old = replace(_report(now), at=now - SILENT_AFTER - timedelta(seconds=1))
-    assert processes.worker_part(signs, [old], now).state is PartState.PROBLEM
-    assert processes.ticks_part([old], now).ok  # it is the worker's problem
+    assert parts.worker_part(signs, [old], now).state is PartState.PROBLEM
+    assert parts.ticks_part([old], now).ok  # it is the worker's problem
 
 
 @pytest.mark.parametrize("ages", [{}, {"worker": 60}])
 def test_no_sign_of_a_worker_is_a_problem(now: datetime, ages: dict[str, float]) -> None:
-    assert processes.worker_part(_signs(now, **ages), [], now).state is PartState.PROBLEM
+    assert parts.worker_part(_signs(now, **ages), [], now).state is PartState.PROBLEM
 
 
 @pytest.mark.parametrize(
@@ -211,7 +209,7 @@ def test_no_sign_of_a_worker_is_a_problem(now: datetime, ages: dict[str, float])
     ],
 )
 def test_a_redis_that_can_lose_events_is_a_problem(info: dict[str, Any], words: str) -> None:
-    part = processes.redis_part(info)
+    part = parts.redis_part(info)
     assert part.state is PartState.PROBLEM
     assert words in part.sentence
 

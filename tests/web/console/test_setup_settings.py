@@ -11,7 +11,7 @@ import pytest
 from django.core.exceptions import ImproperlyConfigured
 
 from controlplane import environment
-from controlplane.logs import Masked
+from controlplane.masking import Masked
 from headgate_ground.masking import MASK
 
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -121,7 +121,7 @@ def test_a_ready_one_shows_its_jars_and_who_names_it(
     assert "flights" in page.text
 
 
-@pytest.mark.sql("queries.selectors.definitions.spark_users.spark_users")
+@pytest.mark.sql("queries.selectors.definitions.sparks.spark_users")
 def test_one_that_was_taken_away_is_named_as_missing_with_the_way_out(
     signed_in: Client, kafka: None, folder: Path, now: datetime
 ) -> None:

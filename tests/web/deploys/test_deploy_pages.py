@@ -8,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 
 from queries.models.checkpoints import Snapshot
-from queries.models.deploys.receipts import Deploy
+from queries.models.deploys import Deploy
 from queries.views.console import fragments
 from tests.scenarios.deploys.way import NOTE, REFUSED, Way
 from tests.scenarios.stage import DIVIDE, Stage

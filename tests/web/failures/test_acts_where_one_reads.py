@@ -13,7 +13,7 @@ from queries.domain.protocol import RunError
 from queries.domain.states import Desired, Phase
 from queries.domain.system import SystemHealth
 from queries.models.alerts import Incident
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from queries.services.alerts import incidents as service
 from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, NO_SUCH_SOURCE, Stage
 from tests.web.browserless import Page

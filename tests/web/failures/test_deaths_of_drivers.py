@@ -8,8 +8,8 @@ from django.test import Client
 from django.utils import timezone
 
 from queries.models.drivers import Driver
-from queries.models.failures import Failure
-from queries.views.supervision.lanes import lanes
+from queries.models.history import Failure
+from queries.views.supervision.charts import lanes
 from tests.scenarios.stage import Stage
 
 

@@ -10,7 +10,7 @@ from django.test import Client
 from queries.domain.failures.categories import Category
 from queries.domain.states import Policy
 from queries.models.definitions import Query
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from tests.scenarios.stage import BROKEN_PIPE, Stage
 
 

@@ -6,11 +6,11 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from controlplane.long_texts import IN_REQUEST
+from controlplane.masking import IN_REQUEST
 from headgate_ground.masking import TABLE, LocalSearcher
 from queries.domain.protocol import Killer, RunError
-from queries.models.failures import Failure, FailureGroup
-from queries.services.failures import resolution
+from queries.models.history import Failure, FailureGroup
+from queries.services import failures
 from tests.checkpoints.forms import write_checkpoint
 from tests.scenarios.scripts.stage import ScriptStage
 from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, NO_SUCH_SOURCE, Stage
@@ -85,7 +85,7 @@ def test_a_resolved_group_that_fails_again_is_open_and_marked(
 
 def test_a_group_can_be_opened_again(client: Client, operator: User, broken: Stage) -> None:
     group = FailureGroup.objects.get(query__name="delays")
-    resolution.resolve_group(group=group, actor="otto", now=broken.now)
+    failures.resolve_group(group=group, actor="otto", now=broken.now)
     client.force_login(operator)
     client.post(f"/failures/groups/{group.pk}/reopen/")
     group.refresh_from_db()

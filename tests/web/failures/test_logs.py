@@ -9,9 +9,9 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client, override_settings
 
-from controlplane.long_texts import IN_REQUEST
+from controlplane.masking import IN_REQUEST
 from headgate_ground.masking import MASK, LocalSearcher
-from queries.services.failures import driver_logs
+from queries.services import failures
 from tests.scenarios.stage import Stage
 from tests.web.browserless import Page
 
@@ -104,7 +104,7 @@ def test_a_page_follows_from_its_end_by_whole_lines(vera: Client, delays: Stage)
 def test_long_logs_are_read_backwards_without_a_line_lost(
     vera: Client, delays: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver_logs, "SHOWN", 300)
+    monkeypatch.setattr(failures, "SHOWN", 300)
     written = [f"line {number:04}" for number in range(200)]
     delays.launcher.log("delays", delays.driver("delays").epoch, "\n".join(written) + "\n")
     found: list[str] = []
@@ -119,7 +119,7 @@ def test_long_logs_are_read_backwards_without_a_line_lost(
 def test_a_search_goes_on_further_back(
     vera: Client, delays: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver_logs, "SEARCHED", 300)
+    monkeypatch.setattr(failures, "SEARCHED", 300)
     text = "the needle\n" + "hay\n" * 200
     delays.launcher.log("delays", delays.driver("delays").epoch, text)
     address, steps = "/queries/delays/log/?q=needle", 0
@@ -146,7 +146,7 @@ def test_every_driver_of_the_query_can_be_chosen(vera: Client, delays: Stage) ->
 
 
 @pytest.mark.sql(
-    "queries.selectors.supervision.runs.drivers_of_query",
+    "queries.selectors.supervision.history.drivers_of_query",
 )
 def test_the_whole_log_is_sent_as_a_file_masked(vera: Client, delays: Stage) -> None:
     answer: Any = vera.get("/queries/delays/log/download/")
@@ -160,7 +160,7 @@ def test_the_whole_log_is_sent_as_a_file_masked(vera: Client, delays: Stage) -> 
 def test_a_line_without_end_ends_the_download_instead_of_filling_the_memory(
     vera: Client, delays: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver_logs, "MOST_OF_LINE", 1 << 20)
+    monkeypatch.setattr(failures, "MOST_OF_LINE", 1 << 20)
     delays.launcher.log("delays", delays.driver("delays").epoch, "x" * (3 << 20))
     answer: Any = vera.get("/queries/delays/log/download/")
     text = b"".join(answer.streaming_content).decode()

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from queries.domain.alerts.kinds import IncidentKind
+from queries.domain.alerts.forms import IncidentKind
 from queries.domain.kafka.retention import Retention
 from queries.domain.protocol import RunError
 from queries.domain.states import LossKind
@@ -18,11 +18,11 @@ from queries.domain.system import SystemHealth
 from queries.models.alerts import Incident
 from queries.models.checkpoints import Loss, SourceLag
 from queries.models.definitions import Query
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from queries.services.alerts import incidents
 from queries.services.kafka import go_on_after_loss as procedure
 from queries.services.kafka import lag
-from queries.views.kafka.lag import draw_lag
+from queries.views.kafka import draw_lag
 from tests.conftest_brokers import Brokers, MakeQuery, brokers, make, said
 from tests.scenarios.stage import Stage
 from tests.web.browserless import Page
@@ -204,7 +204,7 @@ def test_once_the_broker_has_forgotten_sparks_words_tell_it(
     assert "/queries/delays/go-on/" not in client.get(f"/failures/{failed.pk}/").content.decode()
 
 
-@pytest.mark.sql("queries.selectors.kafka.loss_ledger.recorded_after")
+@pytest.mark.sql("queries.selectors.kafka.lag.recorded_after")
 def test_an_accepted_loss_stays_what_was_lost_and_not_what_was_read(
     client: Client, viewer: User, delays: Query, brokers: Brokers, stage: Stage
 ) -> None:

@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 
 from controlplane import environment
-from queries.services.console.tokens import create_token
+from queries.services.access.tokens import create_token
 
 
 def _token(user: User) -> str:

@@ -17,8 +17,8 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from pytest_django.live_server_helper import LiveServer
 
-from queries.domain.metrics.catalogue import METRICS
-from queries.services.console.tokens import create_token
+from queries.domain.metrics import METRICS
+from queries.services.access.tokens import create_token
 from tests import pieces
 from tests.scenarios.stage import DIVIDE, Stage
 

@@ -11,10 +11,10 @@ from django.utils import timezone
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from listeners.models import DeadLetter, DroppedEvents, Gap, Latest
-from queries.domain.metrics.catalogue import METRICS
+from queries.domain.metrics import METRICS
 from queries.domain.states import LossKind
 from queries.models.checkpoints import Loss, SourceLag
-from queries.selectors.metrics import queries as selector
+from queries.selectors import metrics
 from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, Stage
 
 Values = dict[tuple[str, tuple[tuple[str, str], ...]], float]
@@ -43,7 +43,7 @@ def _of(values: Values, name: str, **labels: str) -> float | None:
     return values.get((f"headgate_{name}", tuple(sorted(labels.items()))))
 
 
-@pytest.mark.sql("queries.selectors.metrics.queries._counts")
+@pytest.mark.sql("queries.selectors.metrics._counts")
 def test_a_running_query_tells_its_state_its_batch_its_lag_and_its_losses(
     vera: Client, stage: Stage
 ) -> None:
@@ -136,13 +136,13 @@ def test_failures_and_restarts_are_counted(vera: Client, stage: Stage) -> None:
 
 
 @pytest.mark.sql(
-    "queries.selectors.metrics.queries._counts",
-    "queries.selectors.metrics.queries._figures",
-    "queries.selectors.metrics.queries._lost",
-    "queries.selectors.metrics.queries.query_figures",
-    "queries.selectors.metrics.system._counted",
-    "queries.selectors.metrics.system._of_the_database",
-    "queries.selectors.newest.newest_drivers",
+    "queries.selectors.metrics._counts",
+    "queries.selectors.metrics._figures",
+    "queries.selectors.metrics._lost",
+    "queries.selectors.metrics.query_figures",
+    "queries.selectors.metrics._counted",
+    "queries.selectors.metrics._of_the_database",
+    "queries.selectors.rows.newest_drivers",
 )
 def test_queries_at_rest_are_only_counted_and_deleted_ones_not_even_that(
     vera: Client, stage: Stage
@@ -176,7 +176,7 @@ def test_a_selector_narrows_the_series_by_label(vera: Client, stage: Stage, sett
 def test_many_queries_are_read_in_parts_and_each_stands_once(
     vera: Client, stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(selector, "AT_ONCE", 2)
+    monkeypatch.setattr(metrics, "AT_ONCE", 2)
     names = [f"query-{number}" for number in range(5)]
     for name in names:
         stage.query(name)
@@ -206,9 +206,9 @@ def test_without_a_database_it_still_tells_that(
     def away(*args: Any, **named: Any) -> Any:
         raise DatabaseError("the database is away")
 
-    monkeypatch.setattr(selector, "lag_lines", away)
-    monkeypatch.setattr("queries.selectors.metrics.system.backlogs", away)
-    monkeypatch.setattr("queries.views.metrics.query_figures", away)
+    monkeypatch.setattr(metrics, "lag_lines", away)
+    monkeypatch.setattr("queries.selectors.metrics.backlogs", away)
+    monkeypatch.setattr("queries.views.system.query_figures", away)
     values = _scrape(client)
     assert _of(values, "part_up", part="database") is not None
     assert _of(values, "dead_letters") is None

@@ -9,10 +9,10 @@ from django.utils import timezone
 from rest_framework.test import APIClient
 
 from queries.domain.reasons import Because, Detail
-from queries.domain.schedules.states import PlannedState, SkipReason
+from queries.domain.schedules.planning import PlannedState, SkipReason
 from queries.domain.states import Phase
 from queries.models.definitions import QueryRevision
-from queries.models.schedules.planned import PlannedRun, ScheduleState
+from queries.models.schedules import PlannedRun, ScheduleState
 from queries.services.schedules import ticks
 from tests.api.conftest import client_of
 from tests.scenarios.scripts.stage import ScriptStage
@@ -140,10 +140,10 @@ def test_a_schedule_that_cannot_be_read_spoils_no_other(
 
 
 @pytest.mark.sql(
-    "queries.selectors.schedules.recent.schedule_lines",
-    "queries.selectors.schedules.recent._states",
-    "queries.selectors.schedules.recent._tallies",
-    "queries.selectors.schedules.recent._newest",
+    "queries.selectors.schedules.schedule_lines",
+    "queries.selectors.schedules._states",
+    "queries.selectors.schedules._tallies",
+    "queries.selectors.schedules._newest",
 )
 def test_the_page_shows_each_schedule_with_its_night(
     client: Client, viewer: User, night: Stage

@@ -8,7 +8,7 @@ from django.test import Client
 
 from queries.domain.definitions.spec import Schedule
 from queries.models.definitions import Query
-from queries.models.schedules.planned import ScheduleState
+from queries.models.schedules import ScheduleState
 from queries.services.definitions import catalog
 from tests.web.browserless import Page
 

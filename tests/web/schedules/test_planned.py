@@ -7,8 +7,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from queries.domain.reasons import Because, Detail
-from queries.domain.schedules.states import PlannedState, SkipReason
-from queries.models.schedules.planned import PlannedRun, ScheduleState
+from queries.domain.schedules.planning import PlannedState, SkipReason
+from queries.models.schedules import PlannedRun, ScheduleState
 from queries.services.schedules import ticks
 from tests.scenarios.scripts.stage import ScriptStage
 from tests.scenarios.stage import START, Stage

@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from queries.domain.states import Desired, StopMode
-from queries.models.access.audit_trail import AuditEntry
+from queries.models.access.audit import AuditEntry
 from queries.models.history import Operation
 from tests.scenarios.stage import Stage
 from tests.services.bulk import advance_many

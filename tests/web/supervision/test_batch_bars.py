@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from listeners.selectors import BatchBar
 from queries.domain.states import RunOutcome
 from queries.selectors.supervision.health import BATCHES
-from queries.views.supervision.batch_bars import HEIGHT, SLOT_WIDTH, draw
+from queries.views.supervision.charts import HEIGHT, SLOT_WIDTH, draw
 
 START = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 

@@ -10,7 +10,7 @@ from django.test import Client
 from django.utils import timezone
 
 from queries.models.definitions import QueryRevision
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, NO_SUCH_SOURCE, Stage
 from tests.web.batches import batches
 from tests.web.browserless import Page
@@ -43,9 +43,9 @@ def _texts(body: Any, kind: str) -> list[str]:
 
 @pytest.mark.sql(
     "queries.selectors.definitions.definitions.revisions_of",
-    "queries.selectors.supervision.runs.edge_batches",
-    "queries.selectors.supervision.runs.runs",
-    "queries.selectors.supervision.runs.run_with_neighbours",
+    "queries.selectors.supervision.history.edge_batches",
+    "queries.selectors.supervision.history.runs",
+    "queries.selectors.supervision.history.run_with_neighbours",
     "queries.selectors.failures.what_changed._last_good_run",
     "queries.selectors.failures.what_changed._acts",
     "queries.selectors.failures.failures.failures",
@@ -80,8 +80,8 @@ def test_runs_failures_deaths_and_revisions_are_marks_with_an_address(
 
 
 @pytest.mark.sql(
-    "queries.selectors.supervision.chart_marks._marks",
-    "queries.selectors.supervision.chart_marks.outages",
+    "queries.selectors.supervision.history._marks",
+    "queries.selectors.supervision.history.outages",
 )
 def test_the_time_in_which_it_was_down_is_an_outage_with_its_reason(
     vera: Client, recent: Stage

@@ -14,11 +14,10 @@ from queries.domain.states import Desired, Phase, RunOutcome, Verdict
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run
-from queries.selectors.supervision.query_filters import queries
-from queries.selectors.supervision.query_groups import counts, input_rate, kinds
+from queries.selectors.supervision.query_filters import counts, input_rate, kinds, queries
 from queries.services.system.health import forget
 from queries.views.console.paging import ROWS
-from queries.views.supervision.lanes import LANES_AT_MOST
+from queries.views.supervision.charts import LANES_AT_MOST
 
 
 @pytest.fixture
@@ -105,7 +104,7 @@ def test_only_the_rows_of_the_page_are_asked_for_live(vera: Client, db: None) ->
     assert found[1] == str(rows[-1].pk)
 
 
-@pytest.mark.sql("queries.selectors.labels.label")
+@pytest.mark.sql("queries.selectors.rows.label")
 def test_queries_are_found_and_grouped_by_their_labels(vera: Client, db: None) -> None:
     _queries(2, application="a", labels={"team": "data"})
     _queries(1, application="b")
@@ -122,8 +121,8 @@ def test_queries_are_found_and_grouped_by_their_labels(vera: Client, db: None) -
 
 
 @pytest.mark.sql(
-    "queries.selectors.labels.label_names",
-    "queries.selectors.labels.labelled",
+    "queries.selectors.rows.label_names",
+    "queries.selectors.rows.labelled",
 )
 def test_a_querys_own_label_comes_before_that_of_its_application(vera: Client, db: None) -> None:
     rows = _queries(2, application="a")
@@ -135,8 +134,8 @@ def test_a_querys_own_label_comes_before_that_of_its_application(vera: Client, d
 
 @pytest.mark.sql(
     "queries.views.supervision.query_list._ordered",
-    "queries.selectors.supervision.query_groups.counts",
-    "queries.selectors.access.teams.teams",
+    "queries.selectors.supervision.query_filters.counts",
+    "queries.selectors.access.accounts.teams",
 )
 def test_queries_are_grouped_by_application(vera: Client, db: None) -> None:
     _queries(1, application="b")
@@ -163,10 +162,10 @@ def test_batches_that_went_missing_long_ago_in_another_driver_trouble_nobody(
 
 
 @pytest.mark.sql(
-    "queries.views.supervision.lanes.lanes",
-    "queries.views.supervision.overview._context",
-    "queries.selectors.supervision.query_groups.kinds",
-    "queries.selectors.supervision.query_groups.input_rate",
+    "queries.views.supervision.charts.lanes",
+    "queries.views.supervision.query_list._context",
+    "queries.selectors.supervision.query_filters.kinds",
+    "queries.selectors.supervision.query_filters.input_rate",
 )
 def test_the_overview_draws_those_that_failed_and_says_how_many_are_left_out(
     vera: Client, db: None

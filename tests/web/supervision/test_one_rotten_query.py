@@ -8,11 +8,11 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from listeners.loops.troubles import current
+from listeners.loops.backlogs import current
 from listeners.models import Latest
-from queries.domain.metrics.samples import QueryFigures, samples_of
+from queries.domain.metrics import QueryFigures, samples_of
 from queries.selectors.query_lines import query_line, query_lines
-from queries.views import metrics
+from queries.views import system
 from tests.scenarios.stage import Stage
 
 LATE = {
@@ -64,9 +64,9 @@ def test_metrics_leave_out_the_query_that_cannot_be_counted(
             raise KeyError("memory")
         return samples_of(figures, now=now)
 
-    monkeypatch.setattr(metrics, "samples_of", breaks)
+    monkeypatch.setattr(system, "samples_of", breaks)
     monkeypatch.setattr(
-        metrics, "query_figures", lambda *, now: map(_figures, ("arrivals", "delays"))
+        system, "query_figures", lambda *, now: map(_figures, ("arrivals", "delays"))
     )
     client.force_login(viewer)
     text = client.get("/metrics").content.decode()

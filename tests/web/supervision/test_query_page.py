@@ -11,7 +11,7 @@ from django.utils.html import escape
 
 from listeners.models import Gap
 from queries.models.drivers import Driver
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from tests.scenarios.stage import DIVIDE, NO_SUCH_SOURCE, Stage
 from tests.web.batches import batches
 

@@ -10,7 +10,7 @@ from django.utils import timezone
 
 from listeners.models import Progress
 from queries.models.drivers import Run
-from queries.models.failures import Failure
+from queries.models.history import Failure
 from queries.views.supervision.run_list import calendar
 from queries.views.supervision.runs import lane
 from tests.listeners.rows import store_batch
@@ -154,7 +154,7 @@ def test_an_outsider_is_refused(client: Client, outsider: User, failed: Stage) -
         assert client.get(address).status_code == 403
 
 
-@pytest.mark.sql("queries.selectors.supervision.runs.outcomes_by_day")
+@pytest.mark.sql("queries.selectors.supervision.history.outcomes_by_day")
 def test_runs_of_a_query_that_ends_have_rows_parameters_and_a_calendar(
     client: Client, viewer: User, stage: Stage
 ) -> None:

@@ -8,10 +8,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from queries.models.access.accounts import SavedView
 from queries.models.definitions import Query
 from queries.models.history import Operation
-from queries.models.saved_views import SavedView
-from queries.services.console import saved_views
+from queries.services import saved_views
 from queries.views.supervision import actions
 from tests.scenarios.stage import Stage
 from tests.services.bulk import advance_many

@@ -22,7 +22,7 @@ from queries.brokers.reader import Unreachable
 from queries.models.definitions import Checkpoint
 from queries.selectors.query_lines import query_line
 from queries.services.kafka.lag import look_at_sources
-from queries.services.supervision.verdicts import note_verdicts
+from queries.services.supervision.records import note_verdicts
 from tests.conftest_brokers import Brokers, MakeQuery, brokers, commit, make, said
 from tests.scenarios.stage import Stage
 

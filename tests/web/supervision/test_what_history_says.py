@@ -7,10 +7,9 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from queries.domain.states import GroupStatus
-from queries.models.failures import FailureGroup
-from queries.models.history import Operation
+from queries.models.history import FailureGroup, Operation
+from queries.services import failures
 from queries.services.definitions import catalog
-from queries.services.failures import resolution
 from queries.services.supervision import application_operations, operations
 from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
 from tests.web.browserless import Page
@@ -33,8 +32,8 @@ def test_the_overview_says_what_was_done_to_a_failure(vera: Client, stage: Stage
     stage.up("delays")
     stage.fail("delays", NO_SUCH_SOURCE)
     group = FailureGroup.objects.get()
-    resolution.resolve_group(group=group, actor="ada", now=stage.now)
-    resolution.reopen_group(group=group, actor="olga", now=stage.now)
+    failures.resolve_group(group=group, actor="ada", now=stage.now)
+    failures.reopen_group(group=group, actor="olga", now=stage.now)
     text = Page(vera, "/").text
     assert "ada resolved a failure of delays" in text
     assert "olga reopened a failure of delays" in text

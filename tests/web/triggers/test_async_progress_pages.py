@@ -10,8 +10,7 @@ from django.test import Client
 from queries.domain.protocol import RunError
 from queries.domain.states import Phase
 from queries.models.drivers import Run
-from queries.models.failures import Failure
-from queries.models.history import Operation
+from queries.models.history import Failure, Operation
 from queries.views.console import fragments
 from tests.scenarios.async_logs import ASYNC, AsyncQuery
 from tests.scenarios.stage import BROKEN_PIPE, Stage

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from listeners.models import Latest, Progress, SlowBatch
 from queries.domain.protocol import WarningCode
-from queries.domain.triggers.log_cost import FILE_MANAGER
+from queries.domain.triggers.batch_cost import FILE_MANAGER
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
@@ -132,7 +132,7 @@ def test_log_entries_on_a_storage_that_cost_much_are_told_with_what_would_help(
     assert says in text
 
 
-@pytest.mark.sql("queries.selectors.triggers.slow_batches.slow_batches")
+@pytest.mark.sql("queries.selectors.triggers.advice.slow_batches")
 def test_slow_batches_have_a_sentence_and_missing_evidence_is_said(
     client: Client, viewer: User, stage: Stage, delays: Query
 ) -> None:

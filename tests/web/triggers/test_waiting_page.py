@@ -96,8 +96,8 @@ def test_an_application_that_never_ran_shows_no_table(
 
 
 @pytest.mark.sql(
-    "queries.selectors.triggers.waiting.task_shares",
-    "queries.selectors.triggers.waiting._grown",
+    "queries.selectors.triggers.cores.task_shares",
+    "queries.selectors.triggers.cores._grown",
 )
 def test_rest_tells_the_same(client: Client, viewer: User, starving: Stage) -> None:
     client.force_login(viewer)

@@ -14,10 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from queries.domain.counts import counted
-from queries.domain.failures.crash_loops import CrashLoop
+from queries.domain.failures.crashes import CrashLoop
 from queries.domain.kafka.lag import LAG_FRESH
-from queries.domain.readings import Dated
+from queries.domain.readings import Dated, counted
 from queries.domain.reasons import NOTHING, Because, phrase
 from queries.domain.states import (
     FAILED_PHASES,

@@ -10,13 +10,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import pairwise
 
-from queries.domain.counts import counted
 from queries.domain.definitions.spec import ENDING_TRIGGERS, HOLDING_TRIGGERS, TriggerKind
 from queries.domain.kafka.lag import LAG_FRESH
-from queries.domain.readings import Dated, span
+from queries.domain.readings import Dated, counted, span
 from queries.domain.states import Verdict
-from queries.domain.supervision.executors import NONE_FOR
 from queries.domain.supervision.health.watermarks import WaitingRows
+from queries.domain.supervision.observation import NONE_FOR
 
 #: Batches examined for LAGGING and CATCHING_UP, newest last.
 WINDOW = 5

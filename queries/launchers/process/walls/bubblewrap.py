@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from headgate_ground import identities
-from headgate_ground.tolerant.values import whole
+from headgate_ground.tolerant import whole
 from queries.domain.protocol import Killer
-from queries.launchers.process.pipe_lines import PipeLines
+from queries.launchers.process.pipes import PipeLines
 from queries.launchers.process.walls import limits
 from queries.launchers.process.walls.mounts import Mounts
 

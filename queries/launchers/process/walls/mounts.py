@@ -16,7 +16,7 @@ from pathlib import Path
 from headgate_ground import packages
 from headgate_ground.files import read_file
 from headgate_server import places
-from queries.domain.checkpoints.lock_files import local_path, lock_folder
+from queries.domain.checkpoints.ownership import local_path, lock_folder
 from queries.domain.probes.questions import TASK, PreflightTask, XrayTask, read_task
 from queries.domain.protocol import TMP, DriverSpec
 from queries.driver_folder import DriverFolder, current_file

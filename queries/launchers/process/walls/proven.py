@@ -20,8 +20,8 @@ from django.conf import settings
 
 from headgate_ground import identities
 from headgate_ground.files import open_plain, read_tail
+from queries.domain.hosts import IsolationChoice, Mode, choose
 from queries.domain.protocol import DRIVER_LOG, TMP, Killer
-from queries.domain.walls import IsolationChoice, Mode, choose
 from queries.driver_folder import DriverFolder
 from queries.launchers.process import environment
 from queries.launchers.process.walls import bubblewrap, limits, mounts

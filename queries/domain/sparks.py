@@ -1,0 +1,374 @@
+"""The versions of Spark: what older ones lack, what a checkpoint pins, and what a change of
+version does.
+
+Headgate itself runs on `OURS`. Each other version is a folder with its PySpark, which precedes
+Headgate's own PySpark on a driver's import path (docs/decisions/0035-a-spark-is-a-folder.md).
+
+A version that lacks a condition reports the failure with a message only, or with a more general
+condition; the rules for messages then classify the failure.
+
+Source: `error/error-conditions.json` in the jars of 4.1.4, 4.2.1 and 4.3.0.
+
+The offset log of every batch contains the values of these keys. Spark continues with them, whatever
+the definition says. If the log lacks a key because an older version wrote the log, Spark continues
+with the behaviour of older versions, and pins it from then on. A version omits keys that it does
+not know from the logs that it writes.
+
+Source: `OffsetSeqMetadata.relevantSQLConfs` and `relevantSQLConfDefaultValues` of 4.1.4, 4.2.1 and
+4.3.0, read from their jars, and the defaults of their `SQLConf`.
+
+Spark promises that a newer version continues a checkpoint of an older one, but not the reverse. If
+the older version is known to fail, or to continue with wrong values, the way back is refused. What
+the logs alone cannot show is a doubt, which a preflight with the older version resolves.
+
+Source: checkpoints with aggregations, deduplication, stream-stream joins and transformWithState,
+written by 4.3.0 and 4.2.1, continued by 4.2.1 and 4.1.4, and compared with a batch computation.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, get_args
+
+from queries.domain.errors import NotAllowed
+
+Spark = Literal["4.1", "4.2", "4.3"]
+SPARKS: tuple[Spark, ...] = get_args(Spark)
+#: The version that Headgate's own Python environment contains (requirements.txt).
+OURS: Spark = "4.3"
+#: Trigger kind -> the first version whose PySpark has it (`DataStreamWriter.trigger`).
+TRIGGERS_SINCE: Mapping[str, Spark] = {"real_time": "4.2"}
+
+
+class Feature(StrEnum):
+    """A feature that an older version lacks; the value is its name in a sentence."""
+
+    STATE_IN_REAL_TIME = "state in real-time mode"
+    ASYNC_IN_REAL_TIME = "async progress tracking in real-time mode"
+
+
+#: The first version with each feature. Source: the condition STREAMING_REAL_TIME_MODE of each
+#: version's jars; 4.2 refuses both.
+FEATURES_SINCE: Mapping[Feature, Spark] = {
+    Feature.STATE_IN_REAL_TIME: "4.3",
+    Feature.ASYNC_IN_REAL_TIME: "4.3",
+}
+
+
+def spark_named(text: object) -> Spark | None:
+    """Return the version with this name; None if no version has it."""
+    return next((spark for spark in SPARKS if spark == text), None)
+
+
+def has_trigger(spark: Spark, kind: str) -> bool:
+    """Return whether a version of Spark has a kind of trigger."""
+    return not is_older(spark, TRIGGERS_SINCE.get(kind, SPARKS[0]))
+
+
+def has_feature(spark: Spark, feature: Feature) -> bool:
+    """Return whether a version of Spark has a feature."""
+    return not is_older(spark, FEATURES_SINCE[feature])
+
+
+def is_older(spark: Spark, other: Spark) -> bool:
+    """Return whether one version is older than another."""
+    return SPARKS.index(spark) < SPARKS.index(other)
+
+
+def spark_of(application: Mapping[str, Any]) -> Spark:
+    """Return the version in an application's JSON form; `OURS` if it names none of `SPARKS`."""
+    return spark_named(application.get("spark")) or OURS
+
+
+def command(spark: str) -> str:
+    """Return the command that downloads a version."""
+    return f"make spark ARGS={spark}"
+
+
+def installable(spark: str, connector: str = "") -> str:
+    """Return the name of what can be installed: a version of Spark, or a connector for it."""
+    return f"connector {connector} for Spark {spark}" if connector else f"Spark {spark}"
+
+
+CONDITIONS_SINCE: Mapping[str, Spark] = {
+    "CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT": "4.3",
+    "KAFKA_DATA_SOURCE_NOT_ENABLED": "4.3",
+    "PYTHON_EXCEPTION": "4.2",
+    "STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED": "4.2",
+    "STATE_STORE_UNKNOWN_INTERNAL_COLUMN_FAMILY": "4.2",
+    "STREAMING_ASYNC_OPERATION_FAILED": "4.3",
+    "STREAMING_CHECKPOINT_LOG_WRITE_FAILURE": "4.3",
+    "STREAMING_CHECKPOINT_MISSING_METADATA_FILE": "4.2",
+    "STREAMING_QUERY_EVOLUTION_ERROR": "4.2",
+    "STREAMING_SHUFFLE_WRITER_CONNECTION_TIMEOUT": "4.3",
+    "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY": "4.2",
+    "STREAMING_UNFINISHED_REPARTITION_DETECTED": "4.2",
+    "STREAM_STREAM_JOIN_INCOMPATIBLE_STATE_STORE_CONFIGS": "4.3",
+    "STREAM_STREAM_JOIN_INCONSISTENT_STATE": "4.2",
+}
+
+
+def conditions_between(spark: Spark, other: Spark) -> tuple[str, ...]:
+    """Return the conditions that only the newer of two versions has, by name."""
+    older, newer = sorted((spark, other), key=SPARKS.index)
+    return tuple(
+        sorted(
+            name
+            for name, since in CONDITIONS_SINCE.items()
+            if is_older(older, since) and not is_older(newer, since)
+        )
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Pin:
+    """One key: the first version that pins it, and its values."""
+
+    since: Spark
+    new: str  # in a new checkpoint, unless the key is configured
+    old: str  # what Spark uses if the log lacks the key; "" for the session's value
+
+
+_STATE = "spark.sql.streaming.stateStore"
+PROVIDER = f"{_STATE}.providerClass"
+ENCODING = f"{_STATE}.encodingFormat"
+CHECKSUM = f"{_STATE}.rowChecksum.enabled"
+MERGE = f"{_STATE}.rocksdb.mergeOperatorVersion"
+JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
+KEY_ORDER = "spark.sql.dropDuplicates.deterministicKeyOrder.enabled"
+SOURCE_NAMES = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
+SINK_NAMES = "spark.sql.streaming.queryEvolution.enableSinkEvolution"
+
+_OLDEST = SPARKS[0]
+PINS: Mapping[str, Pin] = {
+    KEY_ORDER: Pin("4.3", "true", "false"),
+    "spark.sql.function.protobufExtensions.enabled": Pin("4.2", "false", "false"),
+    "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan": Pin(_OLDEST, "false", "true"),
+    "spark.sql.shuffle.partitions": Pin(_OLDEST, "200", ""),
+    "spark.sql.streaming.aggregation.stateFormatVersion": Pin(_OLDEST, "2", "1"),
+    "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion": Pin(_OLDEST, "2", "1"),
+    JOIN_FORMAT: Pin(_OLDEST, "2", "1"),
+    "spark.sql.streaming.multipleWatermarkPolicy": Pin(_OLDEST, "min", "min"),
+    SOURCE_NAMES: Pin("4.2", "false", "false"),
+    f"{_STATE}.compression.codec": Pin(_OLDEST, "lz4", "lz4"),
+    ENCODING: Pin(_OLDEST, "unsaferow", "unsaferow"),
+    PROVIDER: Pin(
+        _OLDEST,
+        "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
+        "",
+    ),
+    f"{_STATE}.rocksdb.formatVersion": Pin(_OLDEST, "5", ""),
+    MERGE: Pin("4.2", "2", "1"),
+    CHECKSUM: Pin("4.2", "false", "false"),
+    "spark.sql.streaming.statefulOperator.alwaysNullableOutput.enabled": Pin(
+        "4.3", "true", "false"
+    ),
+    "spark.sql.streaming.statefulOperator.useStrictDistribution": Pin(_OLDEST, "true", "false"),
+}
+#: Keys that no log contains: they only affect the definition or the start of a query.
+_UNPINNED: Mapping[str, Spark] = {
+    SINK_NAMES: "4.2",
+    "spark.sql.streaming.realTimeMode.asyncProgressTrackingByDefault.enabled": "4.3",
+}
+
+
+#: Keys that no log contains, but that decide how a checkpoint is written: its logs, or the files
+#: and rows of its state. Source: the `SQLConf` of 4.3.0 and its descriptions, which warn that state
+#: does not fit between versions, or that a key must not change after the first run.
+FORMATS = frozenset(
+    {
+        SINK_NAMES,
+        "spark.sql.streaming.offsetLog.formatVersion",
+        "spark.sql.streaming.sessionWindow.stateFormatVersion",
+        "spark.sql.streaming.transformWithState.stateSchemaVersion",
+        f"{_STATE}.checkpointFormatVersion",
+    }
+)
+
+
+def pinned_by(spark: Spark) -> frozenset[str]:
+    """Return the keys that a version writes into the log of a checkpoint."""
+    return frozenset(key for key, pin in PINS.items() if not is_older(spark, pin.since))
+
+
+def key_since(key: str) -> Spark:
+    """Return the first version that has a configuration key; the oldest if it is not listed."""
+    pin = PINS.get(key)
+    return pin.since if pin is not None else _UNPINNED.get(key, _OLDEST)
+
+
+#: Names of state operators in a checkpoint's metadata.
+_JOIN = "symmetricHashJoin"
+_DEDUPLICATES = frozenset({"dedupe", "dedupeWithinWatermark"})
+_PROCESSOR = "transformWithState"  # prefix of the names, which differ between Scala and Python
+#: Size up to which Scala's sets keep their order, and so the order of the columns in the key.
+_IN_ORDER = 4
+
+
+WAY_OUT = (
+    "Keep the newer Spark; or rewind the query to a snapshot or batch from before the upgrade, or "
+    "reset it."
+)
+
+
+#: Why there is no way back to what wrote a checkpoint before Headgate ran the query.
+UNKNOWN_SPARK = "The checkpoint was written by Spark {}, which Headgate does not run."
+
+
+class NoWayBack(NotAllowed):
+    """The version of Spark cannot continue the checkpoint."""
+
+    code = "no-way-back"
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the newest batch of a checkpoint says about the version that wrote it."""
+
+    offsets: str = "v1"  # version of the offset log's format
+    commits: str = "v1"  # version of the commit log's format
+    conf: Mapping[str, str] = field(default_factory=dict)  # pinned configuration
+    operators: tuple[str, ...] = ()  # names of the state operators, "" if unknown
+
+    @property
+    def spark(self) -> Spark | None:
+        """Return the version that wrote the batch, inferred from the keys that it pinned.
+
+        None if they do not tell: 4.0 and 4.1 pin the same keys.
+        """
+        releases = {PINS[key].since for key in self.conf if key in PINS} - {SPARKS[0]}
+        return max(releases, key=SPARKS.index, default=None)
+
+    @property
+    def versions(self) -> str:
+        """Return the versions that may have written the batch, to follow "Spark" in a sentence.
+
+        Source: 4.0 was the first to pin the encoding of the state (SPARK-50526), and 4.1 added no
+        key. A log without any of these keys is continuous, or not Spark's.
+        """
+        if self.spark is not None:
+            return self.spark
+        if not self.conf.keys() & PINS.keys():
+            return "of an unknown version"
+        return "4.0 or 4.1" if ENCODING in self.conf else "3.5 or earlier"
+
+    @property
+    def back(self) -> Spark | None:
+        """Return the version that would continue the batch as before; None if none is here."""
+        return self.spark or (SPARKS[0] if ENCODING in self.conf else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Pinning:
+    """One pinned key whose presence differs between two versions."""
+
+    key: str
+    value: str  # "" for the session's
+
+
+def pins_added(written: Written, spark: Spark) -> tuple[Pinning, ...]:
+    """Return the keys that a version will pin from now on, each with the value that it will use.
+
+    The value stands for the behaviour of older versions; it is not the default of a new checkpoint.
+    """
+    missing = sorted(pinned_by(spark) - written.conf.keys())
+    return tuple(Pinning(key, PINS[key].old) for key in missing)
+
+
+def pins_lost(written: Written, spark: Spark) -> tuple[Pinning, ...]:
+    """Return the keys that a version drops from the log, with the values that are lost.
+
+    After a later return to a version that has these keys, the behaviour is that of older versions.
+    """
+    keys = sorted((written.conf.keys() & PINS.keys()) - pinned_by(spark))
+    return tuple(Pinning(key, written.conf[key]) for key in keys)
+
+
+def cannot_go_back(written: Written, spark: Spark) -> str:
+    """Return as a sentence why a version cannot continue a checkpoint; "" if it may be able to."""
+    for since, reason in (*_logs(written), *_state(written)):
+        if is_older(spark, since):
+            return f"Spark {spark} cannot continue this checkpoint: {reason}"
+    return ""
+
+
+def refuse_no_way_back(written: Written, spark: Spark, query: str) -> None:
+    """Raise `NoWayBack` if a version cannot continue a query's checkpoint."""
+    if refused := cannot_go_back(written, spark):
+        raise NoWayBack(f"{query}: {refused}", way_out=WAY_OUT)
+
+
+def doubts_about_going_back(written: Written, spark: Spark) -> tuple[str, ...]:
+    """Return, as sentences, what only a preflight with the older version can show."""
+    doubts = []
+    by_order = written.conf.get(KEY_ORDER) == "true"
+    if is_older(spark, PINS[KEY_ORDER].since) and by_order and _DEDUPLICATES & {*written.operators}:
+        doubts.append(
+            f"Spark {spark} rejects the state if the query removes duplicates by more than "
+            f"{_IN_ORDER} columns, because it orders these columns differently. Run a preflight "
+            "first."
+        )
+    return tuple(doubts)
+
+
+def _logs(written: Written) -> list[tuple[Spark, str]]:
+    findings: list[tuple[Spark, str]] = []
+    if written.offsets != "v1":
+        findings.append(
+            ("4.2", f"its offset log has format {written.offsets}, which names sources.")
+        )
+    if written.commits == "v3":
+        findings.append(("4.2", "its commit log has format v3, which names sinks."))
+    return findings
+
+
+def _state(written: Written) -> list[tuple[Spark, str]]:
+    """Return each property of the state that older versions cannot read, with the first that can.
+
+    Stateless queries pin the same configuration, without any effect.
+    """
+    conf, operators = written.conf, written.operators
+    findings: list[tuple[Spark, str]] = []
+    if operators and conf.get(CHECKSUM) == "true":
+        findings.append(("4.2", f"its state has a checksum in each row ({CHECKSUM}=true)."))
+    if _JOIN in operators and conf.get(JOIN_FORMAT) == "4":
+        findings.append(("4.3", f"the state of its join has format 4 ({JOIN_FORMAT})."))
+    merges = any(name.startswith(_PROCESSOR) for name in operators)
+    if merges and "RocksDB" in conf.get(PROVIDER, "") and conf.get(MERGE, "1") != "1":
+        findings.append(
+            ("4.2", f"lists in its state are stored in version {conf[MERGE]} ({MERGE}).")
+        )
+    return findings
+
+
+def as_json(old: Written, new: Written, spark: Spark, back: Spark | None) -> dict[str, Any]:
+    """Return what a change of version does to a checkpoint, in JSON form.
+
+    `old` is the checkpoint before; `new` a copy on which `spark` has run, or `old` if it has not.
+    `back` is the version that ran on it until now; None if only the checkpoint can tell ("from"),
+    which need not be a version that can be chosen here ("back" is "" then).
+    """
+    back, origin = back or old.back, back or old.versions
+    oldest = back or SPARKS[0]
+    return {
+        "from": origin,
+        "back": back or "",
+        "to": spark,
+        "conditions": list(conditions_between(oldest, spark)),
+        "added": [[pinning.key, pinning.value] for pinning in pins_added(old, spark)],
+        "lost": [[pinning.key, pinning.value] for pinning in pins_lost(old, spark)],
+        "format": [
+            [what, before, after]
+            for what, before, after in (
+                ("offset log", old.offsets, new.offsets),
+                ("commit log", old.commits, new.commits),
+                ("state operators", ", ".join(old.operators), ", ".join(new.operators)),
+            )
+            if before != after
+        ],
+        "refused": cannot_go_back(old, spark),
+        "doubts": list(doubts_about_going_back(old, spark)),
+        "no_way_back": cannot_go_back(new, back) if back else UNKNOWN_SPARK.format(origin),
+        "back_doubts": list(doubts_about_going_back(new, oldest)),
+        "back_lost": [[pinning.key, pinning.value] for pinning in pins_lost(new, oldest)],
+    }

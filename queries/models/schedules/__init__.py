@@ -1,1 +1,0 @@
-"""Schedules and their planned runs."""

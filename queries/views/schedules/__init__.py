@@ -1,1 +1,0 @@
-"""Pages of schedules and their planned runs."""
