@@ -14,7 +14,7 @@ EXEMPT = {
     ("queries/services/checkpoints/remote.py", "before.problem"),  # written once
     ("queries/services/procedures/engine.py", "operation.detail"),  # written once
     ("queries/tasks.py", "str(error)"),  # logged once
-    ("queries/runtime/run.py", "told.message"),  # Spark's
+    ("queries/runtime/run.py", "run_error.message"),  # Spark's
     ("listeners/ingest.py", "str(error)"),  # Redis's
 }
 

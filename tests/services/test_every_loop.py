@@ -68,7 +68,7 @@ HELD_BY = {
     "queries.runtime.main._check_locks": RUN,
     "queries.runtime.main._current": f"{DRIVER}a_rotten_current_json_fences_nobody",
     "queries.runtime.main._leave": RUN,
-    "queries.runtime.main._turn": RUN,
+    "queries.runtime.main._work_once": RUN,
     "queries.runtime.scripts.main._look": RUN,
     "queries.services.supervision.standbys.keep_standbys": "services/supervision/test_standbys.py::"
     "test_a_standby_that_cannot_be_looked_at_keeps_the_others_from_nothing",
@@ -103,6 +103,8 @@ HELD_BY = {
     "queries.selectors.alerts.thresholds.crossed_thresholds": LIMITS,
     "queries.services.alerts.figures.sample_figures": "services/alerts/test_thresholds.py::"
     "test_a_query_whose_figures_cannot_be_read_keeps_no_other_from_being_sampled",
+    "queries.services.alerts.incidents._outside_maintenance": "services/alerts/test_incidents.py::"
+    "test_a_window_that_cannot_be_read_hides_nothing_and_stops_nothing",
     "queries.services.alerts.incidents.watch_incidents": HERE,
     "queries.services.alerts.figures.look_ahead": HERE,
     "queries.services.checkpoints.batch_repair.count_unreported": HERE,
@@ -167,14 +169,16 @@ HELD_BY = {
 
 # --- the loops that there are -----------------------------------------------------------------
 def _is_guard(node: ast.AST) -> bool:
-    """Tell whether a node begins what is guarded: `….by_itself(…)`, or `each(…)` of a driver."""
+    """Tell whether a node begins what is guarded: `….isolate_errors(…)` or `isolate(…)`."""
     if not isinstance(node, ast.With | ast.AsyncWith):
         return False
     for item in node.items:
         call = item.context_expr
         if isinstance(call, ast.Call):
             name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
-            if name == "by_itself" or (isinstance(call.func, ast.Name) and call.func.id == "each"):
+            if name == "isolate_errors" or (
+                isinstance(call.func, ast.Name) and call.func.id in ("isolate", "isolate_errors")
+            ):
                 return True
     return False
 

@@ -78,7 +78,7 @@ def readings(
 ) -> list[Reading]:
     """Return the existing queries that read Kafka: all of them, or those with these ids.
 
-    `where` is a condition on the query's row. `each` isolates the reads of one query, so that an
+    `where` is a condition on the query's row. `isolate` isolates the reads of one query, so that an
     error omits only that query. The ids of omitted queries are added to `passed_over`.
     """
     rows = Query.objects.filter(where or Q(), archived_at__isnull=True)
@@ -145,7 +145,7 @@ def offsets_in_progress(
     """Return running queries whose code reads Kafka, with the offsets in their progress.
 
     `but` are the queries whose definitions contain their sources. `where` is a condition on the
-    row, and `each` isolates the reads of each query.
+    row, and `isolate` isolates the reads of each query.
     """
     rows = Query.objects.filter(where or Q(), archived_at__isnull=True, phase=Phase.RUNNING)
     queries = {query.pk: query for query in rows.exclude(pk__in=list(but))}
