@@ -37,9 +37,9 @@ def pytest_sessionstart() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_makereport(item: pytest.Item, call: "pytest.CallInfo[None]") -> None:
     """Record the result of a test phase; the first phase that did not pass counts."""
-    result = verdict(call.excinfo, call.when, item.path)
+    outcome = verdict(call.excinfo, call.when, item.path)
     if _verdicts.get(item.nodeid, PASSED) == PASSED:
-        _verdicts[item.nodeid] = result
+        _verdicts[item.nodeid] = outcome
 
 
 def pytest_sessionfinish() -> None:
@@ -70,8 +70,8 @@ def _is_assertion(
 ) -> bool:
     if isinstance(error, BaseExceptionGroup):  # Hypothesis found several
         return all(
-            _is_assertion(part, pytest.ExceptionInfo.from_exception(part), test)
-            for part in error.exceptions
+            _is_assertion(exception, pytest.ExceptionInfo.from_exception(exception), test)
+            for exception in error.exceptions
         )
     if isinstance(error, pytest.fail.Exception):
         return str(error).startswith(_NOT_RAISED)

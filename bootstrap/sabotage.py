@@ -100,7 +100,7 @@ class GuardPlan:
 def read(file: Path = DATA) -> GuardPlan:
     """Return the contents of the data file."""
     data: dict[str, Any] = tomllib.loads(file.read_text())
-    guards = [Guard(**{**entry, "tests": tuple(entry["tests"])}) for entry in data["guard"]]
+    guards = [Guard(**{**fields, "tests": tuple(fields["tests"])}) for fields in data["guard"]]
     return GuardPlan(tuple(guards), tuple(data["alive"]), tuple(data["programs"]))
 
 
@@ -344,12 +344,12 @@ def _print_result(result: GuardResult) -> None:
 
 def main(arguments: Sequence[str]) -> int:
     """List the guards, or remove them; return 0 if every guard is caught."""
-    options = argparse.ArgumentParser(prog="make sabotage", description=__doc__)
-    options.add_argument("--list", action="store_true", help="list the guards")
-    options.add_argument("--only", action="append", default=[], metavar="NAME")
-    chosen = options.parse_args(arguments)
-    plan = names_of(read(), chosen.only)
-    if chosen.list:
+    parser = argparse.ArgumentParser(prog="make sabotage", description=__doc__)
+    parser.add_argument("--list", action="store_true", help="list the guards")
+    parser.add_argument("--only", action="append", default=[], metavar="NAME")
+    options = parser.parse_args(arguments)
+    plan = names_of(read(), options.only)
+    if options.list:
         for guard in plan.guards:
             print_line(f"{guard.name:<28}{guard.file}\n    {guard.holds}")
         return 0

@@ -18,20 +18,20 @@ from steps import Reports, print_durations, repeated
 def main(names: Sequence[str]) -> int:
     """Run the named areas, or all; return the exit code of the first that fails, otherwise 0."""
     table = AreaTable.read()
-    chosen = [requested.name for requested in table.named(names)] or list(table.areas)
+    area_names = [area.name for area in table.named(names)] or list(table.areas)
     before = _digests(table)
     with repeated() as reports, print_durations():
         groups = Groups(table, reports)
-        if "light" in chosen:
+        if "light" in area_names:
             record(table, before, "light", groups.light(covered=True), reports)
         else:
             groups.archive_classes()
-        on_postgresql = groups.postgresql() if "postgresql" in chosen else None
+        on_postgresql = groups.postgresql() if "postgresql" in area_names else None
         try:
             for area in table.optional:
-                if area.name in chosen:
+                if area.name in area_names:
                     record(table, before, area.name, groups.whole(area), reports)
-            if "browser" in chosen:
+            if "browser" in area_names:
                 record(table, before, "browser", groups.browser(), reports)
         finally:
             code = groups.end(on_postgresql)

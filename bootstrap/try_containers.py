@@ -38,19 +38,19 @@ FIGURES: dict[str, float | int] = {}
 
 def main() -> None:
     """Test everything; exit with 1 and a message if a check fails."""
-    options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--stand-ins", action="store_true")
-    options.add_argument("--build-network", choices=("default", "host"), default="default")
-    chosen = options.parse_args()
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--stand-ins", action="store_true")
+    parser.add_argument("--build-network", choices=("default", "host"), default="default")
+    options = parser.parse_args()
     stand_ins.insist_on_engine()
-    images = dict(stand_ins.STAND_INS) if chosen.stand_ins else {}
+    images = dict(stand_ins.STAND_INS) if options.stand_ins else {}
     if images:
         print_line("Using stand-ins for the base images.")
-        stand_ins.make(chosen.build_network)
+        stand_ins.make(options.build_network)
     else:
         stand_ins.pull()
     with tempfile.TemporaryDirectory(prefix="headgate-try-") as folder:
-        engine = Engine(Path(folder), images, chosen.build_network)
+        engine = Engine(Path(folder), images, options.build_network)
         try:
             _try(engine)
         except (TimeoutError, RuntimeError, subprocess.TimeoutExpired) as error:
@@ -74,8 +74,8 @@ def _try(engine: Engine) -> None:
     _begin(engine)
     first = _readme_query()
     _first_query(engine, first)
-    stored = _stored_query(first)
-    engine.call("POST", "queries/", stored)
+    second = _second_query(first)
+    engine.call("POST", "queries/", second)
     with _timed(
         "second_query_start_s", ("Starting a query that writes files, with the Kafka connector…")
     ):
@@ -87,7 +87,7 @@ def _try(engine: Engine) -> None:
         _outlive(engine, service, "recreated", engine.recreate)
     FIGURES["load"] = round(os.getloadavg()[1], 1)  # five-minute load: what else the machine did
     engine.verb("kept", "stop")
-    _compare(engine, stored["spec"])
+    _compare(engine, second["spec"])
 
 
 def _begin(engine: Engine) -> None:
@@ -119,7 +119,7 @@ def _first_query(engine: Engine, definition: dict[str, Any]) -> None:
     engine.verb(definition["name"], "stop")
 
 
-def _stored_query(first: dict[str, Any]) -> dict[str, Any]:
+def _second_query(first: dict[str, Any]) -> dict[str, Any]:
     """Return the README's query, which writes files, in an application that has a connector."""
     return {
         "name": "kept",

@@ -81,12 +81,12 @@ def _source_of(expression: Any) -> int | None:
     return expression.exprId().id() if expression.nodeName() == "AttributeReference" else None
 
 
-def _is_kafka_key(plan: Any, wanted: int) -> bool:
-    names = {part.exprId().id(): part.name() for part in _all(plan.output())}
-    if names.get(wanted) != "key" or str(plan.sourceName()).lower() != "kafka":
+def _is_kafka_key(plan: Any, expression_id: int) -> bool:
+    names = {column.exprId().id(): column.name() for column in _all(plan.output())}
+    if names.get(expression_id) != "key" or str(plan.sourceName()).lower() != "kafka":
         return False
     options = {key.lower(): value for key, value in dict(plan.extraOptions()).items()}
-    topics = [part for part in options.get("subscribe", "").split(",") if part.strip()]
+    topics = [topic for topic in options.get("subscribe", "").split(",") if topic.strip()]
     return len(topics) == 1 and not any(name in options for name in _SPLITS)
 
 

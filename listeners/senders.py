@@ -60,8 +60,8 @@ def keep(
         return frozenset()
     try:
         # "user NAME on|off …"
-        existing = {words[1]: words[2] for words in (line.split() for line in client.acl_list())}
-        ours = {name for name in existing if name.startswith(_prefix())}
+        users = {words[1]: words[2] for words in (line.split() for line in client.acl_list())}
+        ours = {name for name in users if name.startswith(_prefix())}
         revoked_names = {_name(epoch) for epoch in (revoked or {}).values()}
         wanted = {
             _name(epoch): (driver, epoch)
@@ -79,7 +79,7 @@ def keep(
             f"{error}. Allow the user in REDIS_URL to run ACL, or set "
             "HEADGATE_DRIVER_REDIS_USERS=0."
         ) from error
-    return frozenset(epoch for name, (_, epoch) in wanted.items() if existing.get(name) == "off")
+    return frozenset(epoch for name, (_, epoch) in wanted.items() if users.get(name) == "off")
 
 
 def revoke(client: Any, revoked: Mapping[int, int]) -> None:

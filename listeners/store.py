@@ -131,12 +131,12 @@ def _insert_progress(batch: EventBatch) -> list[rollups.Part]:
                 return batch.parts
             cursor.execute(_NEW, [newest or 0])
             new = set(cursor.fetchall())
-    stored = []
+    new_parts = []
     for row, part in zip(batch.progress, batch.parts, strict=True):
         if (key := tuple(row[position] for position in _KEY_PLACES)) in new:
             new.remove(key)  # of equal keys, the first row is the one that was stored
-            stored.append(part)
-    return stored
+            new_parts.append(part)
+    return new_parts
 
 
 # --- rows ---------------------------------------------------------------------------------

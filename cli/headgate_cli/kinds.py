@@ -148,8 +148,8 @@ def kind_named(name: str) -> ResourceKind:
 def kind_and_names(kind: str, names: list[str]) -> tuple[ResourceKind, list[str]]:
     """Return a kind and bare names from `query delays`, `query query/delays` or `query/delays`."""
     kind, _, first = kind.partition("/")
-    chosen = kind_named(kind)
-    return chosen, [chosen.bare(name) for name in ([first] if first else []) + names]
+    resource_kind = kind_named(kind)
+    return resource_kind, [resource_kind.bare(name) for name in ([first] if first else []) + names]
 
 
 def names_of_kinds(incomplete: str) -> list[str]:

@@ -52,11 +52,11 @@ class Contexts:
                     f"{self.file} contains tokens, and other users can read it.",
                     f"chmod 600 {self.file}",
                 )
-            stored: Any = json.loads(self.file.read_text())
-            self.current = str(stored["current"])
+            document: Any = json.loads(self.file.read_text())
+            self.current = str(document["current"])
             self.places = {
                 name: Installation(**installation)
-                for name, installation in stored["contexts"].items()
+                for name, installation in document["contexts"].items()
             }
         except FileNotFoundError:
             return
@@ -67,13 +67,13 @@ class Contexts:
     def write(self) -> None:
         """Replace the file atomically."""
         self.file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        stored = {
+        document = {
             "current": self.current,
             "contexts": {name: asdict(installation) for name, installation in self.places.items()},
         }
         handle, written = tempfile.mkstemp(dir=self.file.parent)  # with mode 0600
         with os.fdopen(handle, "w") as target:
-            json.dump(stored, target, indent=2)
+            json.dump(document, target, indent=2)
         os.replace(written, self.file)
 
 

@@ -246,29 +246,37 @@ def _resolved(plan: str) -> list[Json]:
 
 def differing(answer: Json) -> list[Json]:
     """Return the objects in a response whose outcome is not `unchanged`."""
-    return [entry for entry in answer["objects"] if entry["outcome"] != "unchanged"]
+    return [
+        planned_object
+        for planned_object in answer["objects"]
+        if planned_object["outcome"] != "unchanged"
+    ]
 
 
 def show(answer: Json, *, values: bool) -> None:
     """Print the change to each object and, with `values`, each field before and after."""
-    for entry in differing(answer):
-        _show_object(entry, values=values)
+    for planned_object in differing(answer):
+        _show_object(planned_object, values=values)
     counts: dict[str, int] = {}
-    for entry in answer["objects"]:
-        counts[entry["outcome"]] = counts.get(entry["outcome"], 0) + 1
+    for planned_object in answer["objects"]:
+        counts[planned_object["outcome"]] = counts.get(planned_object["outcome"], 0) + 1
     for ref in answer.get("resolved", []):
         write(paint(f"{plain(ref['ref'])} of {plain(ref['git'])}: {ref['commit'][:12]}", ""))
     summary = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
     write(paint(summary or "Nothing to apply.", ""))
 
 
-def _show_object(entry: Json, *, values: bool) -> None:
-    outcome = str(entry["outcome"])
-    at = f"  ({entry['path']})" if entry.get("path") else ""
-    takes = f", takes a {entry['effect']}" if entry.get("effect") not in (None, "none") else ""
-    line = f"{outcome:<12}  {entry['kind']} {entry['name']}{at}{takes}"
+def _show_object(planned_object: Json, *, values: bool) -> None:
+    outcome = str(planned_object["outcome"])
+    at = f"  ({planned_object['path']})" if planned_object.get("path") else ""
+    takes = (
+        f", takes a {planned_object['effect']}"
+        if planned_object.get("effect") not in (None, "none")
+        else ""
+    )
+    line = f"{outcome:<12}  {planned_object['kind']} {planned_object['name']}{at}{takes}"
     write(paint(line, _COLOURS.get(outcome, "")))
-    for change in entry.get("changes", []):
+    for change in planned_object.get("changes", []):
         if not values:
             write(paint(f"    {change['field']}", ""))
             continue
@@ -276,11 +284,11 @@ def _show_object(entry: Json, *, values: bool) -> None:
             write(paint(f"  - {change['field']}: {plain(change['before'])}", "red"))
         if change["after"] is not None:
             write(paint(f"  + {change['field']}: {plain(change['after'])}", "green"))
-    for check in entry.get("not_checked", []):
+    for check in planned_object.get("not_checked", []):
         write(paint(f"    {plain(check['word'])}: {plain(check['why'])}", "yellow"))
-    for sentence in entry.get("state_change", []):
+    for sentence in planned_object.get("state_change", []):
         write(paint(f"    {plain(sentence)}", "yellow"))
-    drift = entry.get("drift")
+    drift = planned_object.get("drift")
     if drift:
         fields = ", ".join(plain(change["field"]) for change in drift.get("changes", []))
         write(
@@ -288,5 +296,5 @@ def _show_object(entry: Json, *, values: bool) -> None:
                 f"    edited since the last apply: {fields}. {drift.get('way_out', '')}", "yellow"
             )
         )
-    for line in problem_lines(entry.get("problems", []), indent="    "):
+    for line in problem_lines(planned_object.get("problems", []), indent="    "):
         write(paint(line, "red"))

@@ -128,14 +128,14 @@ def configuration(home: Home, programs: Sequence[ServiceProgram]) -> str:
         f"directory={_escaped(places.DATA)}\n"
         + (f"user={os.getuid()}\n" if not os.getuid() else ""),
     ]
-    for entry in programs:
-        command = shlex.join(_wrapped(home, entry.name, entry.command))
+    for service in programs:
+        command = shlex.join(_wrapped(home, service.name, service.command))
         blocks.append(
-            f"[program:{entry.name}]\ncommand={_escaped(command)}\npriority={entry.priority}\n"
-            f"autostart=true\nautorestart=true\nstartsecs={entry.starts_s}\nstartretries=1000000\n"
-            f"umask={entry.umask:03o}\nstopsignal=TERM\nstopwaitsecs={entry.leave_s}\n"
+            f"[program:{service.name}]\ncommand={_escaped(command)}\npriority={service.priority}\n"
+            f"autostart=true\nautorestart=true\nstartsecs={service.starts_s}\nstartretries=1000000\n"
+            f"umask={service.umask:03o}\nstopsignal=TERM\nstopwaitsecs={service.leave_s}\n"
             "stopasgroup=false\nkillasgroup=false\nredirect_stderr=true\n"
-            f"stdout_logfile={_escaped(home.logs / f'{entry.name}.log')}\n"
+            f"stdout_logfile={_escaped(home.logs / f'{service.name}.log')}\n"
             f"stdout_logfile_maxbytes={_LOG_BYTES}\nstdout_logfile_backups=2\n"
         )
     return "\n".join(blocks)

@@ -159,17 +159,17 @@ def _numbers(version: str) -> tuple[int, ...]:
 
 def _address(home: Home, drivers_alive: int) -> tuple[int, str]:
     """Return the stored port and password, or new ones."""
-    stored = urlsplit(home.stored_redis_url())
-    if stored.port and stored.password:
-        if port_is_free(stored.port):
-            return stored.port, stored.password
+    stored_url = urlsplit(home.stored_redis_url())
+    if stored_url.port and stored_url.password:
+        if port_is_free(stored_url.port):
+            return stored_url.port, stored_url.password
         if drivers_alive:
             raise StartProblem(
-                f"Port {stored.port} is in use by another program, but running drivers report "
+                f"Port {stored_url.port} is in use by another program, but running drivers report "
                 "to Redis there.",
                 "Stop that program, or stop the drivers too with `make stop`.",
             )
-    password = stored.password or secrets.token_urlsafe(24)
+    password = stored_url.password or secrets.token_urlsafe(24)
     port = next(free_ports(), None)
     if port is None:
         raise StartProblem("No port from 20000 to 31999 is free for Redis.", "Set REDIS_URL.")

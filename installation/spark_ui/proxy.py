@@ -145,10 +145,10 @@ async def is_guarded(http: httpx.AsyncClient, port: int) -> bool:
         return False
 
 
-def _placed(location: str, requested: str, port: int, prefix: str) -> str:
+def _placed(location: str, request_url: str, port: int, prefix: str) -> str:
     """Return a redirect's target on this server; raise `NotTheUi` if it is on another server."""
     try:
-        parts = urlsplit(urljoin(requested, location))
+        parts = urlsplit(urljoin(request_url, location))
     except ValueError as error:
         raise NotTheUi("It redirects to an invalid URL.") from error
     if (parts.scheme, parts.netloc) != ("http", f"{_LOOPBACK}:{port}"):

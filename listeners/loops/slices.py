@@ -212,13 +212,13 @@ class BulkRun:
         with _turns.take():
             committed: list[float] = []
             with transaction.atomic():
-                part = Slice(time.monotonic())
+                work_slice = Slice(time.monotonic())
                 # The first callback: the others run when the lock is free again.
                 transaction.on_commit(lambda: committed.append(time.monotonic()))
                 until = self._lease.renew(datetime.now(UTC))
-                yield part
+                yield work_slice
             self._lease.until = until
-            lock_s = (committed[0] if committed else time.monotonic()) - part.began
+            lock_s = (committed[0] if committed else time.monotonic()) - work_slice.began
         self.longest_s = max(self.longest_s, lock_s)
         if rows:
             factor = min(2.0, max(0.25, AIM_S / max(lock_s, 1e-6)))

@@ -104,18 +104,18 @@ def judge(
         ours = drivers_here({event.driver for event in exits})
         ends, judged_to = _ends(exits, ours, busy, spooled, now)
         missing = _find_missing(ends, busy, drivers_here)
-        _in_slices(work, missing, lambda entry: _open(entry, now), "open")
+        _in_slices(work, missing, lambda sequence: _open(sequence, now), "open")
         searched, unread, repaired = _repair_from_spools(work, missing, spooled, now)
         again = _find_missing(ends, busy, drivers_here)
         done = _in_slices(
-            work, again, lambda entry: _settle_gaps(entry, searched, repaired, now), "judge"
+            work, again, lambda sequence: _settle_gaps(sequence, searched, repaired, now), "judge"
         )
-        unread_exits = [entry.pk for entry in exits if SequenceKey(entry.driver, "seq") in unread]
+        unread_exits = [event.pk for event in exits if SequenceKey(event.driver, "seq") in unread]
         judged_to = min([judged_to, *(pk - 1 for pk in unread_exits)])
         if done and judged_to:
             with work.slice():
                 models.Cursor.advance(cursor, judged_to)
-        waiting = [entry for entry in exits if entry.pk > judged_to and entry.driver in ours]
+        waiting = [event for event in exits if event.pk > judged_to and event.driver in ours]
         work.left(*_left(again, searched, waiting))
         return True
     return False
@@ -131,8 +131,8 @@ def _in_slices(
     waiting = list(every)
     while waiting and work.has_time:
         some, waiting = waiting[: work.size(kind)], waiting[work.size(kind) :]
-        with work.slice(len(some), kind) as part:
-            while some and not part.over:
+        with work.slice(len(some), kind) as work_slice:
+            while some and not work_slice.over:
                 this = some.pop(0)
                 with _errors.isolate_errors(f"{this.key.name} ({kind})"), transaction.atomic():
                     write(this)
@@ -167,12 +167,12 @@ def _left(
     """Return the number of drivers and runs to be checked, and since when the oldest has waited."""
     open_gaps = [
         gap.noticed_at
-        for entry in missing
-        if entry.key.kind == "seq" and entry.key not in asked
-        for gap in entry.gaps
+        for sequence in missing
+        if sequence.key.kind == "seq" and sequence.key not in asked
+        for gap in sequence.gaps
         if gap.closed_at is None
     ]
-    waiting = open_gaps + [entry.at for entry in exits]
+    waiting = open_gaps + [event.at for event in exits]
     return len(waiting), min(waiting, default=None)
 
 
@@ -219,7 +219,11 @@ def _find_missing(
         for key in keys
         if rows[key] or (key.kind == "seq" and key.driver in ends)
     ]
-    return [entry for entry in missing if (entry.holes or entry.gaps) and entry.epoch not in busy]
+    return [
+        sequence
+        for sequence in missing
+        if (sequence.holes or sequence.gaps) and sequence.epoch not in busy
+    ]
 
 
 def _missing(
@@ -305,9 +309,9 @@ def _ends(
 
 def _last_number(exit_event: models.Event, spooled: Spooled) -> int | None:
     """Return an ended driver's last number, from its own report or otherwise from its spool."""
-    reported = exit_event.body.get("last_seq")
-    if isinstance(reported, int):
-        return reported
+    last_seq = exit_event.body.get("last_seq")
+    if isinstance(last_seq, int):
+        return last_seq
     received = models.Received.objects.filter(driver=exit_event.driver, kind="seq").order_by(
         "-last"
     )
@@ -328,19 +332,21 @@ def _repair_from_spools(
     searched: set[SequenceKey] = set()
     unread: set[SequenceKey] = set()
     repaired = 0
-    for entry in missing:
-        hopeless = [(gap.first, gap.last) for gap in entry.gaps if gap.beyond_repair]
-        wanted = [hole for hole in entry.holes if overlap(hole, hopeless) < _width(hole)]
-        if entry.key.kind != "seq":
+    for sequence in missing:
+        hopeless = [(gap.first, gap.last) for gap in sequence.gaps if gap.beyond_repair]
+        wanted = [hole for hole in sequence.holes if overlap(hole, hopeless) < _width(hole)]
+        if sequence.key.kind != "seq":
             continue
-        unread.add(entry.key)
-        with _errors.isolate_errors(f"the spool of {entry.key.name}"):
-            whole, count = _repair(work, entry, wanted, spooled, now) if wanted else (True, 0)
+        unread.add(sequence.key)
+        with _errors.isolate_errors(f"the spool of {sequence.key.name}"):
+            whole, count = _repair(work, sequence, wanted, spooled, now) if wanted else (True, 0)
             repaired += count
-            unread.remove(entry.key)
+            unread.remove(sequence.key)
             if whole:
-                searched.add(entry.key)
-    abandoned = {entry.key for entry in missing if entry.key in unread and _is_old(entry, now)}
+                searched.add(sequence.key)
+    abandoned = {
+        sequence.key for sequence in missing if sequence.key in unread and _is_old(sequence, now)
+    }
     return searched | abandoned, unread - abandoned, repaired
 
 

@@ -92,9 +92,9 @@ def note_unreported(ended: EndedRun, committed: Sequence[int], *, now: datetime)
     )
     for gap in gaps.filter(closed_at=None):
         settle(gap, now=now, hopeless=True, source="memory")
-    reported = [(row.first, row.last) for row in received] + [(row.first, row.last) for row in gaps]
+    ranges = [(row.first, row.last) for row in received] + [(row.first, row.last) for row in gaps]
     missing = merge(
-        [], [batch for batch in committed if not any(a <= batch <= b for a, b in reported)]
+        [], [batch for batch in committed if not any(a <= batch <= b for a, b in ranges)]
     )
     models.Gap.objects.bulk_create(
         [

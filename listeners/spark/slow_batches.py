@@ -183,7 +183,9 @@ class SlowBatches:
 
     def _python_ms(self, jobs: list[int]) -> int:
         """Return the time of Python functions in these jobs, summed over tasks."""
-        executions = {entry for job in jobs if (entry := self._store.execution_of(job)) is not None}
+        executions = {
+            number for job in jobs if (number := self._store.execution_of(job)) is not None
+        }
         sql = self._spark._jsparkSession.sharedState().statusStore()
         total = 0.0
         for number in sorted(executions):
@@ -192,11 +194,11 @@ class SlowBatches:
                 continue
             named = self._store.json_of(execution.get().metrics())
             wanted = {
-                str(entry["accumulatorId"]) for entry in named if _PYTHON.search(entry["name"])
+                str(metric["accumulatorId"]) for metric in named if _PYTHON.search(metric["name"])
             }
             if wanted:
                 values = self._store.json_of(sql.executionMetrics(number))
-                total += sum(timing_ms(values.get(entry, "")) for entry in wanted)
+                total += sum(timing_ms(values.get(metric_id, "")) for metric_id in wanted)
         return round(total)
 
 

@@ -36,7 +36,7 @@ LAST_SEQ = "last_seq"  # file in the driver's directory, read by the shim
 _INBOX_LIMIT = 50_000  # messages waiting for the sorter; beyond that, events count as lost
 
 #: Most driver troubles reported in a heartbeat.
-_MOST_TROUBLES = 20
+_MAX_TROUBLES = 20
 
 Message = listener.BusEvent | RunKnown | RecalledRun | DriverMessage
 
@@ -225,7 +225,7 @@ class Telemetry:
             task_times=self._task_times.look(followed) if self._task_times else (),
             troubles=tuple(
                 DriverTrouble(_sound(about)[:120], _sound(cause)[:300], times)
-                for about, cause, times in islice(self._troubles(), _MOST_TROUBLES)
+                for about, cause, times in islice(self._troubles(), _MAX_TROUBLES)
             ),
         )
         self._inbox.put(DriverMessage(EventKind.HEARTBEAT, beat.body()))

@@ -212,7 +212,7 @@ WAY_OUT = (
 
 
 #: Why there is no way back to what wrote a checkpoint before Headgate ran the query.
-UNKNOWN_SPARK = "The checkpoint was written by Spark {}, which Headgate does not run."
+UNSUPPORTED_SPARK = "The checkpoint was written by Spark {}, which Headgate does not run."
 
 
 class NoWayBack(NotAllowed):
@@ -368,7 +368,7 @@ def as_json(old: Written, new: Written, spark: Spark, back: Spark | None) -> dic
         ],
         "refused": cannot_go_back(old, spark),
         "doubts": list(doubts_about_going_back(old, spark)),
-        "no_way_back": cannot_go_back(new, back) if back else UNKNOWN_SPARK.format(origin),
+        "no_way_back": cannot_go_back(new, back) if back else UNSUPPORTED_SPARK.format(origin),
         "back_doubts": list(doubts_about_going_back(new, oldest)),
         "back_lost": [[pinning.key, pinning.value] for pinning in pins_lost(new, oldest)],
     }

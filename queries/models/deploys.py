@@ -151,8 +151,8 @@ class DeployChange(models.Model):
     @property
     def proven_at(self) -> datetime | None:
         """Return when it was confirmed to run on the definition of the deploy; None if never."""
-        stored = self.evidence.get("proven_at")
-        return datetime.fromisoformat(stored) if stored else None
+        timestamp = self.evidence.get("proven_at")
+        return datetime.fromisoformat(timestamp) if timestamp else None
 
     @property
     def tried_at(self) -> datetime | None:
@@ -160,5 +160,5 @@ class DeployChange(models.Model):
 
         After a rollback, `restarted_at` is the time of the rollback's restart.
         """
-        stored = self.evidence.get("restarted_at")
-        return datetime.fromisoformat(stored) if stored else self.restarted_at
+        timestamp = self.evidence.get("restarted_at")
+        return datetime.fromisoformat(timestamp) if timestamp else self.restarted_at

@@ -252,7 +252,7 @@ def _paths(plan: Any, jvm: Any) -> Iterator[str]:
         node = waiting.pop()
         for sequence in (node.children(), node.innerChildren(), node.subqueries()):
             members = (sequence.apply(index) for index in range(sequence.size()))
-            waiting.extend(member for member in members if hasattr(member, "subqueries"))
+            waiting.extend(child for child in members if hasattr(child, "subqueries"))
         name = kind_of(node)
         if name == "LogicalRelation" and by_location.isInstance(node.relation()):
             yield from _path_texts(node.relation().location().rootPaths())

@@ -65,16 +65,20 @@ class Sessions:
 
         It becomes the active session of the calling thread.
         """
-        entry = self._get(query)
-        session = entry.session
-        for name in entry.views - views(spec):
+        open_session = self._get(query)
+        session = open_session.session
+        for name in open_session.views - views(spec):
             session.catalog.dropTempView(name)
         conf = session_conf(spec, self._references)
-        for name in entry.conf - conf.keys():
+        for name in open_session.conf - conf.keys():
             session.conf.unset(name)
         for name, value in conf.items():
             session.conf.set(name, value)
-        entry.views, entry.conf, entry.used_at = views(spec), set(conf), time.monotonic()
+        open_session.views, open_session.conf, open_session.used_at = (
+            views(spec),
+            set(conf),
+            time.monotonic(),
+        )
         java = session._jsparkSession
         session._get_j_spark_session_class(session._jvm).setActiveSession(java)
         return session
@@ -87,26 +91,26 @@ class Sessions:
                 self._open_sessions[query].used_at = now
             unused = [
                 query
-                for query, entry in self._open_sessions.items()
-                if now - entry.used_at > KEEP_S
+                for query, open_session in self._open_sessions.items()
+                if now - open_session.used_at > KEEP_S
             ]
             closed = [self._open_sessions.pop(query) for query in unused]
-        for entry in closed:
-            self._telemetry.session_closed(entry.session)
+        for open_session in closed:
+            self._telemetry.session_closed(open_session.session)
 
     def _get(self, query: int) -> _OpenSession:
         with self._lock:
-            entry = self._open_sessions.get(query)
-        if entry is None:
+            open_session = self._open_sessions.get(query)
+        if open_session is None:
             session = self._spark.newSession()
             try:
                 self._telemetry.session_opened(session, self._listeners)
             except ListenerRefused as error:
                 raise StepFailed("listeners", error, error_class=CONFIGURATION) from error
-            entry = _OpenSession(session)
+            open_session = _OpenSession(session)
             with self._lock:
-                self._open_sessions[query] = entry
-        return entry
+                self._open_sessions[query] = open_session
+        return open_session
 
 
 _LOOPBACK = "127.0.0.1"

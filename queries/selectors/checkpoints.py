@@ -68,11 +68,11 @@ def rows_of(query: Query, shown: Iterable[LoggedBatch]) -> dict[int, int | None]
     were repeated without reading their rows (`repeated_batches`).
     """
     numbers = [batch.number for batch in shown]
-    reported = Progress.objects.filter(
+    events = Progress.objects.filter(
         query=query.pk, batch__in=numbers, body__has_key="numInputRows"
     )
-    rows = dict(reported.order_by("epoch", "seq").values_list("batch", "num_input_rows"))
-    empty = reported.filter(batch__in=[number for number, read in rows.items() if read == 0])
+    rows = dict(events.order_by("epoch", "seq").values_list("batch", "num_input_rows"))
+    empty = events.filter(batch__in=[number for number, read in rows.items() if read == 0])
     bodies = dict(empty.order_by("epoch", "seq").values_list("batch", "body"))
     unread = {number for number, body in bodies.items() if is_uncounted(body)}
     return {number: None if number in unread else read for number, read in rows.items()}
@@ -140,10 +140,10 @@ def pinned_configuration(query: Query, logs: CheckpointLogs) -> list[Pinned]:
     """Return the configuration that the checkpoint pins and definitions set, differences first."""
     application = query.application.revisions.order_by("-number")[0].spec.get("conf") or {}
     own = query.revisions.order_by("-number")[0].spec.get("conf") or {}
-    requested = {**application, **own}
+    conf = {**application, **own}
     pins = []
     for key, value in sorted(batches.pinned(logs).items()):
-        defined = requested.get(key)
+        defined = conf.get(key)
         differs = defined is not None and str(defined) != str(value)
         pins.append(Pinned(key, str(value), defined, differs))
     return sorted(pins, key=lambda pin: (not pin.differs, pin.defined is None, pin.key))

@@ -111,7 +111,7 @@ def _news(rows: Rows, driver: Driver, sighting: Sighting) -> _News:
     valid = believed(status.found)
     report = status.script
     notes = [str(note)[:_NOTE_LIMIT] for note in report.notes] if report else []
-    recorded = set(
+    known_numbers = set(
         Run.objects.filter(driver=driver, found__isnull=False).values_list("found", flat=True)
     )
     busy = {query.identity for query in rows.queries if query.pk in rows.runs}
@@ -125,11 +125,11 @@ def _news(rows: Rows, driver: Driver, sighting: Sighting) -> _News:
         notes=[*own, *notes, *valid.refused][:NOTES_AT_MOST],
         question=as_json(question) if question else {},
     )
-    for reported_query in sorted(valid.queries, key=lambda reported: reported.number):
+    for reported_query in sorted(valid.queries, key=lambda query: query.number):
         # Its earlier run is settled first; then this one is examined again.
         if (
             not reported_query.started
-            or reported_query.number in recorded
+            or reported_query.number in known_numbers
             or reported_query.identity in busy
         ):
             continue
@@ -142,20 +142,20 @@ def _news(rows: Rows, driver: Driver, sighting: Sighting) -> _News:
     return news
 
 
-def _problem(application: Application, reported: FoundQuery) -> str:
+def _problem(application: Application, query: FoundQuery) -> str:
     """Return, as a sentence, why a reported query does not get a row; "" if it gets one."""
     living = Query.objects.filter(application=application, archived_at=None).exclude(identity="")
-    own = living.filter(identity=reported.identity).first()
+    own = living.filter(identity=query.identity).first()
     if own is None and living.count() >= MAX_QUERIES:
         return (
-            f"The query {reported.name or reported.identity} is not shown because the application "
+            f"The query {query.name or query.identity} is not shown because the application "
             f"already has {MAX_QUERIES}. Delete queries that the script no longer starts."
         )
-    nested = checkpoint_problem(reported.location, held_checkpoints(but=own))
-    outside: list[Problem] = checkpoint_problems(reported.location, application.name)
+    nested = checkpoint_problem(query.location, held_checkpoints(but=own))
+    outside: list[Problem] = checkpoint_problems(query.location, application.name)
     for problem in ([nested] if nested else []) + outside:
         why = f"{problem.value[:200]} {problem.message} {problem.way_out}".strip()
-        return f"The query {reported.name or reported.identity} is not shown: its checkpoint {why}"
+        return f"The query {query.name or query.identity} is not shown: its checkpoint {why}"
     return ""
 
 
@@ -311,8 +311,8 @@ def _take_over(
         raise Invalid([Problem("same_as", same_as[:200], message, f"Choose one of {names}.")])
     others = Query.objects.filter(archived_at=None, name__startswith=f"{row.name}/")
     used_names = others.exclude(pk=query.pk).values_list("name", flat=True)
-    reported = FoundQuery(1, question.identity, question.name, question.asked, "")
-    before, name = query.name, row_name(row.name, reported, used_names)
+    new_query = FoundQuery(1, question.identity, question.name, question.asked, "")
+    before, name = query.name, row_name(row.name, new_query, used_names)
     Query.objects.filter(pk=query.pk).update(
         identity=question.identity, asked=question.asked, name=name, gone_at=None
     )

@@ -60,7 +60,10 @@ def answer(data: bytes) -> dict[str, Any]:
                 continue
         actions.append(action)
     more = files > MOST_LIVE or size > MOST_PATHS
-    return {"actions": [row for row in actions if not more or "add" not in row], "more": more}
+    return {
+        "actions": [action for action in actions if not more or "add" not in action],
+        "more": more,
+    }
 
 
 def main() -> None:

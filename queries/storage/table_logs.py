@@ -242,9 +242,9 @@ def _find_newest(files: Files, folder: str, log: DeltaLog) -> None:
     while True:
         wanted = range(log.newest + 1, log.newest + 1 + width)
         _take(files, folder, log, wanted)
-        existing = [version for version in wanted if version in log.commits]
-        log.newest = max(existing, default=log.newest)
-        if len(existing) < width:
+        versions = [version for version in wanted if version in log.commits]
+        log.newest = max(versions, default=log.newest)
+        if len(versions) < width:
             return
         if log.newest - begin > COMMITS_PER_PASS:  # a list is cheaper, and what is old can wait
             log.newest = max(_versions(_names(files, folder)), default=log.newest)

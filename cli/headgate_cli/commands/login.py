@@ -53,20 +53,20 @@ def contexts(
     output: Output = OutputForm.TABLE,
 ) -> None:
     """List the known installations, without their tokens."""
-    stored = Contexts()
+    stored_contexts = Contexts()
     if use:
-        if use not in stored.places:
+        if use not in stored_contexts.places:
             raise refused(f"Context {use} does not exist.", "headgate contexts")
-        stored.current = use
-        stored.write()
+        stored_contexts.current = use
+        stored_contexts.write()
     rows = [
         {
             "name": name,
-            "current": name == stored.current,
+            "current": name == stored_contexts.current,
             "url": installation.url,
             "ca": installation.ca,
         }
-        for name, installation in sorted(stored.places.items())
+        for name, installation in sorted(stored_contexts.places.items())
     ]
     if not rows:
         note(nothing("contexts", narrowed=False))

@@ -166,14 +166,14 @@ def _show(answer: Json, output: OutputForm, *, values: bool) -> None:
     if output is OutputForm.TABLE:
         show(answer, values=values)
     elif output is OutputForm.NAME:
-        for entry in differing(answer):
-            print_result(f"{entry['kind']}/{entry['name']}")
+        for planned_object in differing(answer):
+            print_result(f"{planned_object['kind']}/{planned_object['name']}")
     else:
         show_document(answer, output)
 
 
 def _is_refused(answer: Json) -> bool:
-    return any(entry["outcome"] == "refused" for entry in answer["objects"])
+    return any(planned_object["outcome"] == "refused" for planned_object in answer["objects"])
 
 
 def _inside(path: str) -> PurePosixPath:

@@ -61,19 +61,19 @@ def preflight(
 
 def _show(query: str, operation: Json, judged: Json) -> None:
     print_result(f"{query}: {judged.get('verdict') or operation['outcome']}")
-    for entry in judged.get("tries", []):
-        title = f": {plain(entry['title'])}" if entry.get("title") else ""
-        print_result(f"  {plain(entry.get('label'))}: {plain(entry.get('end'))}{title}")
-        if entry.get("way_out"):
-            print_result(f"    What to do: {plain(entry['way_out'])}")
-    for entry in (*judged.get("differences", []), *judged.get("pinned", [])):
-        print_result(f"  differs: {_difference(entry)}")
+    for trial in judged.get("tries", []):
+        title = f": {plain(trial['title'])}" if trial.get("title") else ""
+        print_result(f"  {plain(trial.get('label'))}: {plain(trial.get('end'))}{title}")
+        if trial.get("way_out"):
+            print_result(f"    What to do: {plain(trial['way_out'])}")
+    for difference in (*judged.get("differences", []), *judged.get("pinned", [])):
+        print_result(f"  differs: {_difference(difference)}")
     if change := judged.get("spark"):
-        doubts = " ".join(plain(entry) for entry in change.get("back_doubts", []))
+        doubts = " ".join(plain(doubt) for doubt in change.get("back_doubts", []))
         way = plain(change.get("no_way_back")) or doubts or "there is a way back"
         print_result(f"  Spark {plain(change.get('from'))} → {plain(change.get('to'))}: {way}")
-    for entry in judged.get("not_tried", []):
-        print_result(f"  not tested: {plain(entry)}")
+    for check in judged.get("not_tried", []):
+        print_result(f"  not tested: {plain(check)}")
     if not judged and operation.get("detail"):
         note(plain(operation["detail"]))
 

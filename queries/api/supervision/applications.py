@@ -209,10 +209,10 @@ class PoolsView(ApiView):
     def post(self, sent: Sent, name: str) -> Response:
         """Create a pool; it takes effect when the application's next driver starts."""
         row = applications.application(name)
-        existing = row.pools.filter(name=sent["name"]).first()
-        if existing is not None and pool_form(existing) == sent:
-            return Response(PoolBody(applications.pool_holding(row, existing.name)).data)
-        if existing is not None:
+        existing_pool = row.pools.filter(name=sent["name"]).first()
+        if existing_pool is not None and pool_form(existing_pool) == sent:
+            return Response(PoolBody(applications.pool_holding(row, existing_pool.name)).data)
+        if existing_pool is not None:
             raise Conflict(
                 f"Application {row.name} already has a pool named {sent['name']}.",
                 way_out="PUT to its own URL to change it.",

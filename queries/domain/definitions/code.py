@@ -112,8 +112,8 @@ def _of_query(spec: Query) -> Iterator[tuple[str, object]]:
     """Yield (field, value) for everything in a query that is equivalent to code."""
     options: list[tuple[str, Mapping[str, str]]] = []
     if isinstance(spec, SqlQuery):
-        options += [(f"sources.{part.name}", part.options) for part in spec.sources]
-        options += [(f"tables.{part.name}", part.options) for part in spec.tables]
+        options += [(f"sources.{source.name}", source.options) for source in spec.sources]
+        options += [(f"tables.{table.name}", table.options) for table in spec.tables]
     if isinstance(spec.sink, Sink):
         options.append(("sink", spec.sink.options))
     for field, values in options:

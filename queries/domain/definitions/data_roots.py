@@ -153,8 +153,8 @@ def places(spec: SqlQuery | PythonQuery) -> Iterator[tuple[str, str]]:
     """Yield (field, text) for every location in a definition."""
     parts = [("sink", spec.sink)] if spec.sink else []
     if isinstance(spec, SqlQuery):
-        parts += [(f"sources.{index}", part_spec) for index, part_spec in enumerate(spec.sources)]  # type: ignore[misc]
-        parts += [(f"tables.{index}", part_spec) for index, part_spec in enumerate(spec.tables)]  # type: ignore[misc]
+        parts += [(f"sources.{index}", source) for index, source in enumerate(spec.sources)]  # type: ignore[misc]
+        parts += [(f"tables.{index}", table) for index, table in enumerate(spec.tables)]  # type: ignore[misc]
         from queries.domain.definitions.sql_text import paths_in  # brings sqlglot, 7 MB
 
         yield from (("sql", path) for path in paths_in(spec))

@@ -129,14 +129,14 @@ def judge(good: Good, observed: ObservedChange, *, now: datetime) -> ChangeResul
     return bad(Because(Detail.NOT_GOOD_IN_TIME, params))
 
 
-def _began_at(observed: ObservedChange, now: datetime) -> datetime:
+def _began_at(change: ObservedChange, now: datetime) -> datetime:
     """Return since when the time until the deadline counts: a start that advances uses none."""
-    began = observed.restarted_at
-    if observed.started_at is not None:
-        began = max(began, observed.started_at)
-    elif observed.is_starting:
+    began = change.restarted_at
+    if change.started_at is not None:
+        began = max(began, change.started_at)
+    elif change.is_starting:
         began = now
-    return min(began, observed.restarted_at + observed.start_max)
+    return min(began, change.restarted_at + change.start_max)
 
 
 def _applicable(good: Good, basis: Basis) -> Good:
@@ -149,48 +149,46 @@ def _applicable(good: Good, basis: Basis) -> Good:
     return good
 
 
-def _definite_failure(good: Good, observed: ObservedChange) -> Because:
-    counts = observed.basis is not Basis.FAILURES and not (
-        observed.phase is Phase.COMPLETED and not observed.is_wanted
+def _definite_failure(good: Good, change: ObservedChange) -> Because:
+    counts = change.basis is not Basis.FAILURES and not (
+        change.phase is Phase.COMPLETED and not change.is_wanted
     )
-    if counts and not observed.is_wanted:
-        return Because(Detail.STOPPED_MEANWHILE, {"query": observed.name})
-    if counts and not observed.on_revision:
-        return Because(Detail.CHANGED_MEANWHILE, {"query": observed.name})
+    if counts and not change.is_wanted:
+        return Because(Detail.STOPPED_MEANWHILE, {"query": change.name})
+    if counts and not change.on_revision:
+        return Because(Detail.CHANGED_MEANWHILE, {"query": change.name})
     failed = [
-        failure.about for failure in observed.failures if failure.is_new and good.no_new_failures
+        failure.about for failure in change.failures if failure.is_new and good.no_new_failures
     ]
-    if not failed and counts and observed.is_looked_at and observed.phase in HELD_PHASES:
-        failed = [failure.about for failure in observed.failures[-1:]] or [observed.waits_for]
+    if not failed and counts and change.is_looked_at and change.phase in HELD_PHASES:
+        failed = [failure.about for failure in change.failures[-1:]] or [change.waits_for]
     if failed:
-        return Because(Detail.QUERY_FAILED, {"query": observed.name, "about": failed[0].as_json()})
+        return Because(Detail.QUERY_FAILED, {"query": change.name, "about": failed[0].as_json()})
     return NOTHING
 
 
-def _missing(good: Good, observed: ObservedChange, now: datetime) -> Because:
-    if observed.proven_at is None and (good.first_commit or good.minutes):
-        if observed.basis is not Basis.RUNS:
-            return observed.waits_for
-        return Because(Detail.AWAITS_COMMIT, {"about": observed.waits_for.as_json()})
-    if observed.batches < good.batches:
-        return Because(Detail.AWAITS_BATCHES, {"seen": observed.batches, "wanted": good.batches})
-    if observed.proven_at is not None and now < observed.proven_at + timedelta(
-        minutes=good.minutes
-    ):
-        ran = int((now - observed.proven_at).total_seconds() // 60)
+def _missing(good: Good, change: ObservedChange, now: datetime) -> Because:
+    if change.proven_at is None and (good.first_commit or good.minutes):
+        if change.basis is not Basis.RUNS:
+            return change.waits_for
+        return Because(Detail.AWAITS_COMMIT, {"about": change.waits_for.as_json()})
+    if change.batches < good.batches:
+        return Because(Detail.AWAITS_BATCHES, {"seen": change.batches, "wanted": good.batches})
+    if change.proven_at is not None and now < change.proven_at + timedelta(minutes=good.minutes):
+        ran = int((now - change.proven_at).total_seconds() // 60)
         return Because(Detail.AWAITS_MINUTES, {"seen": ran, "wanted": good.minutes})
-    return _lag(observed) if good.lag_not_worse else NOTHING
+    return _lag(change) if good.lag_not_worse else NOTHING
 
 
-def _lag(observed: ObservedChange) -> Because:
+def _lag(change: ObservedChange) -> Because:
     """Return what is wrong with the lag; `NOTHING` if it was not measured before the deploy."""
-    if observed.lag_before is None:
+    if change.lag_before is None:
         return NOTHING
-    if observed.lag is None:
-        return Because(Detail.AWAITS_LOOK, {"before": observed.lag_before})
-    if observed.lag <= observed.lag_before + observed.arrival_rate * LOOK_S:
+    if change.lag is None:
+        return Because(Detail.AWAITS_LOOK, {"before": change.lag_before})
+    if change.lag <= change.lag_before + change.arrival_rate * LOOK_S:
         return NOTHING
-    return Because(Detail.AWAITS_LAG, {"lag": observed.lag, "before": observed.lag_before})
+    return Because(Detail.AWAITS_LAG, {"lag": change.lag, "before": change.lag_before})
 
 
 @dataclass(frozen=True, slots=True)

@@ -251,9 +251,9 @@ def _by_partition(
     by_topic: dict[str, dict[int, int]] = {}
     for source_offsets in offsets:
         for topic, partitions in source_offsets.items():
-            chosen = by_topic.setdefault(topic, {})
+            topic_offsets = by_topic.setdefault(topic, {})
             for number, at in partitions.items():
-                chosen[number] = choose(at, chosen.get(number, at))
+                topic_offsets[number] = choose(at, topic_offsets.get(number, at))
     return by_topic
 
 

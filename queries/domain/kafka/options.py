@@ -257,7 +257,7 @@ class _ParsedOptions:
 
 
 def _named(
-    parsed: _ParsedOptions,
+    options: _ParsedOptions,
     name: str,
     written: str,
     value: str,
@@ -267,112 +267,117 @@ def _named(
 ) -> list[Problem]:
     """Return what is wrong with one option's name or value."""
     if name in refused:
-        return [parsed.problem(written, value, "is rejected by Spark.", refused[name])]
+        return [options.problem(written, value, "is rejected by Spark.", refused[name])]
     if name in checks:
         check = checks[name]
-        problem = check(f"{parsed.field}.{written}", value) if check else None
+        problem = check(f"{options.field}.{written}", value) if check else None
         return [problem] if problem else []
     if name.startswith("kafka."):
-        return _unknown_to_kafka(parsed, name, written, value, client)
+        return _unknown_to_kafka(options, name, written, value, client)
     if name in client:
         way_out = f"Spark passes on only options with the kafka. prefix: write kafka.{name}."
-        return [parsed.problem(written, value, "is ignored by Spark.", way_out)]
+        return [options.problem(written, value, "is ignored by Spark.", way_out)]
     if name in _SOURCE_CHECKS:
         way_out = "It is a source option. Remove it."
-        return [parsed.problem(written, value, "is not an option of a Kafka sink.", way_out)]
+        return [options.problem(written, value, "is not an option of a Kafka sink.", way_out)]
     if name in ("checkpointlocation", "queryname", *_ELSEWHERE):
         return []  # reported by the general rules for options, or by the trigger's
     near = difflib.get_close_matches(name, sorted(checks), n=1, cutoff=CLOSE - 0.2)
     way_out = f"Did you mean {_SPELLED[near[0]]}?" if near else "Remove it."
     message = "is not a Kafka option known to Spark, which would ignore it."
-    return [parsed.problem(written, value, message, way_out)]
+    return [options.problem(written, value, message, way_out)]
 
 
 def _unknown_to_kafka(
-    parsed: _ParsedOptions, name: str, written: str, value: str, client: frozenset[str]
+    options: _ParsedOptions, name: str, written: str, value: str, client: frozenset[str]
 ) -> list[Problem]:
     option = name.removeprefix("kafka.")
     near = difflib.get_close_matches(option, sorted(client), n=1, cutoff=CLOSE)
     if option in client or not near:
         return []  # a plug-in may have its own option names
     message = "is not known to the Kafka client, which would ignore it."
-    return [parsed.problem(written, value, message, f"Did you mean kafka.{near[0]}?")]
+    return [options.problem(written, value, message, f"Did you mean kafka.{near[0]}?")]
 
 
-def _servers(parsed: _ParsedOptions) -> list[Problem]:
-    value = parsed.value(SERVERS)
+def _servers(options: _ParsedOptions) -> list[Problem]:
+    value = options.value(SERVERS)
     way_out = 'Set it to "host:9092"; separate several with commas.'
     if not value:
-        return [parsed.problem(SERVERS, "", "is missing.", way_out)]
+        return [options.problem(SERVERS, "", "is missing.", way_out)]
     wrong = [server for server in value.split(",") if not _SERVER.fullmatch(server.strip())]
     if not wrong:
         return []
-    return [parsed.problem(SERVERS, wrong[0], "is not a valid broker address.", way_out)]
+    return [options.problem(SERVERS, wrong[0], "is not a valid broker address.", way_out)]
 
 
-def _strategy(parsed: _ParsedOptions) -> list[Problem]:
-    ways = [name for name in STRATEGIES if parsed.has(name)]
+def _strategy(options: _ParsedOptions) -> list[Problem]:
+    ways = [name for name in STRATEGIES if options.has(name)]
     if len(ways) == 1:
         return []
     message = "is set in several ways." if ways else "is missing."
     way_out = f"Set exactly one of {STRATEGIES[0]}, {STRATEGIES[1]} and {STRATEGIES[2]}."
-    return [parsed.problem("subscribe", ", ".join(ways), message, way_out)]
+    return [options.problem("subscribe", ", ".join(ways), message, way_out)]
 
 
-def _starts(parsed: _ParsedOptions) -> list[Problem]:
+def _starts(options: _ParsedOptions) -> list[Problem]:
     """Report options that a stronger option overrides, and offsets for topics that are not read."""
-    ways = [name for name in STARTS if parsed.has(name)]
+    ways = [name for name in STARTS if options.has(name)]
     problems = [
-        parsed.problem(
-            name, parsed.value(name), f"has no effect together with {ways[0]}.", "Keep one of them."
+        options.problem(
+            name,
+            options.value(name),
+            f"has no effect together with {ways[0]}.",
+            "Keep one of them.",
         )
         for name in ways[1:]
     ]
-    topics = {topic.strip() for topic in parsed.value("subscribe").split(",") if topic.strip()}
+    topics = {topic.strip() for topic in options.value("subscribe").split(",") if topic.strip()}
     for name in BY_PARTITION:
         problem = coverage_problem(
-            f"{parsed.field}.{name}",
-            parsed.value(name),
+            f"{options.field}.{name}",
+            options.value(name),
             topics=topics,
-            assign=parsed.value("assign"),
+            assign=options.value("assign"),
         )
         problems += [problem] if problem else []
     strategy = "startingOffsetsByTimestampStrategy"
-    if parsed.has(strategy) and ways[:1] not in ([STARTS[0]], [STARTS[1]]):
+    if options.has(strategy) and ways[:1] not in ([STARTS[0]], [STARTS[1]]):
         way_out = f"Use it together with {STARTS[0]} or {STARTS[1]}."
-        problems.append(parsed.problem(strategy, parsed.value(strategy), "has no effect.", way_out))
+        problems.append(
+            options.problem(strategy, options.value(strategy), "has no effect.", way_out)
+        )
     return problems
 
 
-def _limits(parsed: _ParsedOptions) -> list[Problem]:
-    least, most = parsed.value("minOffsetsPerTrigger"), parsed.value("maxOffsetsPerTrigger")
+def _limits(options: _ParsedOptions) -> list[Problem]:
+    least, most = options.value("minOffsetsPerTrigger"), options.value("maxOffsetsPerTrigger")
     low, high = tolerant_whole(least), tolerant_whole(most)
     problems = []
     if low is not None and high is not None and low > high:
         message = f"is more than maxOffsetsPerTrigger ({most})."
         way_out = "Set it to that value or less."
-        problems.append(parsed.problem("minOffsetsPerTrigger", least, message, way_out))
-    if parsed.has("maxTriggerDelay") and not parsed.has("minOffsetsPerTrigger"):
+        problems.append(options.problem("minOffsetsPerTrigger", least, message, way_out))
+    if options.has("maxTriggerDelay") and not options.has("minOffsetsPerTrigger"):
         way_out = "Set minOffsetsPerTrigger too, or remove it."
-        delay = parsed.value("maxTriggerDelay")
-        problems.append(parsed.problem("maxTriggerDelay", delay, "has no effect.", way_out))
+        delay = options.value("maxTriggerDelay")
+        problems.append(options.problem("maxTriggerDelay", delay, "has no effect.", way_out))
     return problems
 
 
-def _protocol(parsed: _ParsedOptions) -> list[Problem]:
+def _protocol(options: _ParsedOptions) -> list[Problem]:
     """Report a login or certificate that the chosen protocol does not use."""
-    protocol = parsed.value(PROTOCOL).upper() or _PROTOCOLS[0]
+    protocol = options.value(PROTOCOL).upper() or _PROTOCOLS[0]
     if protocol not in _PROTOCOLS:
         way_out = f"Use one of {', '.join(_PROTOCOLS)}."
         message = "is not a supported protocol."
-        return [parsed.problem(PROTOCOL, parsed.value(PROTOCOL), message, way_out)]
+        return [options.problem(PROTOCOL, options.value(PROTOCOL), message, way_out)]
     for prefix, way_out in (("sasl", "SASL_SSL (or SASL_PLAINTEXT)"), ("ssl", "SSL or SASL_SSL")):
         unused = [
-            written for name, written, _ in parsed.all() if name.startswith(f"kafka.{prefix}.")
+            written for name, written, _ in options.all() if name.startswith(f"kafka.{prefix}.")
         ]
         if unused and prefix.upper() not in protocol.split("_"):
             message = f"is {protocol}, so {unused[0]} has no effect."
-            return [parsed.problem(PROTOCOL, parsed.value(PROTOCOL), message, f"Use {way_out}.")]
+            return [options.problem(PROTOCOL, options.value(PROTOCOL), message, f"Use {way_out}.")]
     return []
 
 

@@ -60,7 +60,7 @@ Ids = dict[str, dict[str, Remembered]]
 def ids_of(raw: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Ids:
     """Return the IDs from the form written by `as_json`."""
     return {
-        source: {topic: _remembered(stored) for topic, stored in topics.items()}
+        source: {topic: _remembered(fields) for topic, fields in topics.items()}
         for source, topics in raw.items()
     }
 
@@ -68,7 +68,7 @@ def ids_of(raw: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Ids:
 def as_json(ids: Ids) -> dict[str, Any]:
     """Return the form stored in rows, without empty sources; rows return it unchanged."""
     return {
-        source: {topic: _stored(remembered) for topic, remembered in topics.items()}
+        source: {topic: _stored(topic_identity) for topic, topic_identity in topics.items()}
         for source, topics in ids.items()
         if topics
     }
@@ -78,8 +78,8 @@ def by_topic(ids: Ids) -> dict[str, list[str]]:
     """Return the possible IDs of each topic name; two sources may read from two brokers."""
     ids_by_topic: dict[str, list[str]] = {}
     for topics in ids.values():
-        for topic, remembered in topics.items():
-            ids_by_topic.setdefault(topic, []).append(remembered.id)
+        for topic, topic_identity in topics.items():
+            ids_by_topic.setdefault(topic, []).append(topic_identity.id)
     return ids_by_topic
 
 
@@ -88,8 +88,8 @@ def replaced_in(ids: Ids) -> set[str]:
     return {
         topic
         for topics in ids.values()
-        for topic, remembered in topics.items()
-        if remembered.is_replaced
+        for topic, topic_identity in topics.items()
+        if topic_identity.is_replaced
     }
 
 
@@ -235,7 +235,7 @@ def as_of(ids: Ids, batch: int) -> Ids:
     gone.
     """
     return {
-        source: {topic: _as_of(remembered, batch) for topic, remembered in topics.items()}
+        source: {topic: _as_of(topic_identity, batch) for topic, topic_identity in topics.items()}
         for source, topics in ids.items()
     }
 
@@ -247,9 +247,9 @@ def names(topics: Iterable[str]) -> str:
     return f"Topic {listed} was" if len(ordered) == 1 else f"Topics {listed} were"
 
 
-def _stored(remembered: Remembered) -> dict[str, Any]:
-    return asdict(remembered) | {
-        "was": {str(number): asdict(at) for number, at in remembered.was.items()}
+def _stored(topic_identity: Remembered) -> dict[str, Any]:
+    return asdict(topic_identity) | {
+        "was": {str(number): asdict(at) for number, at in topic_identity.was.items()}
     }
 
 
@@ -261,16 +261,16 @@ def _remembered(raw: Mapping[str, Any]) -> Remembered:
     return Remembered(**{**raw, "was": was})
 
 
-def _as_of(remembered: Remembered, batch: int) -> Remembered:
-    if batch < remembered.since:
+def _as_of(topic_identity: Remembered, batch: int) -> Remembered:
+    if batch < topic_identity.since:
         return Remembered(GONE)
-    if remembered.passed is not None and batch >= remembered.passed:
-        return remembered
-    return Remembered(remembered.id, remembered.since)
+    if topic_identity.passed is not None and batch >= topic_identity.passed:
+        return topic_identity
+    return Remembered(topic_identity.id, topic_identity.since)
 
 
 def _other_partitions(
-    remembered: Remembered, topic: str, history: Sequence[tuple[int, Offsets]]
+    topic_identity: Remembered, topic: str, history: Sequence[tuple[int, Offsets]]
 ) -> list[int]:
     """Return the first batch that read different partitions than before, as a list; [] for none.
 
@@ -278,7 +278,9 @@ def _other_partitions(
     previous look.
     """
     read = [(batch, offsets[topic].keys()) for batch, offsets in history if topic in offsets]
-    same = [index for index, (_, numbers) in enumerate(read) if numbers == remembered.was.keys()]
+    same = [
+        index for index, (_, numbers) in enumerate(read) if numbers == topic_identity.was.keys()
+    ]
     return [batch for batch, _ in read[same[-1] + 1 :]][:1] if same else []
 
 

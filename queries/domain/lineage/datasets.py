@@ -336,7 +336,7 @@ def _described(
     text = text if isinstance(text, str) else ""
     uses: list[DatasetUse] = []
     if topics := _topics(part, text):
-        uses = [DatasetUse(_topic("", use_or_topic)) for use_or_topic in topics]
+        uses = [DatasetUse(_topic("", topic)) for topic in topics]
     elif files := _FILES.fullmatch(text):
         use = _path_use(files[1])
         uses = [use] if use else []
@@ -345,7 +345,7 @@ def _described(
     elif _is_table(text, conf):
         uses = [_in_format(ICEBERG, {"table": text}, conf)]
     at = report.at if report is not None else None
-    dated = [replace(use_or_topic, known_from=KnownFrom.SPARK, as_of=at) for use_or_topic in uses]
+    dated = [replace(use, known_from=KnownFrom.SPARK, as_of=at) for use in uses]
     return dated, "" if uses else _not_named(text, does)
 
 

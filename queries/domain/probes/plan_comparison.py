@@ -147,8 +147,8 @@ def compare(old: Shapes, new: Shapes) -> tuple[ShapeDifference, ...]:
     if before != after:
         differences.append(ShapeDifference(Property.OPERATORS, _listed(before), _listed(after)))
         return tuple(differences)
-    for older, newer in zip(old.operators, new.operators, strict=True):
-        differences += _operator(older, newer)
+    for old_operator, new_operator in zip(old.operators, new.operators, strict=True):
+        differences += _operator(old_operator, new_operator)
     return tuple(dict.fromkeys(differences))
 
 

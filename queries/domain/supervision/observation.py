@@ -63,9 +63,9 @@ class DriverExecutors:
 
 def executors(reported: Iterable[Mapping[str, Any]], *, now: datetime) -> DriverExecutors:
     """Return the executors from a driver's row; `reported` is their JSON form."""
-    parsed = [_executor(executor) for executor in reported]
-    active = tuple(executor for executor in parsed if executor.active)
-    lost = tuple(executor for executor in parsed if not executor.active)
+    all_executors = [_executor(executor) for executor in reported]
+    active = tuple(executor for executor in all_executors if executor.active)
+    lost = tuple(executor for executor in all_executors if not executor.active)
     recent = [
         executor for executor in lost if executor.removed_at and now - executor.removed_at <= RECENT
     ]
@@ -154,16 +154,16 @@ def _news(lost: list[Executor], active: tuple[Executor, ...]) -> str:
     )
 
 
-def _executor(reported: Mapping[str, Any]) -> Executor:
-    removed = reported.get("removed_at")
+def _executor(fields: Mapping[str, Any]) -> Executor:
+    removed = fields.get("removed_at")
     return Executor(
-        id=reported["id"],
-        address=reported["address"],
-        cores=reported["cores"],
-        active=reported["active"],
-        added_at=datetime.fromisoformat(reported["added_at"]),
+        id=fields["id"],
+        address=fields["address"],
+        cores=fields["cores"],
+        active=fields["active"],
+        added_at=datetime.fromisoformat(fields["added_at"]),
         removed_at=datetime.fromisoformat(removed) if removed else None,
-        reason=reported.get("reason", ""),
+        reason=fields.get("reason", ""),
     )
 
 

@@ -370,8 +370,8 @@ def read_metadata(text: bytes) -> IcebergTable | None:
         return None
     rows = metadata.get("snapshots", [])
     rows = rows if isinstance(rows, list) else [None]
-    parsed = [_snapshot(row) for row in rows]
-    snapshots = {snapshot.id: snapshot for snapshot in parsed if snapshot is not None}
+    parsed_snapshots = [_snapshot(row) for row in rows]
+    snapshots = {snapshot.id: snapshot for snapshot in parsed_snapshots if snapshot is not None}
     lineage, complete = _lineage(count(metadata.get("current-snapshot-id")), snapshots)
     properties, main = (
         _dict(metadata.get("properties")),
@@ -384,7 +384,7 @@ def read_metadata(text: bytes) -> IcebergTable | None:
     return IcebergTable(
         id=metadata["table-uuid"] if isinstance(metadata.get("table-uuid"), str) else "",
         lineage=lineage,
-        whole=complete and None not in parsed,
+        whole=complete and None not in parsed_snapshots,
         max_age=_span(age_ms),
         min_snapshots=count(_number(min_to_keep)) or MIN_SNAPSHOTS,
     )

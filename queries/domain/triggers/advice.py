@@ -200,17 +200,17 @@ def _allowed(
     suggestions: Sequence[Suggestion | None], spec: SqlQuery | PythonQuery, ground: Ground
 ) -> tuple[Suggestion, ...]:
     """Return the suggestions whose definitions would not be rejected."""
-    existing = {(problem.field, problem.message) for problem in refusals(spec, ground)}
+    known_problems = {(problem.field, problem.message) for problem in refusals(spec, ground)}
     return tuple(
         suggestion
         for suggestion in suggestions
-        if suggestion is not None and not _refused(suggestion, ground, existing)
+        if suggestion is not None and not _refused(suggestion, ground, known_problems)
     )
 
 
-def _refused(suggestion: Suggestion, ground: Ground, existing: set[tuple[str, str]]) -> bool:
+def _refused(suggestion: Suggestion, ground: Ground, known_problems: set[tuple[str, str]]) -> bool:
     problems = refusals(parse_query(suggestion.spec), ground)
-    return any((problem.field, problem.message) not in existing for problem in problems)
+    return any((problem.field, problem.message) not in known_problems for problem in problems)
 
 
 def _interval(

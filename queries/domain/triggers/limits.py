@@ -141,11 +141,11 @@ def with_async_progress(spec: SqlQuery | PythonQuery) -> SqlQuery | PythonQuery:
 
 def _limit(spec: SqlQuery | PythonQuery, way: _Way, ground: Ground) -> TriggerFit:
     tried = _tried(spec, way)
-    existing = {(problem.field, problem.message) for problem in _of_the_rest(spec)}
+    other_problems = {(problem.field, problem.message) for problem in _of_the_rest(spec)}
     reasons = [
         f"{_about(problem)} {problem.message}".strip()
         for problem in refusals(tried, ground)
-        if (problem.field, problem.message) not in existing
+        if (problem.field, problem.message) not in other_problems
     ]
     standing, chosen = Suitability.REFUSED, _chosen(spec) == way.key
     if not reasons:

@@ -165,8 +165,8 @@ def evidence_of(progress: Mapping[str, Any], driver: Mapping[str, Any] | None) -
     phase_ms = {name: ms for name, ms in phases.items() if count(ms) is not None}
     sink = progress.get("sink")
     about = str(sink.get("description", "")) if isinstance(sink, dict) else ""
-    recorded = driver or {}
-    stages = recorded.get("stages")
+    driver_evidence = driver or {}
+    stages = driver_evidence.get("stages")
     took = count(progress.get("batchDuration")) or phase_ms.get("triggerExecution", 0)
     return BatchEvidence(
         batch=count(progress.get("batchId")) or 0,
@@ -180,9 +180,9 @@ def evidence_of(progress: Mapping[str, Any], driver: Mapping[str, Any] | None) -
             for operator in _parts(progress.get("stateOperators"))
         ),
         stages=tuple(map(StageSeen.read, stages)) if isinstance(stages, list) else None,
-        cores=count(recorded.get("cores")) or 1,
-        python_ms=count(recorded.get("python_ms")) or 0,
-        median_ms=count(recorded.get("median_ms")),
+        cores=count(driver_evidence.get("cores")) or 1,
+        python_ms=count(driver_evidence.get("python_ms")) or 0,
+        median_ms=count(driver_evidence.get("median_ms")),
     )
 
 
@@ -196,13 +196,13 @@ def diagnose(evidence: BatchEvidence) -> Diagnosis:
     spent[BatchCause.DRIVER] = max(0.0, evidence.took_ms - outside_batch - adding)
     if evidence.stages is not None:
         _outside(evidence, adding, spent)
-        scale = _covered(evidence.stages) / max(1, sum(_wall(part) for part in evidence.stages))
+        scale = _covered(evidence.stages) / max(1, sum(_wall(stage) for stage in evidence.stages))
         for stage in evidence.stages:
             for cause, ms in _inside(stage, evidence).items():
                 spent[cause] += ms * scale
     shares = [CauseShare(cause, round(ms), "") for cause, ms in spent.items() if ms >= 1]
-    ranked = sorted(shares, key=lambda part: -part.ms)
-    causes = tuple(CauseShare(part.cause, part.ms, _text(part, evidence)) for part in ranked)
+    ranked = sorted(shares, key=lambda share: -share.ms)
+    causes = tuple(CauseShare(share.cause, share.ms, _text(share, evidence)) for share in ranked)
     return Diagnosis(causes, _says(evidence, causes, adding))
 
 

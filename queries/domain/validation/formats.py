@@ -233,9 +233,9 @@ def _table(
     """Return the problems of a Delta or Iceberg table: its place and its options."""
     at = f"{field}.options"
     problems = spark_rules.refused(at, part.format, part.options)
-    reported = {problem.field for problem in problems}
+    refused_fields = {problem.field for problem in problems}
     table_problems = tables.table_problems(at, part.format, kind, part.options)
-    problems += [problem for problem in table_problems if problem.field not in reported]
+    problems += [problem for problem in table_problems if problem.field not in refused_fields]
     if part.format == ICEBERG:
         return problems + tables.name_problems(at, part.options, offer.conf)
     return problems + _path(field, part.options)

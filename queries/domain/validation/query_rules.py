@@ -110,8 +110,8 @@ def option_reach(spec: SqlQuery | PythonQuery) -> list[Problem]:
     """
     parts: dict[str, Source | Table | Sink] = {"sink": spec.sink} if spec.sink else {}
     if isinstance(spec, SqlQuery):
-        parts |= {f"sources.{index}": part for index, part in enumerate(spec.sources)}
-        parts |= {f"tables.{index}": part for index, part in enumerate(spec.tables)}
+        parts |= {f"sources.{index}": source for index, source in enumerate(spec.sources)}
+        parts |= {f"tables.{index}": table for index, table in enumerate(spec.tables)}
     return [
         problem
         for field, part in parts.items()

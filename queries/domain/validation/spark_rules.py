@@ -161,9 +161,9 @@ def option_problems(
 ) -> list[Problem]:
     """Return a problem for each option of a format that Spark would ignore or pass on."""
     misspelled = misspelt(field, name, options, declared)
-    reported = {problem.field for problem in misspelled}
+    wrong_fields = {problem.field for problem in misspelled}
     return misspelled + [
-        problem for problem in refused(field, name, options) if problem.field not in reported
+        problem for problem in refused(field, name, options) if problem.field not in wrong_fields
     ]
 
 

@@ -134,7 +134,7 @@ class AuditAnchor(models.Model):
 
 _ENTRY, _HEAD, _ANCHOR = (m._meta.db_table for m in (AuditEntry, AuditHead, AuditAnchor))
 #: The content of an entry. The chain fills in number and MAC, once.
-_HASHED_COLUMNS = [
+_CONTENT_COLUMNS = [
     "id",
     "uuid",
     "at",
@@ -169,7 +169,7 @@ RULES = (
         _ENTRY,
         "UPDATE",
         "NOT (OLD.number IS NULL AND NEW.number IS NOT NULL AND "
-        + " AND ".join(f"NEW.{column} same OLD.{column}" for column in _HASHED_COLUMNS)
+        + " AND ".join(f"NEW.{column} same OLD.{column}" for column in _CONTENT_COLUMNS)
         + ")",
         "entries of the audit log cannot be changed",
     ),

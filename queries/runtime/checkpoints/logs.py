@@ -71,10 +71,10 @@ class CheckpointReader:
         """Return the modification time of a file such as `commits/7`; None if it does not exist."""
         if self._path is not None:
             return modified_at(self._path / name)
-        system, path = self._remote(name)
-        if not system.exists(path):
+        system, hadoop_path = self._remote(name)
+        if not system.exists(hadoop_path):
             return None
-        changed_ms = system.getFileStatus(path).getModificationTime()
+        changed_ms = system.getFileStatus(hadoop_path).getModificationTime()
         return at_ms(changed_ms)
 
     def in_flight(self) -> int | None:
@@ -110,9 +110,9 @@ class CheckpointReader:
 
         A folder that does not exist yet is empty.
         """
-        system, path = self._remote(folder)
+        system, hadoop_path = self._remote(folder)
         try:
-            statuses = system.listStatus(path)
+            statuses = system.listStatus(hadoop_path)
         except Py4JJavaError as error:
             if _is_missing(error):
                 return {}
@@ -146,10 +146,10 @@ class CheckpointReader:
     def _sources(self) -> list[str]:
         if self._path is not None:
             return names_in(self._path / "sources")
-        system, path = self._remote("sources")
-        if not system.exists(path):
+        system, hadoop_path = self._remote("sources")
+        if not system.exists(hadoop_path):
             return []
-        return [str(status.getPath().getName()) for status in system.listStatus(path)]
+        return [str(status.getPath().getName()) for status in system.listStatus(hadoop_path)]
 
     def _last(self, folder: str) -> int | None:
         return max(self._batches(folder), default=None)
@@ -157,10 +157,10 @@ class CheckpointReader:
     def _batches(self, folder: str) -> list[int]:
         if self._path is not None:
             return numbers_in(self._path / folder)
-        system, path = self._remote(folder)
-        if not system.exists(path):
+        system, hadoop_path = self._remote(folder)
+        if not system.exists(hadoop_path):
             return []
-        names = [str(status.getPath().getName()) for status in system.listStatus(path)]
+        names = [str(status.getPath().getName()) for status in system.listStatus(hadoop_path)]
         return numbers_of(names)
 
     def _read(self, name: str) -> str:
@@ -169,10 +169,10 @@ class CheckpointReader:
             text = read_file(self._path / name, MOST_OF_ENTRY + 1) or ""
             long = len(text) > MOST_OF_ENTRY
         else:
-            system, path = self._remote(name)
-            exists = system.exists(path)
-            long = exists and system.getFileStatus(path).getLen() > MOST_OF_ENTRY
-            text = "" if long else read_remote(system, path) or ""
+            system, hadoop_path = self._remote(name)
+            exists = system.exists(hadoop_path)
+            long = exists and system.getFileStatus(hadoop_path).getLen() > MOST_OF_ENTRY
+            text = "" if long else read_remote(system, hadoop_path) or ""
         if long:
             raise UnreadableLog(f"{name} has more than {MOST_OF_ENTRY:,} characters")
         return text

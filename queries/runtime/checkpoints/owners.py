@@ -265,9 +265,9 @@ class Owners:
 
     def _list(self, folder: str) -> dict[int, int]:
         """Return the times, in ms by the store's clock, of the objects in a folder, by number."""
-        system, path = self._find(folder)
+        system, hadoop_path = self._find(folder)
         try:
-            statuses = system.listStatus(path)
+            statuses = system.listStatus(hadoop_path)
         except Py4JJavaError as error:
             if _kind(error) == "FileNotFoundException":
                 return {}
@@ -292,16 +292,16 @@ class Owners:
 
         Raises `NotExclusive` if the store cannot do that.
         """
-        system, path = self._find(name)
+        system, hadoop_path = self._find(name)
         try:
             if str(system.getUri().getScheme()) in _EXCLUSIVE:
-                stream = system.create(path, False)
+                stream = system.create(hadoop_path, False)
             else:
-                self._create_by_condition(system, path, text)
+                self._create_by_condition(system, hadoop_path, text)
                 stream = None
         except Py4JJavaError as error:
             # Stores fail differently, and a creation can succeed although its answer was lost.
-            if not system.exists(path):
+            if not system.exists(hadoop_path):
                 raise
             logger.info("%s was there already: %s", name, _kind(error))
             return
@@ -309,15 +309,15 @@ class Owners:
             _write(stream, text)
             return
         try:
-            self._create_by_condition(system, path, text)
+            self._create_by_condition(system, hadoop_path, text)
         except Py4JJavaError as error:
             logger.debug("%s cannot be created again: %s", name, _kind(error))
         else:
             raise NotExclusive("its store ignores the condition that an object is new")
 
-    def _create_by_condition(self, system: Any, path: Any, text: str) -> None:
+    def _create_by_condition(self, system: Any, hadoop_path: Any, text: str) -> None:
         try:
-            builder = system.createFile(path).create().recursive()
+            builder = system.createFile(hadoop_path).create().recursive()
             stream = builder.must(_CONDITIONAL, True).build()
             _write(stream, text)
         except Py4JJavaError as error:
@@ -329,17 +329,17 @@ class Owners:
             raise
 
     def _overwrite(self, name: str, text: str) -> None:
-        system, path = self._find(name)
-        _write(system.create(path, True), text)
+        system, hadoop_path = self._find(name)
+        _write(system.create(hadoop_path, True), text)
 
     def _clean_up(self, folder: str, times: dict[int, int]) -> None:
         """Remove old objects; a failure costs nothing, because the next start tries again."""
         for number in superfluous_owners(times):
-            system, path = self._find(owner_object(folder, number))
+            system, hadoop_path = self._find(owner_object(folder, number))
             try:
-                system.delete(path, False)
+                system.delete(hadoop_path, False)
             except Py4JJavaError as error:
-                logger.warning("could not remove %s: %s", path.toString(), _kind(error))
+                logger.warning("could not remove %s: %s", hadoop_path.toString(), _kind(error))
                 return
 
 

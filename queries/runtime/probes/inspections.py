@@ -99,9 +99,9 @@ def _rows(session: Any, task: XrayTask) -> dict[str, Any]:
         for row in per_partition.collect()
     ]
     return {
-        "partitions": sorted(partitions, key=lambda part: part["partition"]),
-        "rows": sum(part["rows"] for part in partitions),
-        "bytes": sum(part["bytes"] for part in partitions),
+        "partitions": sorted(partitions, key=lambda partition: partition["partition"]),
+        "rows": sum(partition["rows"] for partition in partitions),
+        "bytes": sum(partition["bytes"] for partition in partitions),
         "largest": [
             {"key": _cut(row["_key"]), "rows": int(row["rows"]), "bytes": int(row["bytes"])}
             for row in largest.collect()
@@ -298,7 +298,7 @@ class Records:
         part = 1.0
         if self._task.batch_rows > self._task.sampled:
             part = self._task.sampled / self._task.batch_rows
-        sources = {entry["name"]: entry for entry in self._task.spec["sources"]}
+        sources = {source["name"]: source for source in self._task.spec["sources"]}
         try:
             for read in self._task.reads:
                 whole = self._read_again(sources[read.source], read)
@@ -314,7 +314,7 @@ class Records:
         return {
             "problem": "",
             "keys": [
-                {"text": str(entry[0])[:RECORD_TEXT_LIMIT], "rows": int(entry[1])} for entry in rows
+                {"text": str(row[0])[:RECORD_TEXT_LIMIT], "rows": int(row[1])} for row in rows
             ],
             "rows": int(rows[0][2]) if rows else 0,
             "part": part,

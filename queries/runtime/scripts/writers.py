@@ -42,9 +42,9 @@ def install(note: Note, stop_queries: Callable[[], None]) -> None:
 
     @wraps(original)
     def get_or_create(self: Any) -> Any:
-        requested = dict(self._options)
+        settings = dict(self._options)
         session = original(self)
-        for line in missed(requested, session):
+        for line in missed(settings, session):
             note(line)
         return session
 
@@ -54,8 +54,8 @@ def install(note: Note, stop_queries: Callable[[], None]) -> None:
         session = SparkSession._instantiatedSession
         if conf is not None and session is not None:
             ours = dict(SparkConf().getAll())  # initial values of each setting in this process
-            requested = {name: value for name, value in conf.getAll() if ours.get(name) != value}
-            for line in missed(requested, session):
+            settings = {name: value for name, value in conf.getAll() if ours.get(name) != value}
+            for line in missed(settings, session):
                 note(line)
         return context
 

@@ -257,8 +257,8 @@ def read_ids(query_id: int) -> dict[str, str]:
     """Return the known ids of the topics that a query reads now, by name."""
     ids_by_name: dict[str, str] = {}
     for topics in remembered_ids(query_id).values():
-        for topic, remembered in topics.items():
-            reads = remembered.id if remembered.passed is None else remembered.now
+        for topic, topic_identity in topics.items():
+            reads = topic_identity.id if topic_identity.passed is None else topic_identity.now
             if reads != GONE:
                 ids_by_name[topic] = reads
     return ids_by_name

@@ -170,7 +170,7 @@ def offsets_in_progress(
 
 def kafka_sources(spec: Mapping[str, object]) -> tuple[KafkaSource, ...]:
     """Return the Kafka sources of a definition's JSON form."""
-    parsed = []
+    parsed_sources = []
     sources = spec.get("sources")
     for source in sources if isinstance(sources, list) else ():
         if source.get("format") != "kafka":
@@ -183,7 +183,7 @@ def kafka_sources(spec: Mapping[str, object]) -> tuple[KafkaSource, ...]:
             selection, error = wanted(options), ""
         except Unusable as unusable:
             selection, error = TopicSelection(), str(unusable)
-        parsed.append(
+        parsed_sources.append(
             KafkaSource(
                 name=source.get("name", ""),
                 wanted=selection,
@@ -192,7 +192,7 @@ def kafka_sources(spec: Mapping[str, object]) -> tuple[KafkaSource, ...]:
                 error=error,
             )
         )
-    return tuple(parsed)
+    return tuple(parsed_sources)
 
 
 def committed_at(location: str) -> Offsets:

@@ -193,10 +193,10 @@ def measured_batches(query_id: int, run: Run) -> list[BatchSeen]:
     rows = heard.progress_page(query_id, limit=ROWS)
     runs = visible.runs().filter(pk__in={row["run"] for row in rows}, revision=run.revision_id)
     wanted = set(runs.values_list("pk", flat=True))
-    reported = [row for row in reversed(rows) if row["run"] in wanted]
-    reported = [row for row in reported if "derived" not in row["progress"]]
-    firsts = _firsts(reported)
-    return [_batch(row, first=(row["run"], row["batch"]) in firsts) for row in reported]
+    batch_rows = [row for row in reversed(rows) if row["run"] in wanted]
+    batch_rows = [row for row in batch_rows if "derived" not in row["progress"]]
+    firsts = _firsts(batch_rows)
+    return [_batch(row, first=(row["run"], row["batch"]) in firsts) for row in batch_rows]
 
 
 def trigger_note(line: QueryLine) -> str:

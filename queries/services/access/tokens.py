@@ -310,20 +310,20 @@ def _limits(
     team: str, applications: Sequence[str], problems: list[Problem]
 ) -> tuple[Team | None, list[Application]]:
     """Return the team and the applications; add a problem for each name that does not exist."""
-    chosen = None
+    team_row = None
     try:
-        chosen = team_named(team) if team else None
+        team_row = team_named(team) if team else None
     except Invalid as error:
         problems += error.problems
     living = Application.objects.filter(archived_at=None, name__in=list(applications))
     listed = list(living)
-    existing = {row.name for row in listed}
+    existing_names = {row.name for row in listed}
     problems += [
         Problem("applications", name[:200], "is not an existing application.", "Check the names.")
         for name in applications
-        if name not in existing
+        if name not in existing_names
     ]
-    return chosen, listed
+    return team_row, listed
 
 
 def revoke_token(token: AccessToken, *, actor: str, now: datetime) -> None:

@@ -182,8 +182,8 @@ def _seed_sink(context: StepContext) -> StepResult:
 
 def _define(context: StepContext) -> StepResult:
     arguments = context.arguments
-    existing = Checkpoint.objects.filter(location=arguments["location"], retired_at=None).first()
-    if existing is None:
+    checkpoint = Checkpoint.objects.filter(location=arguments["location"], retired_at=None).first()
+    if checkpoint is None:
         with transaction.atomic():
             context.insist()
             clone = catalog.create_query(
@@ -202,7 +202,7 @@ def _define(context: StepContext) -> StepResult:
             placed.update(host=settings.HEADGATE_HOST)
             _carry_topic_ids(context)
     else:
-        clone = existing.query
+        clone = checkpoint.query
     context.result["clone"] = clone.name
     return DONE
 

@@ -199,16 +199,16 @@ def mirror_location(table: TablePlace) -> str:
 
 def fill(query: Query, table: TablePlace, mirror: Mirror, files: Files, *, now: datetime) -> bool:
     """Store the query's batches in a table on a storage; return True, as there is news."""
-    stored: dict[str, str | int | None]
+    document: dict[str, str | int | None]
     try:
         insist_allowed(table, query.application)
         identity = query_id(query)
         in_table = _find(files, table, identity, open_checkpoints)
-        stored = {"query": identity, "newest": in_table.newest, "certain": in_table.certain}
+        document = {"query": identity, "newest": in_table.newest, "certain": in_table.certain}
     except (Unknown, NoTable, NotAllowed) as error:
-        stored = {"problem": str(error)}
+        document = {"problem": str(error)}
     mirror.checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
-    replace_file(mirror.checkpoint / _IN_TABLE, json.dumps(stored), durable=False)
+    replace_file(mirror.checkpoint / _IN_TABLE, json.dumps(document), durable=False)
     mirror.note("", read_at=now)
     return True
 
@@ -232,14 +232,14 @@ def query_id(query: Query) -> str:
 def _mirrored(query: Query, table: TablePlace, now: datetime) -> InTable:
     location = mirror_location(table)
     folder = fresh_mirror(location, query.application, now=now, what="table's log")
-    stored = json.loads(read_file(folder / _IN_TABLE) or "{}")
-    if stored.get("problem"):
-        raise NoTable(str(stored["problem"]))
-    if stored.get("query") != query_id(query):
+    document = json.loads(read_file(folder / _IN_TABLE) or "{}")
+    if document.get("problem"):
+        raise NoTable(str(document["problem"]))
+    if document.get("query") != query_id(query):
         raise Unknown(
             "the table's log was read for the query's former ID. Try again in a few seconds."
         )
-    return InTable(count(stored.get("newest")), stored.get("certain") is True)
+    return InTable(count(document.get("newest")), document.get("certain") is True)
 
 
 def _find(files: Files, table: TablePlace, identity: str, unpack: Unpack | None = None) -> InTable:

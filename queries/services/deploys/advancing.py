@@ -238,8 +238,8 @@ def _go(
 
 
 def _is_news(change: DeployChange, result: ChangeResult) -> bool:
-    stored = DeployChange.objects.only("reason", "evidence", "first_batch").get(pk=change.pk)
-    return (stored.reason, stored.evidence, stored.first_batch) != (
+    stored_change = DeployChange.objects.only("reason", "evidence", "first_batch").get(pk=change.pk)
+    return (stored_change.reason, stored_change.evidence, stored_change.first_batch) != (
         result.reason,
         change.evidence,
         change.first_batch,

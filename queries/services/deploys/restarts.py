@@ -159,13 +159,13 @@ def restart_unit(
 
     A change without an operation of its own restarts with its application's driver.
     """
-    requested = {change.pk: request(step, change) for change in unit}
+    operations = {change.pk: request(step, change) for change in unit}
     epoch = Installation.get().last_epoch  # all locks are held: later epochs are higher
-    own = next((member for member in unit if member.kind == ChangeKind.APPLICATION), None)
-    driver = requested[own.pk] if own is not None else None
+    own = next((change for change in unit if change.kind == ChangeKind.APPLICATION), None)
+    driver = operations[own.pk] if own is not None else None
     left = []
     for change in unit:
-        operation = requested[change.pk] or (driver if _goes_along(change) else None)
+        operation = operations[change.pk] or (driver if _goes_along(change) else None)
         if operation is None:
             left.append(change)
             continue

@@ -79,22 +79,22 @@ def user_of(deploy: Deploy, *, now: datetime) -> User:
 
 def touched(set_plan: Plan) -> list[dict[str, Any]]:
     """Return the applications that a set changes or creates, as stored in a deploy's row."""
-    existing, new = {}, {}
+    applications, new = {}, {}
     for item in set_plan.items:
         row = item.application or set_plan.present.applications.get(item.host)
         if item.outcome is Outcome.UNCHANGED or item.kind == Kind.ALERT_RULE:
             continue
         if row is not None:
-            existing[row.pk] = row
+            applications[row.pk] = row
         elif item.own is not None or item.kind == Kind.APPLICATION:
             new[item.host or item.name] = item.team
-    existing |= {
+    applications |= {
         row.pk: row for leaving in set_plan.leaving if (row := leaving.application) is not None
     }
     return [
         *(
             {"application": row.pk, "name": row.name, "team": row.team_id}
-            for row in existing.values()
+            for row in applications.values()
         ),
         *(
             {"application": None, "name": name, "team": team.pk if team else None}

@@ -81,9 +81,9 @@ def _requires_preflight(step: DeployStep, change: DeployChange) -> bool:
 
 def begin_preflights(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
     """Begin one query's preflight with its application's new definition, if a slot is available."""
-    begun = [member for member in step.changes if DeployStage.PREFLIGHT in member.operations]
+    begun = [change for change in step.changes if DeployStage.PREFLIGHT in change.operations]
     open_ones = Operation.objects.filter(
-        uuid__in=[member.operations[DeployStage.PREFLIGHT] for member in begun],
+        uuid__in=[change.operations[DeployStage.PREFLIGHT] for change in begun],
         outcome=OperationOutcome.OPEN,
     ).count()
     if open_ones >= PREFLIGHTS_AT_ONCE:
@@ -190,7 +190,7 @@ def look_at_restart(step: DeployStep, change: DeployChange) -> ChangeResult:
 
 def restart(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
     """Restart one query, or an application with all of its queries."""
-    unit = [member for member in unit_of(step.changes, todo[0]) if member.runs]
+    unit = [change for change in unit_of(step.changes, todo[0]) if change.runs]
     for change in restart_unit(step, unit, DeployStage.RESTART, restart_on_new_definition):
         note(change, restarted_at=step.now)  # a user stopped it, as its evaluation says
     for change in unit:

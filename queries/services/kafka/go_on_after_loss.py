@@ -232,8 +232,8 @@ def _run_anew(context: StepContext) -> None:
 def _refuse_dead(context: StepContext) -> None:
     """Raise `Conflict` if the requested run has failed as well."""
     query = context.query
-    requested = Operation.objects.filter(parent=context.operation).order_by("-pk").first()
-    if requested is None or requested.outcome in GOOD_OPERATIONS:
+    child_operation = Operation.objects.filter(parent=context.operation).order_by("-pk").first()
+    if child_operation is None or child_operation.outcome in GOOD_OPERATIONS:
         return
     if query.phase in HELD_PHASES:
         raise Conflict(

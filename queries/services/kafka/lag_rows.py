@@ -73,7 +73,7 @@ def write(
 ) -> None:
     """Write one query's partitions, and the resulting risk and reachability."""
     fresh: dict[At, SourceLag] = {}
-    existing: set[At] = set()
+    partitions: set[At] = set()
     looks = {brokers: answer.look for brokers, answer in answers.items() if answer.look}
     memory = topics.judge(reading, looks, stored_lags)
     errors: list[str] = [source.error for source in reading.sources if source.error]
@@ -83,11 +83,11 @@ def write(
             fresh |= _rows(reading, answer.look, mine, stored_lags, memory.unread, now)
             errors += [
                 f"Topic {name} does not exist."
-                for wanted in mine
-                for name in wanted.topics
+                for selection in mine
+                for name in selection.topics
                 if not any(topic == name for topic, _ in answer.look.partitions)
             ]
-            existing |= set(answer.look.partitions)
+            partitions |= set(answer.look.partitions)
         else:
             errors.append(answer.silent or answer.unusable)
     whole = all(answer.look is not None for answer in answers.values())
@@ -95,7 +95,7 @@ def write(
         vanished = {
             at
             for at in stored_lags.keys() - fresh.keys()
-            if at[1] < 0 or (whole and at not in existing)
+            if at[1] < 0 or (whole and at not in partitions)
         }
         _store(
             reading, fresh, stored_lags, vanished, error=" ".join(dict.fromkeys(errors)), now=now
@@ -163,7 +163,9 @@ def _rows(
     rows = {}
     for at, ends in look.ends.items():
         topic, partition = at
-        if not any(wanted.matches(topic) and wanted.of(topic, (partition,)) for wanted in mine):
+        if not any(
+            selection.matches(topic) and selection.of(topic, (partition,)) for selection in mine
+        ):
             continue
         row = stored_lags.get(at)
         new = topic in unread_topics

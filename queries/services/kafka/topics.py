@@ -218,22 +218,22 @@ def judge(
         if look is None or source.error:
             continue
         source_topics = memory.ids.setdefault(source.name, {})
-        existing = {topic for topic, _ in look.partitions}
-        for topic in source_topics.keys() - existing:
+        broker_topics = {topic for topic, _ in look.partitions}
+        for topic in source_topics.keys() - broker_topics:
             at = reading.committed.get(topic, {})
             source_topics[topic] = while_missing(
                 source_topics[topic], _places(row, source.wanted, topic, at, stored_lags)
             )
-        for topic in sorted(existing):
+        for topic in sorted(broker_topics):
             if source.wanted.matches(topic):
-                remembered = _topic(reading, row, source, topic, look, stored_lags, memory)
-                if remembered is not None:
-                    source_topics[topic] = remembered
+                topic_identity = _topic(reading, row, source, topic, look, stored_lags, memory)
+                if topic_identity is not None:
+                    source_topics[topic] = topic_identity
     memory.unread = {
         topic
         for topics in memory.ids.values()
-        for topic, stored in topics.items()
-        if stored.is_unread
+        for topic, topic_identity in topics.items()
+        if topic_identity.is_unread
     }
     return memory
 
@@ -280,33 +280,33 @@ def _topic(
     latest = {number: partition_ends.latest for number, partition_ends in ends.items()}
     at = reading.committed.get(topic) or first_offsets_at(row.location).get(topic) or {}
     before = memory.ids.get(source.name, {}).get(topic)
-    remembered = after_look(
+    topic_identity = after_look(
         before,
         look.topic_ids.get(topic),
         begun=bool(at),
         was=_places(row, source.wanted, topic, at, stored_lags),
         ends=latest,
     )
-    if remembered is None or not remembered.is_unread:
-        return remembered
-    entry_point = entered(remembered, topic, history_at(row.location), latest)
+    if topic_identity is None or not topic_identity.is_unread:
+        return topic_identity
+    entry_point = entered(topic_identity, topic, history_at(row.location), latest)
     if entry_point is None and not reading.may_have_read:  # its rest is certainly gone
-        remembered = ended_at(remembered, at)
-        if rest := rest_of(remembered, topic):
-            memory.lost.append((remembered.id, rest))
+        topic_identity = ended_at(topic_identity, at)
+        if rest := rest_of(topic_identity, topic):
+            memory.lost.append((topic_identity.id, rest))
     if entry_point is None:
-        return remembered
+        return topic_identity
     old, new = lost_by(
-        remembered,
+        topic_identity,
         topic,
         entry_point.at,
         {number: partition_ends.earliest for number, partition_ends in ends.items()},
     )
-    memory.left.append((topic, remembered.id))
-    memory.lost += [(remembered.id, old), (remembered.now, new)]
+    memory.left.append((topic, topic_identity.id))
+    memory.lost += [(topic_identity.id, old), (topic_identity.now, new)]
     if _fails_on_loss(reading, source):
-        return replace(remembered, passed=entry_point.batch)
-    return Remembered(remembered.now, entry_point.batch)
+        return replace(topic_identity, passed=entry_point.batch)
+    return Remembered(topic_identity.now, entry_point.batch)
 
 
 def _fails_on_loss(reading: Reading, source: KafkaSource) -> bool:

@@ -77,8 +77,8 @@ def records_can_be_read(query: Query) -> bool:
 
 def records_of(operation: Operation, *, launcher: Launcher, now: datetime) -> dict[str, Any] | None:
     """Return the records that the probe found; None once they are removed."""
-    result = probe_steps.shown(operation, launcher=launcher, now=now)
-    return result.records if result else None
+    findings = probe_steps.shown(operation, launcher=launcher, now=now)
+    return findings.records if findings else None
 
 
 def reads_of(
@@ -297,8 +297,8 @@ def begin_xray(
 
 def rows_of(operation: Operation, *, launcher: Launcher, now: datetime) -> dict[str, Any] | None:
     """Return an X-ray's findings with its rows; None once they are removed."""
-    result = probe_steps.shown(operation, launcher=launcher, now=now)
-    return result.state if result else None
+    findings = probe_steps.shown(operation, launcher=launcher, now=now)
+    return findings.state if findings else None
 
 
 def forget_old_results(*, launcher: Launcher, now: datetime) -> None:

@@ -62,14 +62,14 @@ def attempt(worker: Worker, first: ClaimSeen | None, *, take: bool) -> ClaimAtte
 
     `first` is what the first attempt saw. `free` is False if another worker was faster.
     """
-    observed = look(worker)
-    match judge_claim(first or observed, observed):
+    claim = look(worker)
+    match judge_claim(first or claim, claim):
         case ClaimVerdict.TAKE:
-            return ClaimAttempt(observed, free=not take or _take(worker, observed))
+            return ClaimAttempt(claim, free=not take or _take(worker, claim))
         case ClaimVerdict.LEAVE:
-            return ClaimAttempt(observed, refused=True)
+            return ClaimAttempt(claim, refused=True)
         case ClaimVerdict.WATCH:
-            return ClaimAttempt(observed)
+            return ClaimAttempt(claim)
         case never:
             assert_never(never)
 
@@ -89,9 +89,9 @@ def _is_dead(row: Host, worker: Worker) -> bool:
     return not identities.is_alive(row.pid, row.start_time)
 
 
-def _take(worker: Worker, observed: ClaimSeen) -> bool:
+def _take(worker: Worker, claim: ClaimSeen) -> bool:
     """Claim this host's name; return False if another worker was faster."""
-    won = Host.objects.filter(name=settings.HEADGATE_HOST, claim=observed.claim).update(
+    won = Host.objects.filter(name=settings.HEADGATE_HOST, claim=claim.claim).update(
         claim=worker.claim,
         boot_id=worker.boot_id,
         pid_space=worker.pid_space,

@@ -61,21 +61,21 @@ def note_look(run: Run, driver_topics: Mapping[str, str]) -> None:
     row = Checkpoint.objects.select_for_update().get(pk=run.checkpoint_id)
     ids = ids_of(row.topic_ids)
     for topic, topic_id in _news(ids, own).items():
-        remembered = ids.setdefault("", {}).get(topic)
+        topic_identity = ids.setdefault("", {}).get(topic)
         ids[""][topic] = (
             Remembered(topic_id)
-            if remembered is None
-            else replace(remembered, now=topic_id, passed=None)
+            if topic_identity is None
+            else replace(topic_identity, now=topic_id, passed=None)
         )
     Checkpoint.objects.filter(pk=row.pk).update(topic_ids=as_json(ids))
 
 
 def _news(ids: Ids, driver_topics: Mapping[str, str]) -> dict[str, str]:
-    remembered = ids.get("", {})
+    by_topic = ids.get("", {})
     return {
         topic: topic_id
         for topic, topic_id in driver_topics.items()
-        if topic not in remembered or topic_id not in (remembered[topic].id, remembered[topic].now)
+        if topic not in by_topic or topic_id not in (by_topic[topic].id, by_topic[topic].now)
     }
 
 

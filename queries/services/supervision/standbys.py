@@ -84,17 +84,17 @@ def keep_standby(application_id: int, *, launcher: Launcher, now: datetime) -> N
     if rows is None:
         return
     row = _open_row(rows.application)
-    observed = None
+    standby = None
     if row is not None:
         name = rows.application.name
-        observed = observed_driver(row, launcher.sight(name, row.epoch, identity=row.identity))
+        standby = observed_driver(row, launcher.sight(name, row.epoch, identity=row.identity))
     limits = supervision_limits()
-    choice = decide_standby(observed, _wanted(rows, row, launcher, now), limits, now)
+    choice = decide_standby(standby, _wanted(rows, row, launcher, now), limits, now)
     if row is None:
         if choice.action is DriverAction.LAUNCH:
             _launch(rows, launcher, now)
         return
-    assert observed is not None
+    assert standby is not None
     written = DriverDecision(
         state=choice.state,
         end_wanted=choice.end_wanted,
@@ -109,7 +109,7 @@ def keep_standby(application_id: int, *, launcher: Launcher, now: datetime) -> N
         if choice.exit is not None:
             last = choice.exit.last_seq
             note_exit(driver=row.pk, epoch=row.epoch, last_seq=last, at=now)
-        decision_rows.update_driver(row, observed.sighting, written, now=now)
+        decision_rows.update_driver(row, standby.sighting, written, now=now)
     _act(row, choice, launcher)
 
 
@@ -118,11 +118,11 @@ def able(rows: Rows, launcher: Launcher, *, now: datetime) -> Driver | None:
     row = _open_row(rows.application)
     if row is None or row.state not in TAKES_OVER or _why_not_fit(rows, row):
         return None
-    observed = observed_driver(
+    standby = observed_driver(
         row, launcher.sight(rows.application.name, row.epoch, identity=row.identity)
     )
-    assert observed is not None
-    return row if may_take_over(observed, supervision_limits(), now) else None
+    assert standby is not None
+    return row if may_take_over(standby, supervision_limits(), now) else None
 
 
 def fits(standby: Driver, now_frozen: Frozen) -> bool:

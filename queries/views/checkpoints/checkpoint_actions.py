@@ -256,13 +256,13 @@ def _committed_by(query: Query, at: datetime) -> int:
 
 def _json(field: str, text: str) -> dict[str, Any]:
     try:
-        parsed = json.loads(text)
+        document = json.loads(text)
     except ValueError as error:
         raise Invalid([Problem(field, text[:200], f"is not JSON: {error}.")]) from error
-    if not isinstance(parsed, dict):
+    if not isinstance(document, dict):
         raise Invalid([Problem(field, text[:200], "is not a JSON object.")])
-    refuse_characters(parsed, field=field)
-    return parsed
+    refuse_characters(document, field=field)
+    return document
 
 
 def _suggested_sink(query: Query) -> dict[str, Any]:

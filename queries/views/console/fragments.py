@@ -187,12 +187,12 @@ class LivePage:
 
     def since(self, last_number: int) -> list[Fragment]:
         """Return the fragments after a number, oldest first."""
-        newer = (
+        fragments = (
             fragment
             for fragment in self._drawn(self.topics)
             if last_number < fragment.number <= self.number
         )
-        return sorted(newer, key=attrgetter("number"))
+        return sorted(fragments, key=attrgetter("number"))
 
     def chunk(self, last_number: int, tab: int, packed: bool) -> bytes:
         """Return the events after a number: the same bytes for all who have seen the same."""

@@ -68,11 +68,11 @@ def filters(
 
     For `choices`, only the given values are valid; the first one replaces any other text.
     """
-    chosen = {name: params.get(name, "").strip() for name in (*names, *choices)}
+    values = {name: params.get(name, "").strip() for name in (*names, *choices)}
     for name, allowed in choices.items():
-        if chosen[name] not in allowed:
-            chosen[name] = next(iter(allowed))
-    return chosen
+        if values[name] not in allowed:
+            values[name] = next(iter(allowed))
+    return values
 
 
 def topic(kind: str, list_filters: Mapping[str, str]) -> str:

@@ -105,9 +105,9 @@ def definition_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show a revision, what it changed, and all other revisions."""
     context = head(request, name, "query-definition")
     revisions = list(revisions_of(context["query"]))
-    requested = request.GET.get("revision", "")
+    number = request.GET.get("revision", "")
     shown = next(
-        (revision for revision in revisions if str(revision.number) == requested), revisions[0]
+        (revision for revision in revisions if str(revision.number) == number), revisions[0]
     )
     against = request.GET.get("against", "")
     before = next((revision for revision in revisions if str(revision.number) == against), None)
