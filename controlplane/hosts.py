@@ -94,7 +94,7 @@ def queue_of(kind: str, row_id: int) -> str:
 
 def heard_of() -> frozenset[str]:
     """Return the hosts with a heartbeat within the limit."""
-    hosts: frozenset[str] = import_string(f"{settings.HOST_SELECTORS}.heard_of")()
+    hosts: frozenset[str] = import_string(f"{settings.HOST_SELECTORS}.hosts_with_heartbeat")()
     return hosts
 
 
@@ -106,7 +106,7 @@ def leads() -> bool:
 
 def drivers_here(ids: set[int]) -> set[int]:
     """Return the drivers whose files are on this host."""
-    drivers: set[int] = import_string(f"{settings.HOST_SELECTORS}.drivers_here")(ids)
+    drivers: set[int] = import_string(f"{settings.HOST_SELECTORS}.drivers_on_this_host")(ids)
     return drivers
 
 

@@ -32,7 +32,7 @@ def told() -> list[None]:
 
 @pytest.fixture
 def progress(told: list[None], monkeypatch: pytest.MonkeyPatch) -> StartProgress:
-    monkeypatch.setattr(liveness, "_ASK_JVM_S", 0.0)
+    monkeypatch.setattr(liveness, "_READ_JVM_EVERY_S", 0.0)
     return StartProgress(lambda: told.append(None))
 
 
