@@ -7,7 +7,7 @@ from queries.views.access import audit, rights, sign_in
 from queries.views.alerts import incidents, setup_pages
 from queries.views.checkpoints import checkpoint, checkpoint_actions
 from queries.views.console import account, find, live, shell
-from queries.views.definitions import application_edit, query_edit, single_decisions
+from queries.views.definitions import query_edit
 from queries.views.failures import failures, logs
 from queries.views.supervision import (
     actions,
@@ -41,12 +41,10 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *audit.urlpatterns,
     *operations.urlpatterns,
     *deploys.urlpatterns,
-    *single_decisions.urlpatterns,
     *sign_in.urlpatterns,
     *rights.urlpatterns,
     *account.urlpatterns,
     *grants.urlpatterns,
     *system.urlpatterns,
     *query_edit.urlpatterns,
-    *application_edit.urlpatterns,
 ]

@@ -226,7 +226,6 @@ def _until(request: HttpRequest) -> datetime | None:
 
 
 urlpatterns += [
-    *urlpatterns,
     path("alerts/<uuid:uuid>/", incident_page, name="incident"),
     path("alerts/<uuid:uuid>/<slug:verb>/", act, name="incident-act"),
 ]

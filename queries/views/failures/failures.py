@@ -384,7 +384,6 @@ def take_over(request: HttpRequest, name: str) -> HttpResponseBase:
 
 
 urlpatterns += [
-    *urlpatterns,
     path("failures/<int:failure_id>/", failure_page, name="failure"),
     path("failures/groups/<int:group_id>/", group_page, name="failure-group"),
     path("failures/groups/<int:group_id>/resolve/", resolve, name="failure-resolve"),
