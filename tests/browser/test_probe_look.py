@@ -74,7 +74,7 @@ def test_results_bar_nobody_in_either_theme(
     answer = ProbeResult("Reading the state", done=True, state=STATE)
     probing = "queries.services.probes.probe_steps."
     monkeypatch.setattr(probing + "probe_of", lambda operation: operation)
-    monkeypatch.setattr(probing + "found_by", lambda driver, *, launcher: answer)
+    monkeypatch.setattr(probing + "read_result", lambda driver, *, launcher: answer)
     shown = {
         "differs": _ended(
             ticks,

@@ -57,7 +57,7 @@ def test_every_event_survives_the_way(event: WireEvent) -> None:
     ("change", "reason"),
     [
         ({"v": 2}, "event version 2 is not 1"),
-        ({"kind": "gossip"}, "'gossip' is not a valid Kind"),
+        ({"kind": "gossip"}, "'gossip' is not a valid EventKind"),
         ({"more": 1}, "not an event"),
         ({"driver": "1"}, "driver is not a whole number"),
         ({"epoch": True}, "epoch is not a whole number"),

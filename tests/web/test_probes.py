@@ -247,7 +247,7 @@ def probed(ticks: Query, monkeypatch: pytest.MonkeyPatch) -> Operation:
     found = {operation: ProbeResult("Reading the state", done=True, state=STATE)}
     probing = "queries.services.probes.probe_steps."
     monkeypatch.setattr(probing + "probe_of", lambda of: of if of in found else None)
-    monkeypatch.setattr(probing + "found_by", lambda driver, *, launcher: found[driver])
+    monkeypatch.setattr(probing + "read_result", lambda driver, *, launcher: found[driver])
     return operation
 
 
@@ -331,7 +331,7 @@ def looked(ticks: Query, monkeypatch: pytest.MonkeyPatch) -> Operation:
     found = ProbeResult("Reading", done=True, records=RECORDS)
     probing = "queries.services.probes.probe_steps."
     monkeypatch.setattr(probing + "probe_of", lambda of: of)
-    monkeypatch.setattr(probing + "found_by", lambda driver, *, launcher: found)
+    monkeypatch.setattr(probing + "read_result", lambda driver, *, launcher: found)
     return operation
 
 

@@ -157,7 +157,7 @@ def test_what_has_no_room_any_more_is_counted_exactly(
 def test_the_sender_holds_back_while_nobody_reads(
     redis_client: redis.Redis, make_outbox: MakeOutbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "HOLD_BACK_S", 0.05)
+    monkeypatch.setattr(module, "THROTTLE_S", 0.05)
     outbox = make_outbox(max_unread=100)
     outbox.start()
     for number in range(2_000):

@@ -194,7 +194,7 @@ def test_what_cannot_be_deleted_keeps_no_other(
             raise OSError("the disk does not answer")
         return remove(place, before)
 
-    monkeypatch.setattr(preparing, "_remove_one", rotten)
+    monkeypatch.setattr(preparing, "_remove_unless_used", rotten)
     assert prune_contents(now=shelf.now) == 1
     assert shelf.left() == {"a"}
 

@@ -251,7 +251,7 @@ def test_a_sign_of_life_that_cannot_be_sent_ends_no_thread(
     def say(*_: Any, **__: Any) -> None:
         raise ValueError("an odd answer of Redis")
 
-    monkeypatch.setattr(signs_of_life, "say", say)
+    monkeypatch.setattr(signs_of_life, "record_heartbeat", say)
     signs_of_life.try_to_record_heartbeat(signs_of_life.WORKER, now=datetime.now(UTC))
     assert "heartbeat of worker not sent" in caplog.text
 

@@ -137,8 +137,8 @@ def test_a_conflict_and_a_wrong_character_keep_the_form_too(browser: Client) -> 
     ("address", "sent", "service"),
     [
         ("/settings/teams/data/members/", {"member": "root"}, "access.rights.set_members"),
-        ("/applications/ticks/team/", {"team": "data"}, "access.rights.ownership.give_application"),
-        ("/alerts/{uuid}/note/", {"text": "It is n5"}, "alerts.incident_page.service.note"),
+        ("/applications/ticks/team/", {"team": "data"}, "access.rights.rights.give_application"),
+        ("/alerts/{uuid}/note/", {"text": "It is n5"}, "alerts.incidents.service.note"),
         ("/saved-views/", {"view": "mine"}, "supervision.query_list.save_view"),
     ],
 )

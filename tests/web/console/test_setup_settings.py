@@ -167,7 +167,7 @@ def test_each_secret_of_the_installation_may_lie_in_a_file(
             sys.executable,
             "-c",
             "from controlplane import settings as s, environment as e; "
-            f"print(e.given({name!r}), s.SECRET_KEY, s.DATABASES, s.REDIS_URL, "
+            f"print(e.value_of({name!r}), s.SECRET_KEY, s.DATABASES, s.REDIS_URL, "
             "s.DEAD_MANS_SWITCH_URL)",
         ],
         env={n: v for n, v in os.environ.items() if n != name} | {f"{name}_FILE": str(file)},
