@@ -306,7 +306,9 @@ def as_of_now() -> Moment:
     """Return the moment as of which definitions are read from here on."""
     place = Subquery(Checkpoint.objects.order_by("-pk").values("pk")[:1])
     newest = Transition.objects.order_by("-pk").values_list("pk", place).first()
-    return newest or (0, 0)
+    if newest is None:  # a subquery needs a row, and the history may have been pruned
+        newest = 0, Checkpoint.objects.order_by("-pk").values_list("pk", flat=True).first() or 0
+    return newest
 
 
 def changed_since(found: Present, *, creates: bool) -> bool:
