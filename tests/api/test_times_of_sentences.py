@@ -121,24 +121,24 @@ FACTS: dict[str, str] = {
 #: for.
 FACTS_OF_SELECTORS = frozenset(
     """
-    alerts.incidents.ExplainedIncident.ended alerts.own_routes.Route.bound
+    alerts.incidents.ExplainedIncident.ended alerts.rules.Route.bound
     checkpoint_logs.logs_unknown
-    checkpoint_logs.why_not_known checkpoints.Pinned.pinned
+    checkpoint_logs.unknown_in_flight_reason checkpoints.Pinned.pinned
     definitions.connectors.Connector.differing
     definitions.connectors.Connector.fault definitions.sparks.SparkHere.differing
-    disks.Disk.mount failures.full_disks.disk_text
-    failures.what_changed.Candidate.unknown_because failures.what_changed.Change.before
-    failures.what_changed.Change.what hosts.way_to kafka.sources.KafkaSource.brokers
+    disks.Disk.mount failures.disk_text
+    failures.Candidate.unknown_because failures.ConfigurationDifference.before
+    failures.ConfigurationDifference.what hosts.way_to kafka.sources.KafkaSource.brokers
     kafka.sources.KafkaSource.error kafka.sources.Reading.started
-    lineage.downstream.Below.names lineage.downstream.incomplete
-    manifests.present.Present.locations probes.untried scripts.Asking.missing scripts.Moved.before
-    scripts.Moved.now secrets.Naming.about secrets.Naming.refused state_changes.params_change
-    state_changes.sentences supervision.applications.ApplicationDetail.needs_restart
-    supervision.history.Line.detail supervision.history.Line.way_out
+    lineage.Below.names lineage.incomplete
+    manifests.Present.locations probes.untried code.Asking.missing code.MovedCheckpoint.before
+    code.MovedCheckpoint.now secrets.Naming.about secrets.Naming.refused probes.params_change
+    probes.sentences supervision.applications.ApplicationDetail.needs_restart
+    supervision.history.OperationLine.detail supervision.history.OperationLine.way_out
     supervision.observation.busy_beside_a_start
-    tables.lag.TableLine.expires tables.sources.TableReading.unknown
+    tables.TableLine.expires tables.TableReading.unknown
     triggers.advice.preflight_doubts triggers.advice.trigger_note
-    triggers.slow_batches.why_slow
+    triggers.advice.why_slow
     """.split()  # noqa: SIM905
 )
 
