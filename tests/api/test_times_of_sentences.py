@@ -121,7 +121,7 @@ FACTS: dict[str, str] = {
 #: for.
 FACTS_OF_SELECTORS = frozenset(
     """
-    alerts.incidents.ExplainedIncident.ended alerts.rules.Route.bound
+    alerts.incidents.ExplainedIncident.ended alerts.own_routes.Route.bound
     checkpoint_logs.logs_unknown
     checkpoint_logs.unknown_in_flight_reason checkpoints.Pinned.pinned
     definitions.connectors.Connector.differing
