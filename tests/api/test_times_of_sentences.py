@@ -126,10 +126,11 @@ FACTS_OF_SELECTORS = frozenset(
     checkpoint_logs.unknown_in_flight_reason checkpoints.Pinned.pinned
     definitions.connectors.Connector.differing
     definitions.connectors.Connector.fault definitions.sparks.SparkHere.differing
-    disks.Disk.mount failures.disk_text
-    failures.Candidate.unknown_because failures.ConfigurationDifference.before
-    failures.ConfigurationDifference.what hosts.way_to kafka.sources.KafkaSource.brokers
-    kafka.sources.KafkaSource.error kafka.sources.Reading.started
+    disks.Disk.mount failures.full_disks.disk_text
+    failures.what_changed.Candidate.unknown_because
+    failures.what_changed.ConfigurationDifference.before
+    failures.what_changed.ConfigurationDifference.what hosts.way_to
+    kafka.sources.KafkaSource.brokers kafka.sources.KafkaSource.error kafka.sources.Reading.started
     lineage.Below.names lineage.incomplete
     manifests.Present.locations probes.untried code.Asking.missing code.MovedCheckpoint.before
     code.MovedCheckpoint.now secrets.Naming.about secrets.Naming.refused probes.params_change
