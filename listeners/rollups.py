@@ -1,20 +1,43 @@
-"""Sum progress into buckets of 10 s, 1 min and 1 h as it arrives, for charts of long periods.
+"""Rollups of batches by minute and hour, and inserts of many rows by SQL that each database
+executes fast.
 
 `listeners.store` adds each batch in the transaction that stores it, and only if it was not stored
 before. Therefore a batch counts once, however often, late or repaired it arrives, also if the raw
 rows of its buckets have already been deleted.
+
+SQLite compiles a statement once and executes it for each row. PostgreSQL gets many rows in each
+statement, because a statement is a round trip there.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from itertools import chain
 from typing import Any
 
 from django.db import connection
 
 from headgate_ground.tolerant import count
 from listeners import models
-from listeners.inserts import insert
+
+#: Rows of one statement on PostgreSQL.
+_AT_ONCE = 500
+
+
+def insert(table: str, columns: Sequence[str], rows: Sequence[tuple[Any, ...]], rest: str) -> None:
+    """Insert rows into a table's columns; `rest` is the ON CONFLICT of the statement."""
+    names = ", ".join(f'"{name}"' for name in columns)
+    places = f"({', '.join(['%s'] * len(columns))})"
+    head = f'INSERT INTO "{table}" ({names}) VALUES '
+    with connection.cursor() as cursor:
+        if connection.vendor == "sqlite":
+            cursor.executemany(f"{head}{places} {rest}", rows)
+            return
+        for first in range(0, len(rows), _AT_ONCE):
+            some = rows[first : first + _AT_ONCE]
+            statement = f"{head}{', '.join([places] * len(some))} {rest}"
+            cursor.execute(statement, list(chain.from_iterable(some)))
+
 
 WIDTHS_S = (10, 60, 3600)
 _TABLE = models.Rollup._meta.db_table

@@ -28,7 +28,6 @@ class QueriesConfig(AppConfig):
         """Register the models from their own modules below an empty package."""
         for module in (
             "access.accounts",
-            "hosts",
             "applications",
             "definitions",
             "drivers",
@@ -39,7 +38,6 @@ class QueriesConfig(AppConfig):
             "schedules",
             "grants",
             "access.audit",
-            "manifests",
         ):
             import_module(f"queries.models.{module}")
         super().import_models()

@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, URLResolver
 
-from queries.views import deploys, grants, kafka, lineage, probes, schedules, system, triggers
+from queries.views import deploys, kafka, lineage, probes, schedules, system, triggers
 from queries.views.access import audit, rights, sign_in
 from queries.views.alerts import incidents, setup_pages
 from queries.views.checkpoints import checkpoint, checkpoint_actions
@@ -44,7 +44,6 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *sign_in.urlpatterns,
     *rights.urlpatterns,
     *account.urlpatterns,
-    *grants.urlpatterns,
     *system.urlpatterns,
     *query_edit.urlpatterns,
 ]

@@ -43,8 +43,7 @@ def fill() -> list[int]:
     from queries.domain.states import Desired, DriverState, Phase, RunOutcome, Verdict
     from queries.models.applications import Application, ApplicationRevision
     from queries.models.definitions import Checkpoint, Query, QueryRevision
-    from queries.models.drivers import Driver, Run
-    from queries.models.hosts import Host
+    from queries.models.drivers import Driver, Host, Run
 
     now = datetime.now(UTC)
     Host.objects.create(name=HOST, seen_at=now + timedelta(days=1))  # that host never falls silent

@@ -21,8 +21,7 @@ from headgate_ground.wire import EventKind, WireEvent
 from listeners import models, streams
 from listeners.loops.backlogs import GAPS, loop_errors, of_host, quarantine
 from listeners.loops.slices import BulkRun, bulk_work
-from listeners.ranges import Range, holes, overlap
-from listeners.store import EventBatch, store
+from listeners.store import EventBatch, Range, holes, overlap, store
 
 logger = logging.getLogger(__name__)
 _errors = loop_errors("gaps", logger)

@@ -17,8 +17,7 @@ from listeners import models
 from listeners.loops.backlogs import loop_errors, quarantine
 from listeners.loops.slices import bulk_work
 from listeners.missing.gaps import settle
-from listeners.ranges import merge, overlap
-from listeners.store import EventBatch, store
+from listeners.store import EventBatch, merge, overlap, store
 
 logger = logging.getLogger(__name__)
 _errors = loop_errors("repair from checkpoints", logger)

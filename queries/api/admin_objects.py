@@ -8,7 +8,7 @@ from rest_framework.response import Response
 
 from queries.api.base import ApiView
 from queries.api.bodies import Body, form_of
-from queries.api.definitions import trials
+from queries.api.definitions import changes
 from queries.api.methods import Method, Sent, answers, creates, lists, word
 from queries.services.access.admin_objects import AdminObject, Verb, description
 
@@ -73,11 +73,11 @@ def _of_object(kind: AdminObject, body: type[Body]) -> dict[str, Method]:
         return (replace and replace.service(row, sent, **view.by)) or row
 
     def delete(view: ApiView, **keys: Any) -> None:
-        with trials.undone(view) if remove.has_dry_run else nullcontext():
+        with changes.undone(view) if remove.has_dry_run else nullcontext():
             remove.service(get(view, **keys), **view.by)
 
     get.__doc__ = kind.get_about
-    more = {"parameters": [trials.DRY_RUN]} if remove.has_dry_run else {}
+    more = {"parameters": [changes.DRY_RUN]} if remove.has_dry_run else {}
     methods = {
         "get": answers(f"get_{kind.name}".replace("-", "_"), body, role=kind.permission)(get),
         "delete": _act(remove, delete, None, **more),

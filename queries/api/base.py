@@ -25,12 +25,12 @@ from rest_framework.views import APIView
 
 from queries.api import errors
 from queries.api.schema import ProblemSchema
-from queries.domain.characters import refuse_characters
+from queries.domain.accepted_values import refuse_characters
 from queries.domain.errors import Invalid, Problem
 from queries.models.access.accounts import AccessToken, KeptAnswer
 from queries.models.lock_waits import again_if_busy
 from queries.roles import VIEW, WRITE_PYTHON, may
-from queries.selectors.access.permissions import insist_at, insist_scope
+from queries.selectors.access import insist_at, insist_scope
 from queries.services.access.audit import note_token
 from queries.services.access.tokens import ByToken
 from queries.services.idempotency_keys import digest_of, free_key, keep_answer, take_key

@@ -27,10 +27,9 @@ from queries.api.schema import MaskedObject, ObjectField
 from queries.domain.reasons import phrase
 from queries.domain.states import Completion, OperationOutcome, StepState
 from queries.models.applications import Application
-from queries.models.because import BecauseField
 from queries.models.definitions import Query
 from queries.models.drivers import Run
-from queries.models.history import Failure, FailureGroup, Operation
+from queries.models.history import BecauseField, Failure, FailureGroup, Operation
 from queries.selectors.supervision.history import completion
 
 

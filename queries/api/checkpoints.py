@@ -19,7 +19,7 @@ from queries.models.checkpoints import Snapshot
 from queries.models.history import Operation
 from queries.roles import DEFINE, OPERATE
 from queries.selectors import checkpoints as reads
-from queries.selectors.access.accounts import insist_clone
+from queries.selectors.access import insist_clone
 from queries.selectors.definitions.definitions import query as query_of
 from queries.selectors.hosts import read_at_of
 from queries.services.checkpoints import clone, remote, rewind_and_reset, snapshot

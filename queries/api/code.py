@@ -21,7 +21,7 @@ from queries.domain.errors import Forbidden
 from queries.models.applications import UploadedCode
 from queries.models.grants import CodeHost
 from queries.roles import DEFINE, WRITE_PYTHON, may
-from queries.selectors.access.permissions import who_can_help
+from queries.selectors.access import who_can_help
 from queries.selectors.code import paths_of
 from queries.selectors.rows import first_or_missing
 from queries.services.code.git import GIT_HOSTS

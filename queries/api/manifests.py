@@ -14,7 +14,7 @@ from queries.api.errors import PROBLEM_JSON
 from queries.api.methods import answers, word
 from queries.api.schema import ObjectField
 from queries.domain.access import Act
-from queries.domain.definitions.effects import Effect
+from queries.domain.definitions.spec import Effect
 from queries.domain.errors import Missing
 from queries.domain.manifests.forms import manifest_schema
 from queries.domain.manifests.sets import MOST_FILES, Outcome, parse_set

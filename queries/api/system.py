@@ -14,7 +14,7 @@ from queries.domain.errors import Missing
 from queries.domain.sparks import SPARKS, Spark, spark_named
 from queries.domain.system import Part, PartState, SystemHealth
 from queries.roles import ADMINISTER
-from queries.selectors.definitions.connectors import Connector, Jar, connectors
+from queries.selectors.definitions.definitions import Connector, Jar, connectors
 from queries.selectors.definitions.sparks import SparkHere, sparks_here
 from queries.services.downloads import remove_connector, remove_spark
 from queries.services.system.health import system_health

@@ -7,6 +7,7 @@ from django.http.response import HttpResponseBase
 from django.urls import URLPattern, path, re_path
 
 from queries.api import (
+    access,
     checkpoints,
     code,
     deploys,
@@ -16,13 +17,12 @@ from queries.api import (
     manifests,
     probes,
     schedules,
+    secrets,
     system,
     triggers,
 )
-from queries.api.access import audit_trail, rights
 from queries.api.alerts import views as thresholds
 from queries.api.definitions import changes
-from queries.api.secrets import grants
 from queries.api.supervision import applications, history, operations, queries
 
 app_name = "api"
@@ -111,8 +111,8 @@ urlpatterns = [
     _at("code/<str:digest>/", code.UploadView, "upload"),
     *thresholds.urlpatterns,
     *code.urlpatterns,
-    *grants.urlpatterns,
-    *rights.urlpatterns,
+    *secrets.urlpatterns,
+    *access.urlpatterns,
     _at("connectors/", system.ConnectorsView, "connectors"),
     _at("connectors/<str:spark>/<str:name>/", system.ConnectorView, "connector"),
     _at("sparks/", system.SparksView, "sparks"),
@@ -150,8 +150,8 @@ urlpatterns = [
     _at(f"{_APPLICATION}waits/", triggers.ApplicationWaitsView, "application-waits"),
     _at(f"{_APPLICATION}pools/", applications.PoolsView, "pools"),
     _at(f"{_APPLICATION}pools/<str:pool>/", applications.PoolView, "pool"),
-    _at("audit/", audit_trail.AuditView, "audit"),
-    _at("audit/export/", audit_trail.AuditExportView, "audit-export"),
+    _at("audit/", access.AuditView, "audit"),
+    _at("audit/export/", access.AuditExportView, "audit-export"),
     _at("system/", system.SystemView, "system"),
     _at(f"{_QUERY}rollback/", deploys.QueryRollbackView, "query-rollback"),
     _at("deploys/", deploys.DeploysView, "deploys"),

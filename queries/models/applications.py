@@ -10,7 +10,7 @@ from django.db.models import Q
 
 from queries.domain.code.archives import named
 from queries.domain.states import Desired, Hold, Phase, Reason, StopMode
-from queries.models.because import BecauseField
+from queries.models.history import BecauseField
 
 
 class Application(models.Model):

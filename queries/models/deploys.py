@@ -20,7 +20,7 @@ from queries.domain.deploys.request import (
 )
 from queries.domain.reasons import Because
 from queries.domain.states import Desired
-from queries.models.because import BecauseField
+from queries.models.history import BecauseField
 
 
 class Deploy(models.Model):

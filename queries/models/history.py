@@ -1,14 +1,43 @@
-"""What happened: failures in their groups, operations, and transitions."""
+"""The history of runs and their decisions, and how rows store a `Because`: a code with its
+values.
+"""
 
 import uuid
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.db import models
 from django.db.models import Q
 
 from headgate_ground.masking import TABLE, mask_text
+from queries.domain.reasons import Because
 from queries.domain.states import PLAIN_VERBS, GroupStatus, OperationOutcome
-from queries.models.because import BecauseField
+
+
+class BecauseField(models.JSONField):
+    """A `Because`, stored as JSON; {} if there is none."""
+
+    _pyi_private_set_type: Because
+    _pyi_private_get_type: Because
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**{"default": Because, **kwargs})
+
+    def deconstruct(self) -> Any:
+        """Return a plain JSON field: migrations do not know `Because`."""
+        name, _, args, kwargs = super().deconstruct()
+        return name, "django.db.models.JSONField", args, {**kwargs, "default": dict}
+
+    def from_db_value(self, value: Any, expression: Any, connection: Any) -> Because:
+        """Return the stored value; empty for a join without a row."""
+        return Because.of(super().from_db_value(value, expression, connection) or {})
+
+    def get_prep_value(self, value: Any) -> Any:
+        """Return the JSON form of a value to write or compare with."""
+        return super().get_prep_value(value.as_json() if isinstance(value, Because) else value)
+
+    def value_to_string(self, obj: models.Model) -> Any:
+        """Return the JSON form that `dumpdata` writes."""
+        return self.value_from_object(obj).as_json()
 
 
 class FailureGroup(models.Model):

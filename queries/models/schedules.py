@@ -11,7 +11,7 @@ from django.db.models import Q
 
 from queries.domain.schedules.checks import skipped_words
 from queries.domain.schedules.planning import OPEN_STATES, PlannedState, SkipReason
-from queries.models.because import BecauseField
+from queries.models.history import BecauseField
 
 
 def _single_subject(name: str) -> models.CheckConstraint:

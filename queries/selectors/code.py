@@ -21,7 +21,7 @@ from packaging.utils import canonicalize_name
 
 from headgate_ground.files import read_file
 from queries.code_roots import files_of, stored_root
-from queries.domain.code import requirements
+from queries.domain.code import references
 from queries.domain.code.archives import sha256_of
 from queries.domain.code.shipping import SHIPPED
 from queries.domain.definitions.spec import ApplicationSpec, Code
@@ -111,7 +111,7 @@ def folder_of_packages(text: str, *, shipped: bool = False) -> Path | None:
     Identical requirements share a folder if Python and Headgate's own packages are the same. A
     cluster has a separate folder, with the archive for its executors.
     """
-    wanted = requirements.read(text)
+    wanted = references.read(text)
     if not wanted.lines:
         return None
     constraints = "\n".join(f"{name}=={version}" for name, version in sorted(environment().items()))

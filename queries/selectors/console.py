@@ -25,7 +25,7 @@ from queries.models.drivers import Run
 from queries.models.history import FailureGroup, Operation
 from queries.roles import ADMINISTER, Role, grant_of, highest_role
 from queries.selectors import visible
-from queries.selectors.access.accounts import those_of_single_sign_on
+from queries.selectors.access import those_of_single_sign_on
 from queries.selectors.rows import first_or_missing
 
 

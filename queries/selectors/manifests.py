@@ -28,9 +28,8 @@ from queries.domain.manifests.sets import Drift, differences, settle
 from queries.domain.states import Desired, Phase
 from queries.models.alerts import AlertRule
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool
-from queries.models.definitions import Checkpoint, Query, QueryRevision
+from queries.models.definitions import Checkpoint, Managed, Query, QueryRevision
 from queries.models.history import Transition
-from queries.models.manifests import Managed
 from queries.selectors import visible
 from queries.selectors.rows import current_checkpoints, newest_revisions
 from queries.selectors.supervision.applications import (

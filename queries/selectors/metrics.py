@@ -31,7 +31,7 @@ from queries.domain.system import PartState
 from queries.models.alerts import Channel, Delivery, Incident
 from queries.models.checkpoints import Loss
 from queries.models.definitions import Query
-from queries.models.hosts import Host
+from queries.models.drivers import Host
 from queries.selectors import visible
 from queries.selectors.kafka.lag import lag_lines
 from queries.selectors.rows import newest_drivers

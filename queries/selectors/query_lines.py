@@ -12,9 +12,9 @@ from headgate_ground.tolerant import count, duration_ms, is_after_9999, rate, ti
 from listeners import selectors as heard
 from listeners.loops.backlogs import loop_errors
 from listeners.selectors import BatchBar, DriverTelemetry, Dropped, LatestLine
-from queries.domain.definitions.effects import Effect, strongest
 from queries.domain.definitions.labels import Selection, terms
 from queries.domain.definitions.parsing import query_changes
+from queries.domain.definitions.spec import Effect, strongest
 from queries.domain.errors import Missing
 from queries.domain.failures.crashes import CrashLoop
 from queries.domain.readings import Dated

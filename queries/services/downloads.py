@@ -26,9 +26,8 @@ from queries.domain.errors import Conflict, Missing, NotAllowed
 from queries.domain.sparks import OURS, SPARKS, Spark, installable
 from queries.domain.states import DriverState
 from queries.launchers.base import ClassArchives, NotMade
-from queries.models.drivers import Driver
-from queries.models.hosts import Installation
-from queries.selectors.definitions.connectors import folder_for, ready_connectors
+from queries.models.drivers import Driver, Installation
+from queries.selectors.definitions.definitions import folder_for, ready_connectors
 from queries.selectors.definitions.sparks import (
     SparkUser,
     folder_of,

@@ -1,4 +1,4 @@
-"""Handle idempotency keys: a repeated request gets the first request's response.
+"""Repeated requests: the response kept for an idempotency key, and creating what already exists.
 
 A key is taken before the request is served. A response is stored, with secrets masked, only if the
 request changed something; any other response frees the key, so that a corrected request can use it
@@ -11,11 +11,20 @@ from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
+from django.contrib.auth.models import AbstractBaseUser, AnonymousUser
 from django.db import IntegrityError, transaction
 
 from headgate_ground.masking import mask
+from queries.domain.code.references import ref_of, with_commit
+from queries.domain.definitions import parsing
+from queries.domain.definitions.locations import NotALocation
 from queries.domain.errors import Conflict, Invalid, Problem
+from queries.domain.validation.skipped import unchecked_sql
 from queries.models.access.accounts import KeptAnswer
+from queries.models.applications import Application
+from queries.models.definitions import Checkpoint, Query
+from queries.selectors.access import insist
+from queries.services.local_roots import canonical_checkpoint
 
 #: How long an answer is kept.
 RETENTION = timedelta(hours=24)
@@ -92,3 +101,62 @@ def forget_answers(*, now: datetime) -> int:
         if not ids:
             return removed
         removed += KeptAnswer.objects.filter(pk__in=ids).delete()[0]
+
+
+User = AbstractBaseUser | AnonymousUser
+
+
+def same_query(user: User, sent: dict[str, Any]) -> Query | None:
+    """Return the existing query that exactly matches a create request; None if there is none.
+
+    Raises `Forbidden` if the user may not act on it.
+    """
+    row = Query.objects.filter(name=sent["name"], archived_at=None)
+    query = row.select_related("application__team").first()
+    if query is None or not _same(parsing.parse_query, sent["spec"], query):
+        return None
+    host, wanted = query.application, sent.get("application_spec")
+    if sent["application"] != ("" if host.own and not sent["application"] else host.name):
+        return None
+    if wanted is not None and not _same(parsing.parse_application, wanted, host):
+        return None
+    if sent["checkpoint"]:
+        try:
+            location = canonical_checkpoint(sent["checkpoint"])
+        except NotALocation:
+            return None
+        if not Checkpoint.objects.filter(query=query, location=location).exists():
+            return None
+    if sent["team"] and sent["team"] != (host.team.name if host.team else ""):
+        return None
+    insist(user, [host])
+    return query
+
+
+def refuse_unchecked(query: Query) -> None:
+    """Raise `Invalid` if the SQL of a query's newest revision has not been checked."""
+    if problems := unchecked_sql(query.revisions.order_by("-number")[0].skipped):
+        raise Invalid(problems)
+
+
+def same_application(user: User, sent: dict[str, Any]) -> Application | None:
+    """Return the existing application that exactly matches a create request; see `same_query`."""
+    rows = Application.objects.filter(name=sent["name"], archived_at=None, own=False)
+    row = rows.select_related("team").first()
+    if row is None or not _same(parsing.parse_application, sent["spec"], row):
+        return None
+    if sent["team"] and sent["team"] != (row.team.name if row.team else ""):
+        return None
+    insist(user, [row])
+    return row
+
+
+def _same(parse: Any, spec: Any, owner: Query | Application) -> bool:
+    newest = owner.revisions.order_by("-number")[0].spec
+    asked, code = ref_of(spec), newest.get("code") or {}
+    if asked is not None and (code.get("git"), code.get("ref")) == (asked.git, asked.ref):
+        spec = with_commit(spec, code["commit"])  # resolved at that time, not looked up again
+    try:
+        return bool(parsing.as_json(parse(spec)) == parsing.as_json(parse(newest)))
+    except Invalid:
+        return False

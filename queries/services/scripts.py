@@ -36,8 +36,7 @@ from queries.domain.supervision.observation import Sighting
 from queries.launchers.base import LaunchRefused
 from queries.models.applications import Application, Script
 from queries.models.definitions import Checkpoint, Query, QueryRevision
-from queries.models.drivers import Driver, Run
-from queries.models.hosts import Installation
+from queries.models.drivers import Driver, Installation, Run
 from queries.selectors.code import candidate_queries, moved_checkpoints
 from queries.selectors.definitions.definitions import held_checkpoints
 from queries.selectors.supervision.observation import Rows

@@ -22,10 +22,16 @@ from queries.selectors.probes import change_of, sentences
 from queries.services.deploys.requesting import cancel_deploy
 from queries.services.deploys.rollback import rollback_query
 from queries.views.console.errors import answered
-from queries.views.console.fragments import Changes, Drawn, fragments, parts
-from queries.views.console.guard import actor_and_now, author, needs
-from queries.views.console.paging import filters, page_of, whole
-from queries.views.console.shell import next_address
+from queries.views.console.fragments import (
+    Changes,
+    Drawn,
+    filters,
+    fragments,
+    page_of,
+    parts,
+    whole,
+)
+from queries.views.console.shell import actor_and_now, author, needs, next_address
 
 _MOVING = ("status", "receipt")
 

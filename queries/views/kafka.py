@@ -27,10 +27,8 @@ from queries.services.checkpoints.preview import on_go_on
 from queries.services.kafka.go_on_after_loss import go_on
 from queries.services.kafka.loss_corrections import correct
 from queries.services.tables import look_if_old
-from queries.views.console.fragments import Changes, Drawn, fragments
-from queries.views.console.guard import actor_and_now, needs
-from queries.views.console.paging import page_of, whole
-from queries.views.console.shell import next_address
+from queries.views.console.fragments import Changes, Drawn, fragments, page_of, whole
+from queries.views.console.shell import actor_and_now, needs, next_address
 from queries.views.supervision import operations
 from queries.views.supervision.query_page import head
 

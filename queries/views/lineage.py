@@ -14,7 +14,7 @@ from queries.domain.lineage.picture import picture_of
 from queries.roles import VIEW
 from queries.selectors.lineage import incomplete, lineage, selected
 from queries.selectors.supervision.applications import applications
-from queries.views.console.guard import needs
+from queries.views.console.shell import needs
 from queries.views.supervision.query_list import OFFERED_AT_MOST
 from queries.views.supervision.query_page import head
 

@@ -26,8 +26,8 @@ from queries.services.probes.preflight import begin_preflight
 from queries.services.probes.probe_steps import MOST_ROWS, ROWS, SHOWN_FOR
 from queries.views.checkpoints.checkpoint import cost_of
 from queries.views.console.errors import refused
-from queries.views.console.guard import actor_and_now, needs
-from queries.views.console.paging import whole
+from queries.views.console.fragments import whole
+from queries.views.console.shell import actor_and_now, needs
 from queries.views.supervision.operations import CANCEL_LEAVES, RESULTS
 
 

@@ -34,8 +34,8 @@ from queries.selectors.schedules import (
 from queries.selectors.supervision.applications import application
 from queries.services.schedules import pauses
 from queries.views.console.errors import answered
-from queries.views.console.guard import actor_and_now, needs
-from queries.views.console.paging import ROWS, page_of, whole
+from queries.views.console.fragments import ROWS, page_of, whole
+from queries.views.console.shell import actor_and_now, needs
 from queries.views.console.wording import duration_words
 from queries.views.definitions.spec_form import sentence
 from queries.views.supervision.query_page import head

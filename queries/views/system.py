@@ -35,14 +35,13 @@ from queries.domain.metrics import METRICS, Metric, MetricKind, MetricSample, sa
 from queries.domain.sparks import SPARKS, Spark, command, spark_named
 from queries.domain.system import REPORTED_PARTS
 from queries.roles import ADMINISTER, VIEW
-from queries.selectors.definitions.connectors import Connector, connectors, not_installed
+from queries.selectors.definitions.definitions import Connector, connectors, not_installed
 from queries.selectors.definitions.sparks import installed_sparks, sparks_here
 from queries.selectors.metrics import query_figures, system_samples
 from queries.services.access.tokens import ByToken
 from queries.services.downloads import remove_connector, remove_spark
 from queries.services.system.health import system_health
-from queries.views.console.guard import actor_and_now, needs
-from queries.views.console.shell import redirect_with_message
+from queries.views.console.shell import actor_and_now, needs, redirect_with_message
 
 
 @needs(VIEW, "GET")

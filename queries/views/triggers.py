@@ -36,10 +36,14 @@ from queries.selectors.triggers.replays import exposure
 from queries.services.definitions import catalog
 from queries.services.probes.inspections import records_can_be_read
 from queries.services.triggers import BATCHES, request_async_off, request_dump
-from queries.views.console.fragments import Changes, Drawn, fragments
-from queries.views.console.guard import actor_and_now, author, needs
-from queries.views.console.paging import whole
-from queries.views.console.shell import next_address, redirect_with_message
+from queries.views.console.fragments import Changes, Drawn, fragments, whole
+from queries.views.console.shell import (
+    actor_and_now,
+    author,
+    needs,
+    next_address,
+    redirect_with_message,
+)
 from queries.views.supervision import actions, operations
 from queries.views.supervision.query_page import head
 

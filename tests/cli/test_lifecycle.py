@@ -9,8 +9,7 @@ from django.utils import timezone
 from queries.models.alerts import AlertRule
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
-from queries.models.drivers import Driver
-from queries.models.hosts import Host
+from queries.models.drivers import Driver, Host
 from tests.cli.conftest import Shell, token_of
 from tests.scenarios.stage import BROKEN_PIPE, Stage
 

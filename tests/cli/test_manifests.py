@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from queries.models.definitions import Query
-from queries.models.manifests import Managed
+from queries.models.definitions import Managed, Query
 from tests.cli.conftest import SOURCE, Shell
 from tests.cli.test_terminal import in_a_terminal
 from tests.scenarios.stage import Stage

@@ -28,7 +28,7 @@ from queries.domain.sparks import SPARKS
 from queries.domain.tables.places import TABLES
 from queries.domain.triggers.kinds import KINDS as TRIGGER_ROWS
 from queries.domain.validation.tables import SPARKS as SPARKS_OF_TABLES
-from queries.selectors.definitions.connectors import recipes
+from queries.selectors.definitions.definitions import recipes
 from queries.services.access.admin_objects import AdminObject
 from queries.views.definitions.spec_form import leaves
 

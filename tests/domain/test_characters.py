@@ -6,12 +6,7 @@ from typing import Any
 import pytest
 
 from headgate_ground.masking import MASK
-from queries.domain.characters import (
-    MOST_ELEMENTS,
-    MOST_KEYS,
-    refuse_characters,
-    with_escapes,
-)
+from queries.domain.accepted_values import MOST_ELEMENTS, MOST_KEYS, refuse_characters, with_escapes
 from queries.domain.errors import Invalid
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from queries.domain.time_zones import zone_names, zone_problem
+from queries.domain.accepted_values import zone_names, zone_problem
 
 NOT_ZONES = ["localtime", "posixrules", "Factory", "", "Mars", "../etc/passwd", "zone.tab", "\0"]
 

@@ -17,7 +17,7 @@ from listeners.missing import gaps
 from listeners.store import EventBatch, store
 from listeners.streams import GROUP
 from queries.launchers.process.launcher import LocalProcessLauncher
-from queries.models.hosts import Host
+from queries.models.drivers import Host
 from tests.listeners.events import STREAM, event, heartbeat, progress
 from tests.listeners.rows import START
 

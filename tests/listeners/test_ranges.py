@@ -5,7 +5,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from listeners.ranges import holes, merge, overlap
+from listeners.store import holes, merge, overlap
 
 _sets = st.sets(st.integers(0, 60), max_size=40)
 

@@ -41,9 +41,8 @@ from queries.domain.states import (
 from queries.domain.supervision.decide import decide
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
-from queries.models.drivers import Driver, Run
+from queries.models.drivers import Driver, Host, Run
 from queries.models.history import Operation
-from queries.models.hosts import Host
 from queries.services.definitions import catalog
 from queries.services.supervision import adoption, decision_rows, operations, reconcile, standbys
 from queries.services.supervision.application_operations import (

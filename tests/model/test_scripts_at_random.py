@@ -14,9 +14,8 @@ from queries.domain.states import STOPPED_PHASES, Phase, RunOutcome, StopMode
 from queries.domain.supervision.phases import TRANSITIONS as OF_QUERIES
 from queries.domain.supervision.script import TRANSITIONS
 from queries.models.definitions import Query
-from queries.models.drivers import Run
+from queries.models.drivers import Host, Run
 from queries.models.history import Transition
-from queries.models.hosts import Host
 from queries.services.supervision import application_operations as verbs
 from tests.scenarios.scripts.stage import ScriptStage
 from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, NO_SUCH_SOURCE

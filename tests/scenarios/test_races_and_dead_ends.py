@@ -8,9 +8,8 @@ import pytest
 from queries.domain.states import OperationOutcome, Phase, StopMode
 from queries.domain.supervision.decide import decide
 from queries.models.applications import Application
-from queries.models.drivers import Driver, Run
+from queries.models.drivers import Driver, Installation, Run
 from queries.models.history import Operation
-from queries.models.hosts import Installation
 from queries.services.supervision import application_operations, operations, reconcile
 from tests.scenarios.stage import DIVIDE, NO_SUCH_SOURCE, Stage
 

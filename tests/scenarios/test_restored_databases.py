@@ -8,7 +8,7 @@ import pytest
 from queries.domain.checkpoints.ownership import owner_file
 from queries.domain.states import OperationOutcome, Phase
 from queries.models.definitions import Checkpoint
-from queries.models.hosts import Installation
+from queries.models.drivers import Installation
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.sql

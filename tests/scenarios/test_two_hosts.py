@@ -9,8 +9,7 @@ from django.db.models.functions import Now
 from installation.machine import drivers
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint
-from queries.models.drivers import Driver
-from queries.models.hosts import Host
+from queries.models.drivers import Driver, Host
 from queries.services.supervision.reconcile import reconcile, wake_all
 from queries.services.system.installation import request_shutdown, resume
 from tests.scenarios.stage import Stage

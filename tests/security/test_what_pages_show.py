@@ -25,8 +25,7 @@ from queries.domain.states import Phase
 from queries.models.access.accounts import SavedView
 from queries.models.access.audit import AuditAnchor, AuditEntry
 from queries.models.alerts import AlertRule, Channel
-from queries.models.drivers import Run
-from queries.models.hosts import Installation
+from queries.models.drivers import Installation, Run
 from queries.services.access.audit import record_act
 from queries.services.access.tokens import create_token
 from queries.services.alerts.incidents import note, watch_incidents

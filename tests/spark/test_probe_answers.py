@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from queries.domain.definitions import effects
+from queries.domain.definitions import spec
 from queries.domain.probes.plan_comparison import ShapeDifference
 from queries.domain.probes.preflight import PreflightRequest, judge
 from queries.domain.probes.questions import ProbeResult
@@ -346,7 +346,7 @@ def test_what_a_checkpoint_pins_is_what_this_spark_writes_into_its_log(table: Ta
     found = set(table.whole["pinned"])
     # Of stateful operators alone the log keeps an internal key that a driver takes from this one.
     found = found - {one for one in found if "internal" in one.lower()}
-    assert found == effects.PINNED - {"spark.sql.shuffle.partitions"}
+    assert found == spec.PINNED - {"spark.sql.shuffle.partitions"}
 
 
 # --- X-ray ----------------------------------------------------------------------------

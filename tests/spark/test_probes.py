@@ -20,9 +20,8 @@ from queries.domain.states import DriverKind, DriverState, OperationOutcome
 from queries.domain.supervision.observation import Liveness
 from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.models.definitions import Query
-from queries.models.drivers import Driver, Run
+from queries.models.drivers import Driver, Installation, Run
 from queries.models.history import Operation
-from queries.models.hosts import Installation
 from queries.selectors.probes import passed_preflight
 from queries.services.definitions import catalog
 from queries.services.probes import probe_steps

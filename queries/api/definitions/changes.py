@@ -1,8 +1,10 @@
-"""PUT and PATCH of a definition and of labels, and the forms of their bodies."""
+"""Changes of definitions over REST, and dry runs, which write nothing."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
+from django.db import transaction
 from django.urls import reverse
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import OpenApiParameter, PolymorphicProxySerializer
@@ -11,15 +13,16 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from queries.api.base import ApiView, BoundedJSONParser
-from queries.api.bodies import described, form_for
+from queries.api.bodies import Body, described, form_for
 from queries.api.definitions.bodies import ApplicationBody, QueryBody, check_if_match, etag
-from queries.api.definitions.trials import DRY_RUN, REQUIRE_CHECKED, TrialBody
 from queries.api.errors import invalid
+from queries.api.manifests import FieldChangeBody, SkippedCheckBody
 from queries.api.methods import Method, Sent, answers
 from queries.api.schema import ApplicationSpecField, LabelsField, ObjectField, QuerySpecField
-from queries.domain.code.git_references import settled
+from queries.domain.code.references import settled
 from queries.domain.definitions.spec import PoolSpec
 from queries.domain.errors import StaleRevision
+from queries.domain.manifests.sets import Outcome
 from queries.domain.states import StopMode
 from queries.domain.validation.query_rules import LONGEST_NAME
 from queries.models.applications import Application
@@ -27,7 +30,60 @@ from queries.models.definitions import Query
 from queries.roles import DEFINE
 from queries.selectors.definitions import definitions
 from queries.selectors.supervision import applications
-from queries.services.definitions.revisions import relabel
+from queries.services.definitions.catalog import Save
+from queries.services.definitions.rights import relabel
+
+DRY_RUN = OpenApiParameter(
+    "dry_run", OpenApiTypes.BOOL, description="Return what would change, without writing anything."
+)
+REQUIRE_CHECKED = OpenApiParameter(
+    "require_checked",
+    OpenApiTypes.BOOL,
+    description="Refuse SQL that could not be checked, with 422, instead of saving it unchecked.",
+)
+
+
+@described
+class TrialBody(Body):
+    """The result of a dry run.
+
+    changes: For an existing definition: each field that differs.
+    not_checked: Skipped checks.
+    """
+
+    dry_run = serializers.BooleanField()
+    outcome = serializers.ChoiceField(
+        [str(one) for one in (Outcome.CREATED, Outcome.CHANGED, Outcome.UNCHANGED)]
+    )
+    changes = FieldChangeBody(many=True)
+    not_checked = SkippedCheckBody(many=True)
+
+
+def is_dry(view: ApiView) -> bool:
+    """Return whether this is a dry run."""
+    return bool(view.boolean_param("dry_run"))
+
+
+def requires_check(view: ApiView) -> bool:
+    """Return whether SQL that could not be checked must be refused."""
+    return bool(view.boolean_param("require_checked"))
+
+
+@contextmanager
+def undone(view: ApiView) -> Iterator[None]:
+    """Run a block's writes, and roll them back in a dry run; errors are passed on."""
+    with transaction.atomic():
+        yield
+        if is_dry(view):
+            transaction.set_rollback(True)
+
+
+def would_save(save: Save) -> Response:
+    """Return a response that reports what a save would change."""
+    item = save.item
+    found = {"outcome": item.outcome, "changes": item.changes, "not_checked": item.checked.skipped}
+    return Response(TrialBody({"dry_run": True, **found}).data, status=200)
+
 
 Form = serializers.Serializer[Any]
 

@@ -10,7 +10,6 @@ from rest_framework.response import Response
 from queries.api.base import ApiView
 from queries.api.bodies import Body, OperationsBody
 from queries.api.definitions import changes as definitions
-from queries.api.definitions import trials
 from queries.api.definitions.bodies import ApplicationBody, PoolBody
 from queries.api.definitions.changes import IF_MATCH, DefinitionView, changes, defined
 from queries.api.errors import invalid
@@ -30,10 +29,11 @@ from queries.domain.states import StopMode
 from queries.models.applications import Application
 from queries.models.history import Operation
 from queries.roles import DEFINE
-from queries.selectors.access.accounts import team_for_new
+from queries.selectors.access import team_for_new
 from queries.selectors.supervision import applications
 from queries.selectors.supervision.applications import pool_form
-from queries.services.definitions import catalog, repeated_creates
+from queries.services import idempotency_keys
+from queries.services.definitions import catalog
 from queries.services.supervision import application_operations
 from queries.services.system import installation
 
@@ -59,7 +59,7 @@ class ApplicationsView(ApiView):
         "create_application",
         ApplicationBody,
         definitions.ApplicationCreate,
-        parameters=[trials.DRY_RUN],
+        parameters=[definitions.DRY_RUN],
         again=definitions.or_trial(ApplicationBody),
     )
     def post(self, sent: Sent) -> Response:
@@ -67,7 +67,7 @@ class ApplicationsView(ApiView):
 
         An identical existing one is returned unchanged, with 200.
         """
-        if (same := repeated_creates.same_application(self.request.user, sent)) is not None:
+        if (same := idempotency_keys.same_application(self.request.user, sent)) is not None:
             return _answer(same.name)
         return _create(self, sent)
 
@@ -88,14 +88,14 @@ class ApplicationView(DefinitionView):
         row = applications.application(name)
         fixed = {"name": row.name}
         saved = definitions.replace(self.request, row, sent, fixed, self._store(row))
-        return trials.would_save(saved) if trials.is_dry(self) else _answer(name)
+        return definitions.would_save(saved) if definitions.is_dry(self) else _answer(name)
 
     @changes("patch_application", ApplicationBody, definitions.ApplicationMerge)
     def patch(self, sent: Sent, name: str) -> Response:
         """Merge a part into the newest definition; If-Match is optional."""
         row = applications.application(name)
         saved = definitions.patch(self.request, row, sent["spec"], self._store(row))
-        return trials.would_save(saved) if trials.is_dry(self) else _answer(name)
+        return definitions.would_save(saved) if definitions.is_dry(self) else _answer(name)
 
     def _create(self, sent: Sent, name: str) -> Response:
         """Create the application with this URL."""
@@ -107,17 +107,17 @@ class ApplicationView(DefinitionView):
 
     def _store(self, row: Application) -> Any:
         """Return the function that stores a definition, or that only plans it."""
-        if trials.is_dry(self):
+        if definitions.is_dry(self):
             python = self.author["python"]
             return partial(catalog.plan_application, application=row, python=python)
         return partial(catalog.revise_application, application=row, **self.author)
 
-    @answers("delete_application", None, role=DEFINE, parameters=[IF_MATCH, trials.DRY_RUN])
+    @answers("delete_application", None, role=DEFINE, parameters=[IF_MATCH, definitions.DRY_RUN])
     def delete(self, name: str) -> None:
         """Delete an application that has no queries."""
         row = applications.application(name)
         definitions.check_deleted(self.request, row)
-        with trials.undone(self):
+        with definitions.undone(self):
             application_operations.archive_application(application=row, **self.by)
 
 
@@ -251,8 +251,10 @@ class PoolView(ApiView):
 
 def _create(view: ApiView, sent: Sent) -> Response:
     sent["team"] = team_for_new(view.request.user, sent["team"])
-    if trials.is_dry(view):
-        return trials.would_save(catalog.plan_application(**sent, python=view.author["python"]))
+    if definitions.is_dry(view):
+        return definitions.would_save(
+            catalog.plan_application(**sent, python=view.author["python"])
+        )
     return _answer(catalog.create_application(**sent, **view.author).name, new=True)
 
 

@@ -33,7 +33,7 @@ from queries.domain.definitions.labels import parse_selector
 from queries.domain.states import Verb
 from queries.models.history import Operation
 from queries.roles import OPERATE
-from queries.selectors.access.permissions import insist
+from queries.selectors.access import insist
 from queries.selectors.supervision import history
 from queries.selectors.supervision.query_filters import selected
 from queries.services.procedures.bulk_operations import MOST_QUERIES, begin_many

@@ -11,7 +11,7 @@ from rest_framework.response import Response
 from headgate_ground.tolerant import whole
 from listeners import selectors as heard
 from queries.api.base import ApiView
-from queries.api.definitions import changes, trials
+from queries.api.definitions import changes
 from queries.api.definitions.bodies import QueryBody, QueryRevisionBody
 from queries.api.errors import invalid
 from queries.api.methods import Key, Sent, accepts, answers, creates, lists, page, word
@@ -23,13 +23,14 @@ from queries.models.definitions import Query, QueryRevision
 from queries.models.drivers import Run
 from queries.models.history import Failure, Operation
 from queries.roles import DEFINE
-from queries.selectors.access.accounts import team_of_new_query
+from queries.selectors.access import team_of_new_query
 from queries.selectors.definitions import definitions
 from queries.selectors.failures import failures
 from queries.selectors.query_lines import QueryLine, query_line, query_lines
 from queries.selectors.rows import param_defaults
 from queries.selectors.supervision import history
-from queries.services.definitions import catalog, repeated_creates
+from queries.services import idempotency_keys
+from queries.services.definitions import catalog
 from queries.services.supervision import operations
 
 _SEVERAL = partial(word, about="Repeat for several values.", many=True)
@@ -78,7 +79,7 @@ class QueriesView(ApiView):
         "create_query",
         QueryBody,
         changes.QueryCreate,
-        parameters=[trials.DRY_RUN, trials.REQUIRE_CHECKED],
+        parameters=[changes.DRY_RUN, changes.REQUIRE_CHECKED],
         again=changes.or_trial(QueryBody),
     )
     def post(self, sent: Sent) -> Response:
@@ -86,10 +87,10 @@ class QueriesView(ApiView):
 
         An identical existing query is returned unchanged, with 200.
         """
-        same = repeated_creates.same_query(self.request.user, sent)
+        same = idempotency_keys.same_query(self.request.user, sent)
         if same is not None:
-            if trials.requires_check(self):
-                repeated_creates.refuse_unchecked(same)
+            if changes.requires_check(self):
+                idempotency_keys.refuse_unchecked(same)
             return _answer(same.name, self)
         return _create(self, sent)
 
@@ -111,14 +112,14 @@ class QueryView(changes.DefinitionView):
         locations = row.checkpoints.filter(retired_at=None).values_list("location", flat=True)
         fixed = {"name": row.name, "application": row.application.name, "checkpoint": locations[0]}
         saved = changes.replace(self.request, row, sent, fixed, self._store(row))
-        return trials.would_save(saved) if trials.is_dry(self) else _answer(name, self)
+        return changes.would_save(saved) if changes.is_dry(self) else _answer(name, self)
 
     @changes.changes("patch_query", QueryBody, changes.QueryMerge)
     def patch(self, sent: Sent, name: str) -> Response:
         """Merge a part into the newest definition; If-Match is optional."""
         row = definitions.query(name)
         saved = changes.patch(self.request, row, sent["spec"], self._store(row))
-        return trials.would_save(saved) if trials.is_dry(self) else _answer(name, self)
+        return changes.would_save(saved) if changes.is_dry(self) else _answer(name, self)
 
     def _create(self, sent: Sent, name: str) -> Response:
         """Create the query with this URL."""
@@ -131,17 +132,17 @@ class QueryView(changes.DefinitionView):
 
     def _store(self, row: Query) -> Any:
         """Return the function that stores a definition, or that only plans it."""
-        how: dict[str, Any] = {"query": row, "require_checked": trials.requires_check(self)}
-        if trials.is_dry(self):
+        how: dict[str, Any] = {"query": row, "require_checked": changes.requires_check(self)}
+        if changes.is_dry(self):
             return partial(catalog.plan_query, **how, python=self.author["python"])
         return partial(catalog.revise_query, **how, **self.author)
 
-    @answers("delete_query", None, role=DEFINE, parameters=[changes.IF_MATCH, trials.DRY_RUN])
+    @answers("delete_query", None, role=DEFINE, parameters=[changes.IF_MATCH, changes.DRY_RUN])
     def delete(self, name: str) -> None:
         """Delete a stopped query; its history and its checkpoint's files are retained."""
         row = definitions.query(name)
         changes.check_deleted(self.request, row)
-        with trials.undone(self):
+        with changes.undone(self):
             operations.archive_query(query=row, **self.by)
 
 
@@ -251,9 +252,9 @@ class QueryFailuresView(ApiView):
 
 def _create(view: ApiView, sent: Sent) -> Response:
     sent["team"] = team_of_new_query(view.request.user, sent["application"], sent["team"])
-    sent["require_checked"] = trials.requires_check(view)
-    if trials.is_dry(view):
-        return trials.would_save(catalog.plan_query(**sent, python=view.author["python"]))
+    sent["require_checked"] = changes.requires_check(view)
+    if changes.is_dry(view):
+        return changes.would_save(catalog.plan_query(**sent, python=view.author["python"]))
     return _answer(catalog.create_query(**sent, **view.author).name, view, new=True)
 
 

@@ -14,11 +14,11 @@ from pydantic import BeforeValidator, ConfigDict, Field, ValidationInfo
 from pydantic_core import PydanticCustomError
 
 from headgate_ground.masking import is_reference
+from queries.domain.accepted_values import zone_problem
 from queries.domain.definitions.labels import Selection, Term, matches, parse_labels, terms
 from queries.domain.definitions.parsing import parsed
 from queries.domain.definitions.spec import MOST_THRESHOLDS, Longest, StrictForm, Threshold
 from queries.domain.errors import Invalid, Problem
-from queries.domain.time_zones import zone_problem
 from queries.domain.validation.thresholds import threshold_problems
 
 

@@ -8,14 +8,15 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 
 from headgate_ground.masking import mask, still_masked
-from queries.domain.definitions.effects import Effect, changed_fields
 from queries.domain.definitions.spec import (
     QUERY,
     TRIGGERS,
     ApplicationSpec,
+    Effect,
     PoolSpec,
     PythonQuery,
     SqlQuery,
+    changed_fields,
 )
 from queries.domain.errors import Invalid, Problem
 

@@ -17,8 +17,8 @@ import yaml
 from pydantic import Field, TypeAdapter, ValidationError
 
 from headgate_ground.masking import MASK, mask, mask_text, secrets_in
-from queries.domain.characters import refuse_characters
-from queries.domain.code.git_references import GitRef
+from queries.domain.accepted_values import refuse_characters
+from queries.domain.code.references import GitRef
 from queries.domain.definitions.parsing import shape_problems
 from queries.domain.definitions.spec import StrictForm
 from queries.domain.errors import Invalid, Problem

@@ -13,8 +13,14 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from queries.domain.definitions.effects import Effect, declared
-from queries.domain.definitions.spec import QUERY, UNKEPT_SINKS, PythonQuery, SqlQuery
+from queries.domain.definitions.spec import (
+    QUERY,
+    UNKEPT_SINKS,
+    Effect,
+    PythonQuery,
+    SqlQuery,
+    declared,
+)
 from queries.domain.failures.categories import subject_of
 from queries.domain.failures.diagnosis import classify
 from queries.domain.probes.plan_comparison import ShapeDifference, compare, in_words, of_text

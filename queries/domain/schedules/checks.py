@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import takewhile
 from zoneinfo import ZoneInfo
 
+from queries.domain.accepted_values import zone_problem
 from queries.domain.definitions.data_roots import fixed_part
 from queries.domain.definitions.locations import NotALocation
 from queries.domain.definitions.spec import Schedule
@@ -15,7 +16,6 @@ from queries.domain.errors import Problem
 from queries.domain.readings import counted
 from queries.domain.schedules.cron import Foreign, foreign, next_times, times
 from queries.domain.schedules.planning import SKIPPED_WORDS, SkipReason
-from queries.domain.time_zones import zone_problem
 
 #: From which an expression is tried; which moment does not matter.
 _ANY_TIME = datetime(2026, 1, 1, tzinfo=UTC)

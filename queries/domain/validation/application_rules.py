@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from headgate_ground.packages import OURS
-from queries.domain.code import requirements
+from queries.domain.code import references
 from queries.domain.code.archives import sha256_of
-from queries.domain.code.git_references import git_problems
+from queries.domain.code.references import git_problems
 from queries.domain.definitions import configuration, declarations
 from queries.domain.definitions.data_roots import conf_places
 from queries.domain.definitions.declarations import Declared, conf_of
@@ -96,7 +96,7 @@ def reserved(field: str, value: str, modules: frozenset[str]) -> list[Problem]:
 
 def package_problems(spec: ApplicationSpec) -> list[Problem]:
     """Return what is wrong with the packages that an application requires."""
-    return list(requirements.read(spec.packages).problems)
+    return list(references.read(spec.packages).problems)
 
 
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")

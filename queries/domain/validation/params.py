@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headgate_ground.masking import MASK, is_reference, is_secret_name
-from queries.domain.characters import unstorable
+from queries.domain.accepted_values import unstorable
 from queries.domain.definitions.spec import SqlQuery
 from queries.domain.definitions.sql_text import parameters
 from queries.domain.definitions.sql_verdict import not_bound, without_default

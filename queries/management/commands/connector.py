@@ -9,7 +9,7 @@ from headgate_server import downloads
 from queries.domain.errors import HeadgateError
 from queries.domain.readings import counted
 from queries.domain.sparks import OURS, SPARKS
-from queries.selectors.definitions.connectors import folder_for, jars_of, ready_connectors
+from queries.selectors.definitions.definitions import folder_for, jars_of, ready_connectors
 from queries.selectors.definitions.sparks import is_set_up, spark_users
 from queries.services.downloads import remove_connector
 

@@ -34,7 +34,7 @@ from queries.domain.reasons import phrase
 from queries.models.alerts import Delivery, Incident
 from queries.models.checkpoints import Loss
 from queries.models.history import Failure, Operation, Transition
-from queries.selectors.failures.advice import advice_of
+from queries.selectors.failures.failures import advice_of
 from queries.selectors.rows import first_or_missing
 
 #: Events this long before an incident opened are part of its history.

@@ -49,10 +49,9 @@ from queries.models.history import Failure, FailureGroup
 from queries.selectors.alerts.rules import stopped_within
 from queries.selectors.alerts.thresholds import crossed_thresholds
 from queries.selectors.code import moved_checkpoints
-from queries.selectors.disks import home_disk
 from queries.selectors.failures.full_disks import disk_text, full_disk_failures
 from queries.selectors.failures.occurrences import crash_loops
-from queries.selectors.hosts import silent_hosts
+from queries.selectors.hosts import home_disk, silent_hosts
 from queries.selectors.kafka.lag import summed
 from queries.selectors.triggers.advice import why_slow
 

@@ -1,7 +1,9 @@
-"""Read failures and their groups, filtered for lists."""
+"""Read failures and their groups, filtered for lists, with the advice of this release."""
 
 from django.db.models import Exists, F, OuterRef, Q, QuerySet
 
+from queries.domain.failures.categories import Category, FailureSubject
+from queries.domain.failures.diagnosis import Classified, classify, classify_exit
 from queries.models.definitions import Query
 from queries.models.drivers import Run
 from queries.models.history import Failure, FailureGroup
@@ -71,3 +73,32 @@ def failure_group(group_id: int) -> FailureGroup:
     """Return a group; raise `Missing` if there is none."""
     rows = failure_groups().filter(pk=group_id)
     return first_or_missing(rows, f"Failure group {group_id} does not exist.")
+
+
+_REFUSED: dict[str, str] = {
+    Category.LOCK: "held",
+    Category.EARLIER_RUN: "own",
+    Category.FENCED: "fenced",
+    Category.OWNERSHIP: "foreign",
+}
+
+
+def advice_of(failure: Failure) -> Classified:
+    """Return the meaning of a stored failure, and what to do about it."""
+    if failure.run is None and not (failure.error_class or failure.error_type):
+        return classify_exit(
+            python=failure.driver.exit_python or "UNKNOWN",
+            jvm=failure.driver.exit_jvm or "UNKNOWN",
+            oom=failure.category == Category.MEMORY,
+            killed=failure.driver.exit_killed,
+            log_tail=failure.log_tail,
+        )
+    return classify(
+        error_class=failure.error_class,
+        type_name=failure.error_type,
+        root_cause=failure.root_cause,
+        message=failure.message,
+        refused=_REFUSED.get(failure.category, ""),
+        in_batch=failure.batch is not None,
+        subject=failure.run.subject if failure.run else FailureSubject.APPLICATION,
+    )

@@ -10,7 +10,7 @@ from queries.domain.definitions.locations import NotALocation, canonical, local_
 from queries.domain.system import FULL_DISK
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Failure
-from queries.selectors.disks import fullest
+from queries.selectors.hosts import fullest
 
 #: "[Errno 28] No space left on device: '/data/out/x'", "/data/out/x: No space left on device".
 _SIGN = "|".join(map(re.escape, FULL_DISK))

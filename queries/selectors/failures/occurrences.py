@@ -1,12 +1,19 @@
-"""Count failures: for the bars of groups in the list, and to find queries' crash loops."""
+"""Count failures: for the bars of groups, for crash loops, and the deaths of drivers without a
+commit.
+"""
 
 from collections.abc import Iterable
 from datetime import datetime, timedelta
+from itertools import takewhile
 
-from django.db.models import Q
+from django.db.models import Exists, OuterRef, Q
+from django.db.models.functions import Coalesce
 
 from queries.domain.failures.crashes import WINDOW, CrashLoop, crash_loop
-from queries.domain.states import Desired, GroupStatus
+from queries.domain.states import Candidacy, Desired, DriverKind, GroupStatus
+from queries.domain.supervision.outcomes import is_in_a_row
+from queries.models.applications import Application
+from queries.models.drivers import Driver
 from queries.models.history import Failure, FailureGroup
 from queries.selectors import visible
 
@@ -79,3 +86,40 @@ def crash_loops(*, now: datetime, query_ids: Iterable[int] | None = None) -> dic
             times[pk].append(at)
     loops = {pk: crash_loop(of, now=now) for pk, of in times.items()}
     return {pk: loop for pk, loop in loops.items() if loop is not None}
+
+
+#: How many of an application's newest driver deaths are examined.
+DEATHS_JUDGED = 10
+
+
+def standby_after(failure: Failure) -> Driver | None:
+    """Return the standby that took over after a driver's death; None if a new driver started."""
+    if failure.run_id is not None:
+        return None
+    later = (
+        visible.drivers()
+        .filter(application=failure.driver.application_id, kind=DriverKind.SERVICE)
+        .exclude(pk=failure.driver_id)
+    )
+    began = later.annotate(began=Coalesce("took_over_at", "created_at"))
+    newer = began.filter(began__gte=failure.at).order_by("began", "pk").first()
+    return newer if newer and newer.took_over_at is not None else None
+
+
+def deaths_in_a_row(application: Application, *, most: int, until: int | None = None) -> int:
+    """Return how many drivers in a row have died (`culprits.is_in_a_row`), at most `most`.
+
+    `until` is the epoch of the last one to count; None for the newest.
+    """
+    died = Exists(visible.failures().filter(driver=OuterRef("pk"), run=None))
+    rows = application.drivers.filter(died, kind=DriverKind.SERVICE)
+    if until is not None:
+        rows = rows.filter(epoch__lte=until)
+    newest = rows.order_by("-epoch").prefetch_related("runs")[: min(most, DEATHS_JUDGED)]
+    return sum(1 for _ in takewhile(_is_in_a_row, newest))
+
+
+def _is_in_a_row(driver: Driver) -> bool:
+    return is_in_a_row(
+        (run.first_commit_at is not None, Candidacy(run.at_death)) for run in driver.runs.all()
+    )

@@ -19,8 +19,8 @@ from queries.models.drivers import Driver, Run
 from queries.models.history import Failure, Transition
 from queries.selectors import visible
 from queries.selectors.checkpoint_logs import unknown_in_flight_reason
-from queries.selectors.failures.driver_deaths import deaths_in_a_row
 from queries.selectors.failures.failures import failures
+from queries.selectors.failures.occurrences import deaths_in_a_row
 from queries.selectors.rows import first_or_missing
 
 Revision = QueryRevision | ApplicationRevision

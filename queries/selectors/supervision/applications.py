@@ -16,9 +16,8 @@ from listeners import selectors as heard
 from listeners.loops.backlogs import loop_errors
 from listeners.selectors import DriverTelemetry
 from queries.code_roots import digest_on_disk
-from queries.domain.definitions.effects import strongest
 from queries.domain.definitions.parsing import application_changes
-from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.definitions.spec import ApplicationSpec, strongest
 from queries.domain.errors import Missing
 from queries.domain.states import DISPATCHED_KINDS, OPEN_DRIVER_STATES, DriverKind
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool, Script

@@ -52,12 +52,11 @@ from queries.domain.supervision.outcomes import DEATHS
 from queries.jvm.compiled import compile_failed, missing
 from queries.models.applications import Application, ApplicationRevision, Script
 from queries.models.definitions import Checkpoint, Query
-from queries.models.drivers import Driver, Run
+from queries.models.drivers import Driver, Host, Run
 from queries.models.history import Failure
-from queries.models.hosts import Host
 from queries.selectors.checkpoint_logs import in_flight_at_death
 from queries.selectors.code import is_to_prepare
-from queries.selectors.failures.driver_deaths import deaths_in_a_row
+from queries.selectors.failures.occurrences import deaths_in_a_row
 from queries.selectors.supervision.health import healths
 
 #: Memory of a storage JVM with its Python, measured: 305 MB after listing, reading and copying.

@@ -10,8 +10,7 @@ from controlplane.hosts import event_key
 from listeners.senders import EventSender
 from queries.domain.hosts import SILENT_AFTER
 from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, Reason
-from queries.models.drivers import Driver, Run
-from queries.models.hosts import Host
+from queries.models.drivers import Driver, Host, Run
 
 _AT_ONCE = 500  # ids per statement
 #: How long the revocation of a given-up driver stays in Redis if its host remains silent.

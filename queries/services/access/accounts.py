@@ -21,7 +21,7 @@ from queries.domain.hosts import Mode
 from queries.launchers.recorded_walls import recorded_walls
 from queries.models.access.accounts import BrowserSession, Team, living
 from queries.roles import Role, highest_role, role_of
-from queries.selectors.access.accounts import comes_by_single_sign_on, name_of, sessions_of
+from queries.selectors.access import comes_by_single_sign_on, name_of, sessions_of
 from queries.services.access.audit import record_act
 
 SETTING = "HEADGATE_ROOT_WORKER"

@@ -39,7 +39,7 @@ from django.utils.crypto import salted_hmac
 from queries.domain.access import BEGINNING, Act, Broken, Key, Mark, is_sealed, walk
 from queries.domain.system import Part, ok, problem
 from queries.models.access.audit import AuditAnchor, AuditEntry, AuditHead, missing_guards
-from queries.selectors.access.accounts import exported
+from queries.selectors.access import exported
 from queries.services.changes import Prepared
 
 

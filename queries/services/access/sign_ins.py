@@ -29,7 +29,7 @@ from queries.models.access.accounts import (
 )
 from queries.models.access.audit import AuditEntry
 from queries.roles import Role, highest_role
-from queries.selectors.access.accounts import role_by_groups
+from queries.selectors.access import role_by_groups
 from queries.services.access.accounts import end_streams, give_role, refuse_author
 from queries.services.access.admin_objects import AdminObject, Verb, unpacked
 from queries.services.access.audit import Asker, asker, note_act, record_act

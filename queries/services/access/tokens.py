@@ -39,7 +39,7 @@ from queries.models.access.audit import AuditEntry
 from queries.models.applications import Application
 from queries.models.history import Operation
 from queries.roles import VIEW, limit_to
-from queries.selectors.access.accounts import team_named
+from queries.selectors.access import team_named
 from queries.selectors.console import owner_named, tokens_seen_by
 from queries.services.access.admin_objects import AdminObject
 from queries.services.access.admin_objects import Verb as AdminObjectsVerb

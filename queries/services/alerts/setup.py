@@ -23,7 +23,7 @@ from queries.domain.secrets import channel as holder_named
 from queries.domain.secrets import unbound
 from queries.models.alerts import AlertRule, Channel, Maintenance
 from queries.roles import OPERATE, VIEW
-from queries.selectors.access.permissions import insist, of_selector
+from queries.selectors.access import insist, of_selector
 from queries.selectors.manifests import as_rule, of_rule
 from queries.selectors.secrets import bound_to, uses_of_channel
 from queries.services.access.admin_objects import AdminObject, Verb

@@ -30,9 +30,8 @@ from queries.jvm.compiled import COMPILING, begin, existing, is_compiling, missi
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.launchers.configured import launcher as configured
 from queries.models.applications import Application
-from queries.models.drivers import Driver
-from queries.models.hosts import Installation
-from queries.selectors.definitions.connectors import conf_of_connectors
+from queries.models.drivers import Driver, Installation
+from queries.selectors.definitions.definitions import conf_of_connectors
 from queries.selectors.supervision.observation import busy_beside_a_start, slots
 from queries.services.changes import update_changed
 from queries.services.failures import read_log

@@ -20,7 +20,7 @@ from django.db.models import QuerySet
 
 from headgate_ground.files import replace_file
 from queries.domain.access import Act
-from queries.domain.code.git_references import (
+from queries.domain.code.references import (
     CodeHostInput,
     GitRef,
     RequestedRef,

@@ -32,7 +32,7 @@ import uv
 from django.conf import settings
 
 from headgate_ground.masking import mask_text
-from queries.domain.code import requirements
+from queries.domain.code import references
 from queries.domain.code.shipping import ARCHIVE, DAEMON_MODULE, DAEMON_SOURCE, INSIDE, SHIPPED
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import in_words as errors_in_words
@@ -214,7 +214,7 @@ class InstallFailed(Exception):
 
 def install(spec: ApplicationSpec) -> None:
     """Install an application's packages into their folder; raise `InstallFailed`."""
-    wanted, folder = requirements.read(spec.packages), code.packages_folder(spec)
+    wanted, folder = references.read(spec.packages), code.packages_folder(spec)
     if folder is None:
         return
     if wanted.problems:

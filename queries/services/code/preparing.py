@@ -38,9 +38,8 @@ from queries.domain.states import OPEN_DRIVER_STATES, OperationOutcome, RunOutco
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import ApplicationRevision, UploadedCode
 from queries.models.deploys import Deploy, DeployChange
-from queries.models.drivers import Driver, Run
+from queries.models.drivers import Driver, Installation, Run
 from queries.models.history import Operation
-from queries.models.hosts import Installation
 from queries.selectors import code as places
 from queries.selectors.code import count_of_roots
 from queries.services.code.git import FetchFailed, fetch

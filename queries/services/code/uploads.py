@@ -29,7 +29,7 @@ from queries.code_roots import FILES_AT_MOST, LIMIT_BYTES, digest_of, files_of, 
 from queries.domain.access import Act
 from queries.domain.code.archives import MEMBERS_PER_FILE, Judge, Member, problem
 from queries.models.applications import UploadedCode
-from queries.models.hosts import Installation
+from queries.models.drivers import Installation
 from queries.services.access.audit import record_act
 from queries.services.access.tokens import allow_upload
 

@@ -12,7 +12,7 @@ from queries.domain.validation.joining import kind_problem
 from queries.models.access.accounts import Team
 from queries.models.applications import Application
 from queries.selectors import manifests
-from queries.selectors.access.accounts import team_for_new
+from queries.selectors.access import team_for_new
 from queries.selectors.manifests import Present
 from queries.services.definitions.drafts import application_form
 from queries.services.definitions.items import SetItem, below_spec

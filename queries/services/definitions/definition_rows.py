@@ -12,9 +12,15 @@ from django.db.models import OuterRef, Subquery
 
 from queries.domain.access import Act
 from queries.domain.definitions import parsing
-from queries.domain.definitions.effects import Effect, strongest
 from queries.domain.definitions.parsing import application_changes, query_changes
-from queries.domain.definitions.spec import ApplicationSpec, PoolSpec, PythonQuery, SqlQuery
+from queries.domain.definitions.spec import (
+    ApplicationSpec,
+    Effect,
+    PoolSpec,
+    PythonQuery,
+    SqlQuery,
+    strongest,
+)
 from queries.domain.reasons import NOTHING, Because
 from queries.domain.validation.skipped import as_json
 from queries.models.access.accounts import Team

@@ -12,12 +12,7 @@ from typing import Any
 
 from queries.domain.definitions import parsing
 from queries.domain.definitions.locations import HeldLocations, NotALocation
-from queries.domain.definitions.spec import (
-    HOLDING_TRIGGERS,
-    ApplicationSpec,
-    PythonQuery,
-    SqlQuery,
-)
+from queries.domain.definitions.spec import HOLDING_TRIGGERS, ApplicationSpec, PythonQuery, SqlQuery
 from queries.domain.definitions.sql_verdict import SqlVerdict, has_own_grammar, refused
 from queries.domain.errors import Invalid, Problem
 from queries.domain.secrets import application as holder_named
@@ -28,8 +23,12 @@ from queries.domain.validation.skipped import Check, Skip
 from queries.models.applications import Application
 from queries.models.definitions import Query, QueryRevision
 from queries.selectors.code import root_of
-from queries.selectors.definitions.connectors import conf_of_connectors, recipes
-from queries.selectors.definitions.definitions import held_checkpoints, retired_locations
+from queries.selectors.definitions.definitions import (
+    conf_of_connectors,
+    held_checkpoints,
+    recipes,
+    retired_locations,
+)
 from queries.selectors.definitions.sparks import written_of
 from queries.selectors.kafka.sources import kafka_sources
 from queries.selectors.triggers.cores import parsed_or_none, partition_counts

@@ -4,9 +4,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from queries.domain.definitions.effects import Effect, strongest
 from queries.domain.definitions.parsing import application_changes, query_changes
-from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
+from queries.domain.definitions.spec import (
+    ApplicationSpec,
+    Effect,
+    PythonQuery,
+    SqlQuery,
+    strongest,
+)
 from queries.domain.definitions.sql_verdict import SqlVerdict
 from queries.domain.errors import Problem
 from queries.domain.manifests.forms import Kind, Manifest
@@ -17,8 +22,7 @@ from queries.domain.validation.skipped import as_json
 from queries.models.access.accounts import Team
 from queries.models.alerts import AlertRule
 from queries.models.applications import Application, ApplicationRevision
-from queries.models.definitions import Query, QueryRevision
-from queries.models.manifests import Managed
+from queries.models.definitions import Managed, Query, QueryRevision
 from queries.selectors import manifests
 from queries.selectors.manifests import State, comparable
 from queries.selectors.probes import sentences

@@ -20,7 +20,7 @@ from queries.domain.validation.skipped import unchecked_sql
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.selectors import manifests
-from queries.selectors.access.permissions import insist
+from queries.selectors.access import insist
 from queries.selectors.manifests import Present
 from queries.selectors.probes import change_of
 from queries.selectors.rows import newest_revisions

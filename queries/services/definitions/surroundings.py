@@ -29,7 +29,7 @@ from queries.domain.validation.application_rules import CodeState, Root, Validat
 from queries.models.applications import Application, UploadedCode
 from queries.models.definitions import Checkpoint, Query
 from queries.selectors.code import code_hosts, root_of
-from queries.selectors.definitions.connectors import declared_connectors, ready_connectors, recipes
+from queries.selectors.definitions.definitions import declared_connectors, ready_connectors, recipes
 from queries.selectors.definitions.sparks import installed_sparks
 from queries.selectors.rows import newest_revisions
 from queries.selectors.secrets import all_given_roots

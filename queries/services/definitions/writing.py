@@ -19,7 +19,7 @@ from queries.domain.manifests.forms import Kind
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.models.applications import Application, SchedulerPool
 from queries.models.definitions import Checkpoint, Query
-from queries.models.hosts import Installation
+from queries.models.drivers import Installation
 from queries.selectors import manifests
 from queries.selectors.manifests import Present, changed_since
 from queries.services.definitions.definition_rows import DefinitionRows, checked_columns, pool_text

@@ -17,8 +17,8 @@ from queries.domain.states import FAILED_PHASES, Desired, Phase, StopMode
 from queries.models.applications import Application, Script
 from queries.models.definitions import Query
 from queries.models.deploys import DeployChange
+from queries.models.drivers import Installation
 from queries.models.history import Operation
-from queries.models.hosts import Installation
 from queries.selectors.deploys.evidence import (
     DeployEvidence,
     application_runs,

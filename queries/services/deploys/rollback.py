@@ -17,12 +17,13 @@ from queries.models.history import Operation
 from queries.selectors.deploys.evidence import query_of
 from queries.services.definitions import catalog
 from queries.services.definitions.catalog import save_pool
-from queries.services.definitions.revisions import (
+from queries.services.definitions.rights import (
     former_revision,
+    insist_query,
+    parsed,
     restore_application,
     restore_query,
 )
-from queries.services.definitions.rights import insist_query, parsed
 from queries.services.definitions.writing import one_at_a_time
 from queries.services.supervision import operations
 

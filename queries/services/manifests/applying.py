@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from queries.domain.access import Act
-from queries.domain.code.git_references import GitRef
+from queries.domain.code.references import GitRef
 from queries.domain.manifests.forms import Kind
 from queries.domain.manifests.sets import ApplySet, ObjectPlan
 from queries.domain.states import Desired, Verb

@@ -15,9 +15,8 @@ from queries.domain.manifests.sets import ApplySet, ObjectPlan, Outcome
 from queries.domain.states import OPEN_DRIVER_STATES, STOPPED_PHASES, Desired, RunOutcome
 from queries.models.alerts import AlertRule
 from queries.models.applications import Application, Script
-from queries.models.definitions import Query
+from queries.models.definitions import Managed, Query
 from queries.models.drivers import Driver, Run
-from queries.models.manifests import Managed
 from queries.selectors.manifests import Present, key_of
 from queries.services.access.audit import record_act
 from queries.services.changes import Prepared

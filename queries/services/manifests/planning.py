@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from queries.domain.characters import with_escapes
+from queries.domain.accepted_values import with_escapes
 from queries.domain.errors import Forbidden, Invalid, Problem
 from queries.domain.manifests.forms import Kind, parse_manifest
 from queries.domain.manifests.sets import (
@@ -30,7 +30,7 @@ from queries.domain.manifests.sets import (
 from queries.models.alerts import AlertRule, Channel
 from queries.roles import ADMINISTER, DEFINE, WRITE_PYTHON, may
 from queries.selectors import manifests
-from queries.selectors.access.permissions import insist, who_can_help
+from queries.selectors.access import insist, who_can_help
 from queries.selectors.manifests import Present, look_up
 from queries.services.code.git import resolved
 from queries.services.definitions.application_plans import plan_applications

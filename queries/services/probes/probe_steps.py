@@ -31,9 +31,8 @@ from queries.domain.supervision.progress import advanced
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import ApplicationRevision
 from queries.models.definitions import Checkpoint
-from queries.models.drivers import Driver
+from queries.models.drivers import Driver, Installation
 from queries.models.history import Operation
-from queries.models.hosts import Installation
 from queries.selectors.supervision.observation import busy_beside_a_start, observed_driver, slots
 from queries.services.changes import record, update_changed
 from queries.services.code.preparing import Frozen, begin, freeze

@@ -19,8 +19,7 @@ from queries.domain.states import DISPATCHED_KINDS, OPEN_DRIVER_STATES, DriverKi
 from queries.domain.supervision.observation import LIVING
 from queries.launchers.base import Launcher
 from queries.models.applications import Application
-from queries.models.drivers import Driver
-from queries.models.hosts import Installation
+from queries.models.drivers import Driver, Installation
 
 logger = logging.getLogger(__name__)
 

@@ -26,15 +26,15 @@ from queries.domain.validation.formats import connector_way_out
 from queries.jvm.compiled import begin, existing, missing
 from queries.launchers.base import LaunchRefused
 from queries.models.definitions import Checkpoint, Query
-from queries.models.drivers import Driver, Run
-from queries.models.hosts import Installation
-from queries.selectors.definitions.connectors import (
+from queries.models.drivers import Driver, Installation, Run
+from queries.selectors.definitions.definitions import (
     conf_of_connectors,
     folder_for,
+    held_checkpoints,
     jars_of,
     recipes,
+    retired_locations,
 )
-from queries.selectors.definitions.definitions import held_checkpoints, retired_locations
 from queries.selectors.definitions.sparks import folder_of, installed_sparks
 from queries.selectors.rows import newest_revisions
 from queries.selectors.secrets import bound_to

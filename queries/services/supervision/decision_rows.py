@@ -35,9 +35,8 @@ from queries.domain.validation.params import effective
 from queries.launchers.base import Launcher
 from queries.models.applications import Application, ApplicationRevision, Script
 from queries.models.definitions import Checkpoint, Query
-from queries.models.drivers import Driver, Run
+from queries.models.drivers import Driver, Installation, Run
 from queries.models.history import Operation
-from queries.models.hosts import Installation
 from queries.selectors.hosts import release
 from queries.selectors.supervision.applications import pool_form
 from queries.selectors.supervision.observation import time_of

@@ -26,8 +26,7 @@ from queries.domain.hosts import (
 )
 from queries.domain.states import DISPATCHED_KINDS, OPEN_DRIVER_STATES
 from queries.launchers.configured import launcher
-from queries.models.drivers import Driver
-from queries.models.hosts import Host
+from queries.models.drivers import Driver, Host
 from queries.models.lock_waits import again_if_busy
 from queries.services.supervision import adoption
 

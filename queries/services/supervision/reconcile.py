@@ -27,9 +27,8 @@ from queries.domain.supervision.observation import Liveness, Sighting
 from queries.jvm import compiled
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application
-from queries.models.drivers import Driver, Run
+from queries.models.drivers import Driver, Installation, Run
 from queries.models.history import Failure
-from queries.models.hosts import Installation
 from queries.models.lock_waits import again_if_busy
 from queries.selectors.hosts import at_work, is_silent, on_this_host, to_look_after
 from queries.selectors.supervision.observation import Rows, observation, read_rows, slots, statuses

@@ -30,7 +30,7 @@ from queries.domain.system import (
     unknown,
 )
 from queries.launchers.recorded_walls import recorded_walls
-from queries.selectors.disks import home_disk
+from queries.selectors.hosts import home_disk
 from queries.services.access import accounts
 from queries.services.access.audit import PROXIES, proxies_part
 from queries.services.system.parts import (

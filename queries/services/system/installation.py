@@ -28,9 +28,8 @@ from queries.domain.errors import Invalid, NotAllowed, Problem
 from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, OperationOutcome, Reason, Verb
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint
-from queries.models.drivers import Driver
+from queries.models.drivers import Driver, Host
 from queries.models.history import Operation
-from queries.models.hosts import Host
 from queries.selectors.hosts import another_is_heard_of, at_work, away
 from queries.selectors.secrets import all_given_roots
 from queries.services.changes import record

@@ -23,7 +23,7 @@ from queries.domain.definitions.locations import local_path
 from queries.domain.hosts import SILENT_AFTER
 from queries.domain.readings import counted
 from queries.domain.system import OF_DATA, Part, clock, first_line, ok, problem, unknown
-from queries.selectors.disks import low_disks
+from queries.selectors.hosts import low_disks
 
 logger = logging.getLogger(__name__)
 

@@ -15,21 +15,25 @@ from django.utils import timezone
 
 from queries.domain.access import ACT_WORDS
 from queries.roles import ADMINISTER, VIEW
-from queries.selectors.access.accounts import FILTERS as ACCOUNTS_FILTERS
-from queries.selectors.access.accounts import entries
+from queries.selectors.access import FILTERS as ACCOUNTS_FILTERS
+from queries.selectors.access import entries
 from queries.selectors.supervision.history import audit, operations, transitions
 from queries.services.access.audit import export_audit_log
-from queries.views.console.fragments import Changes, Drawn, fragments, keys, split
-from queries.views.console.guard import actor_and_now, needs
-from queries.views.console.paging import (
+from queries.views.console.fragments import (
     ARRIVALS,
     ROWS,
+    Changes,
+    Drawn,
     FilterRequest,
     filters,
     filters_from_key,
+    fragments,
+    keys,
     page_of,
+    split,
     topic,
 )
+from queries.views.console.shell import actor_and_now, needs
 
 #: The other tabs of the audit log.
 TABS = {"changes": "Changes", "operations": "Operations"}

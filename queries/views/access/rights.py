@@ -1,4 +1,6 @@
-"""Settings pages of who may do what: teams, users, groups of the identity provider, API tokens."""
+"""Settings pages of rights: teams, group roles, and what admins allow: secrets, data roots, git
+hosts.
+"""
 
 from functools import partial
 from typing import Any
@@ -14,11 +16,12 @@ from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 
 from queries.domain.errors import HeadgateError, Invalid
+from queries.domain.secrets import HolderKind
 from queries.models.access.accounts import Scope
 from queries.roles import ADMINISTER, ORDER, ROLE_WORDS, VIEW, Role
-from queries.selectors.access.accounts import team_named, teams, tokens_of_team
-from queries.selectors.access.permissions import limits_text
+from queries.selectors.access import limits_text, team_named, teams, tokens_of_team
 from queries.selectors.console import people, person
+from queries.selectors.secrets import holder_names, secrets
 from queries.selectors.supervision.applications import application
 from queries.services.access import accounts
 from queries.services.access.accounts import end_sessions
@@ -31,11 +34,14 @@ from queries.services.access.sign_ins import (
 )
 from queries.services.access.teams import TEAMS, create_team, set_grants, set_members
 from queries.services.access.tokens import DEFAULT_DAYS, DEFAULT_SCOPE, LONGEST_DAYS, TOKENS
+from queries.services.code.git import GIT_HOSTS
 from queries.services.definitions import rights
+from queries.services.definitions.surroundings import proposals
+from queries.services.secrets import BINDINGS, DATA_ROOTS
 from queries.views.console.admin_objects import AdminPage, Typed
 from queries.views.console.errors import answered, refused
-from queries.views.console.guard import actor_and_now, needs
-from queries.views.console.paging import whole
+from queries.views.console.fragments import whole
+from queries.views.console.shell import actor_and_now, needs
 
 # --- teams: everyone can read them, admins can change them --------------------------------
 
@@ -260,3 +266,52 @@ urlpatterns = [
     path("settings/users/", users, name="users"),
     path("settings/users/<int:user_id>/", change_user, name="user-change"),
 ]
+
+
+_NEXT_START = "Running queries continue; their next start will be refused."
+
+SECRETS = AdminPage(
+    BINDINGS,
+    "secrets",
+    "settings/secrets/",
+    "secrets/list.html",
+    added=(
+        "{row.secret} is bound to {row.holder_kind} {row.holder}. "
+        "Queries that were refused without this binding can be started again."
+    ),
+    removed="{row.secret} is no longer bound to {row.holder_kind} {row.holder}. " + _NEXT_START,
+    remove=("unbind", "secret-unbind"),
+    form=lambda typed: {**typed, "hosts": typed["hosts"].splitlines()},
+    context=lambda request: {
+        "secrets": secrets(),
+        "holders": holder_names(),
+        "kinds": list(HolderKind),
+    },
+)
+ROOTS = AdminPage(
+    DATA_ROOTS,
+    "data-roots",
+    "settings/data-roots/",
+    "secrets/data_roots.html",
+    added=("{row.application} can use {row.root}. A running driver must be restarted to use it."),
+    removed="{row.application} can no longer use {row.root}. " + _NEXT_START,
+    remove=("take", "data-root-take"),
+    context=lambda request: {
+        "for_all": settings.DATA_ROOTS,
+        "proposals": proposals(),
+        "applications": holder_names()["application"],
+    },
+)
+
+urlpatterns += [*SECRETS.urlpatterns, *ROOTS.urlpatterns]
+
+
+urlpatterns += AdminPage(
+    GIT_HOSTS,
+    "code-hosts",
+    "settings/code-hosts/",
+    "code/hosts.html",
+    added="Definitions can use code from {row.host}.",
+    removed=("Code is no longer fetched from {row.host}. Code that was already fetched is kept."),
+    remove=("take", "code-host-take"),
+).urlpatterns

@@ -29,7 +29,7 @@ from controlplane.masking import WebSearch
 from headgate_ground.masking import searched_by
 from queries.domain.errors import HeadgateError, SignInRefused, Unavailable
 from queries.roles import ADMINISTER
-from queries.selectors.access.accounts import comes_by_single_sign_on
+from queries.selectors.access import comes_by_single_sign_on
 from queries.services.access.accounts import note_use
 from queries.services.access.audit import Asker, asked_by, note_proxy
 from queries.services.access.identity_provider import Provider, arrival

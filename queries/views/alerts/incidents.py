@@ -33,17 +33,21 @@ from queries.selectors.kafka.lag import lag_of
 from queries.selectors.lineage import NAMED, Below, Downstream, incomplete
 from queries.services.alerts import incidents as service
 from queries.views.console.errors import refused
-from queries.views.console.fragments import Changes, Drawn, fragments, keys, parts
-from queries.views.console.guard import actor_and_now, needs
-from queries.views.console.paging import (
+from queries.views.console.fragments import (
     ARRIVALS,
     ROWS,
+    Changes,
+    Drawn,
     filters,
     filters_from_key,
+    fragments,
+    keys,
     page_of,
+    parts,
     topic,
     whole,
 )
+from queries.views.console.shell import actor_and_now, needs
 from queries.views.next_steps import OfferedAction, offers
 
 #: The list's tabs: name in the URL -> (label, filter).

@@ -26,7 +26,7 @@ from queries.domain.validation.thresholds import (
 )
 from queries.models.alerts import AlertRule, Channel
 from queries.roles import ADMINISTER, VIEW
-from queries.selectors.access.permissions import of_selectors, reached
+from queries.selectors.access import of_selectors, reached
 from queries.selectors.alerts.incidents import delivery_line
 from queries.selectors.alerts.rules import last_week
 from queries.selectors.alerts.thresholds import preview
@@ -37,8 +37,8 @@ from queries.services.alerts.deliveries import try_channel
 from queries.services.alerts.setup import CHANNELS, MAINTENANCE, RULES
 from queries.views.console.admin_objects import AdminPage, Typed, problems_by_field
 from queries.views.console.errors import refused
-from queries.views.console.guard import actor_and_now, needs
-from queries.views.console.paging import whole
+from queries.views.console.fragments import whole
+from queries.views.console.shell import actor_and_now, needs
 from queries.views.definitions.spec_form import sentence
 
 

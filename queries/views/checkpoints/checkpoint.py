@@ -37,6 +37,7 @@ from queries.services.checkpoints.remote import read_if_old
 from queries.services.probes.inspections import records_can_be_read
 from queries.storage.remote_checkpoint import CopyCost, MirrorState
 from queries.views.console.fragments import (
+    ROWS,
     Changes,
     Drawn,
     fragments,
@@ -44,9 +45,9 @@ from queries.views.console.fragments import (
     listed,
     newcomers,
     numbers,
+    whole,
 )
-from queries.views.console.guard import needs
-from queries.views.console.paging import ROWS, whole
+from queries.views.console.shell import needs
 from queries.views.supervision.query_page import head
 
 

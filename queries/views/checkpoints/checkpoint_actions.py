@@ -17,14 +17,14 @@ from django.urls import path, reverse
 from django.utils import timezone
 
 from headgate_ground.masking import mask
-from queries.domain.characters import refuse_characters
+from queries.domain.accepted_values import refuse_characters
 from queries.domain.errors import HeadgateError, Invalid, NotAllowed, Problem
 from queries.domain.states import Desired
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.roles import DEFINE, OPERATE
 from queries.selectors import checkpoints as reads
-from queries.selectors.access.accounts import insist_clone
+from queries.selectors.access import insist_clone
 from queries.selectors.definitions.definitions import query_definition
 from queries.services.checkpoints import clone, rewind_and_reset, snapshot
 from queries.services.checkpoints.file_sinks import read_sink_if_old
@@ -33,8 +33,8 @@ from queries.services.checkpoints.source_starts import TARGETS, WantedStart, off
 from queries.services.checkpoints.switching import current, table_of
 from queries.views.checkpoints.checkpoint import cost_of, logs_of
 from queries.views.console.errors import answered, status_of
-from queries.views.console.guard import actor_and_now, author, needs
-from queries.views.console.paging import whole
+from queries.views.console.fragments import whole
+from queries.views.console.shell import actor_and_now, author, needs
 
 _TARGETS = {
     "earliest": ("Earliest", "All data still available in the sources."),

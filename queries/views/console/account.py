@@ -13,12 +13,11 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_post_parameters
 
-from queries.domain.time_zones import zone_names
+from queries.domain.accepted_values import zone_names
 from queries.roles import VIEW
-from queries.selectors.access.accounts import name_of, sessions_of
+from queries.selectors.access import name_of, sessions_of
 from queries.services.access.accounts import end_session, end_sessions, note_new_password
-from queries.views.console.guard import actor_and_now, needs, user_of
-from queries.views.console.shell import THEME_AGE_S
+from queries.views.console.shell import THEME_AGE_S, actor_and_now, needs, user_of
 
 #: The cookie read by `static/js/zone.js`; without it, times are in UTC.
 ZONE = "zone"

@@ -15,7 +15,7 @@ from django.views.decorators.debug import sensitive_variables
 from queries.domain.errors import Conflict, HeadgateError, Invalid
 from queries.services.access.admin_objects import AdminObject, Service
 from queries.views.console.errors import refused
-from queries.views.console.guard import actor_and_now, needs
+from queries.views.console.shell import actor_and_now, needs
 
 Typed = dict[str, str]
 

@@ -25,7 +25,7 @@ from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 
 from headgate_ground.masking import is_secret_name, mask_text
-from queries.domain.characters import refuse_characters
+from queries.domain.accepted_values import refuse_characters
 from queries.domain.errors import (
     Busy,
     Forbidden,

@@ -12,8 +12,7 @@ from queries.domain.states import PLAIN_VERBS, verbs_of
 from queries.roles import DEFINE, OPERATE, VIEW, may
 from queries.selectors import visible
 from queries.selectors.console import SearchMatches, find, named
-from queries.views.console.guard import needs
-from queries.views.console.shell import navigation
+from queries.views.console.shell import navigation, needs
 from queries.views.console.wording import words
 
 #: Actions are offered for at most this many queries.

@@ -32,11 +32,10 @@ from redis.exceptions import RedisError
 
 from listeners.loops.each import LoopErrors
 from queries.domain.readings import RefreshPace, page_due_at
-from queries.selectors.access.accounts import viewing_sessions
+from queries.selectors.access import viewing_sessions
 from queries.selectors.console import SilentDriver, newest_event_at, silent_drivers
 from queries.views.console import fragments
-from queries.views.console.fragments import Fragment, LivePage, Viewer
-from queries.views.console.paging import whole
+from queries.views.console.fragments import Fragment, LivePage, Viewer, whole
 
 logger = logging.getLogger(__name__)
 T = TypeVar("T")

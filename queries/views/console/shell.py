@@ -1,15 +1,23 @@
-"""The frame around every page: navigation, theme, search, the user, and problems with the
-system.
-"""
+"""The frame of every page, and who may open it."""
 
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import wraps
 from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import messages
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.contrib.auth.decorators import login_required, permission_required
+from django.contrib.auth.models import User
+from django.http import (
+    HttpRequest,
+    HttpResponse,
+    HttpResponseBase,
+    HttpResponseRedirect,
+    JsonResponse,
+)
 from django.shortcuts import redirect, render
 from django.template.loader import render_to_string
 from django.urls import path, reverse
@@ -17,22 +25,64 @@ from django.utils import timezone
 from django.utils.functional import SimpleLazyObject
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.text import capfirst
-from django.views.decorators.http import require_POST
+from django.views.decorators.http import require_http_methods, require_POST
 
 from listeners import selectors as heard
 from queries.domain.definitions.labels import terms
 from queries.domain.failures.crashes import CrashLoop
 from queries.domain.readings import counted
 from queries.domain.system import SystemHealth
-from queries.roles import ADMINISTER, DEFINE, OPERATE, VIEW, reach_of, role_of
-from queries.selectors.access.permissions import reaches
+from queries.roles import ADMINISTER, DEFINE, OPERATE, VIEW, WRITE_PYTHON, may, reach_of, role_of
+from queries.selectors.access import insist_at, reaches
 from queries.selectors.alerts.incidents import open_incidents
 from queries.selectors.console import names_of, open_failure_groups
 from queries.selectors.failures.occurrences import crash_loops
 from queries.selectors.supervision.query_filters import queries
 from queries.services.system.health import system_health
 from queries.views.console.fragments import Changes, Drawn, fragments
-from queries.views.console.guard import needs
+
+View = Callable[..., HttpResponseBase]
+
+
+def needs(permission: str, *methods: str) -> Callable[[View], View]:
+    """Admit users with the permission, for these methods (default: GET).
+
+    Others get 403, anonymous users get the sign-in page, other methods 405. For operators' and
+    authors' actions, the user must have the right to act on the URL's application.
+    """
+
+    def guard(view: View) -> View:
+        @wraps(view)
+        def reached(request: HttpRequest, *args: Any, **named: Any) -> HttpResponseBase:
+            insist_at(request.user, permission, request.resolver_match)
+            return view(request, *args, **named)
+
+        allowed: Any = permission_required(permission, raise_exception=True)(reached)
+        guarded: View = require_http_methods([*(methods or ["GET"])])(login_required(allowed))
+        return guarded
+
+    return guard
+
+
+def user_of(request: HttpRequest) -> User:
+    """Return the signed-in user; use only behind `needs`, which admits only signed-in users."""
+    assert isinstance(request.user, User), "a guard has admitted a user who is not signed in"
+    return request.user
+
+
+def actor_and_now(request: HttpRequest) -> dict[str, Any]:
+    """Return the acting user and the time, as arguments for services."""
+    return {"actor": request.user.get_username(), "now": timezone.now()}
+
+
+def author(request: HttpRequest) -> dict[str, Any]:
+    """Return the user, the time, and whether the user may write Python, for the catalog."""
+    return actor_and_now(request) | {"python": writes_python(request)}
+
+
+def writes_python(request: HttpRequest) -> bool:
+    """Return whether the user is allowed to load code into drivers."""
+    return may(request.user, WRITE_PYTHON)
 
 
 def system(request: HttpRequest) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from django.shortcuts import redirect, render
 from django.urls import path, reverse
 
 from headgate_ground.masking import mask, unmask
-from queries.domain.code.git_references import settled
+from queries.domain.code.references import settled
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.errors import Forbidden, HeadgateError, Invalid, StaleRevision
 from queries.domain.sparks import SPARKS, command, is_older, spark_of
 from queries.models.applications import Application
 from queries.roles import DEFINE, OPERATE
-from queries.selectors.access.accounts import own_teams, team_for_new
+from queries.selectors.access import own_teams, team_for_new
 from queries.selectors.definitions.definitions import ApplicationDefinition, application_definition
 from queries.selectors.definitions.sparks import installed_sparks, spark_rows
 from queries.selectors.supervision.applications import (
@@ -30,8 +30,8 @@ from queries.services.probes.preflight import begin_spark_trials, with_spark
 from queries.services.supervision import application_operations
 from queries.services.supervision.application_operations import request_application_restart
 from queries.views.console.errors import answered, status_of
-from queries.views.console.guard import actor_and_now, author, needs, writes_python
-from queries.views.console.paging import whole
+from queries.views.console.fragments import whole
+from queries.views.console.shell import actor_and_now, author, needs, writes_python
 from queries.views.definitions.reviews import Review, review
 from queries.views.definitions.spec_form import (
     ConnectorsField,

@@ -14,14 +14,14 @@ from typing import Any
 from django import forms
 from django.http import HttpRequest, QueryDict
 
-from queries.domain.characters import refuse_characters
+from queries.domain.accepted_values import refuse_characters
 from queries.domain.definitions.spec import QuerySpec
 from queries.domain.errors import Invalid, Problem
 from queries.domain.sparks import OURS
 from queries.domain.validation import tables
 from queries.domain.validation.formats import CONNECTORS
 from queries.selectors.definitions.definitions import QueryDefinition
-from queries.views.console.paging import whole
+from queries.views.console.fragments import whole
 from queries.views.definitions.application_edit import ApplicationSpecForm
 from queries.views.definitions.spec_form import (
     INPUT,

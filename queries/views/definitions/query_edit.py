@@ -15,7 +15,7 @@ from queries.domain.states import DOWN_PHASES, RESTING_PHASES, Desired, Phase, V
 from queries.domain.validation.skipped import Skip
 from queries.models.definitions import QueryRevision
 from queries.roles import DEFINE, OPERATE
-from queries.selectors.access.accounts import own_teams, team_of_new_query
+from queries.selectors.access import own_teams, team_of_new_query
 from queries.selectors.definitions.definitions import (
     QueryDefinition,
     pool_names,
@@ -31,8 +31,8 @@ from queries.services.definitions.drafts import Checked
 from queries.services.probes.preflight import begin_preflight
 from queries.services.supervision import operations
 from queries.views.console.errors import status_of
-from queries.views.console.guard import actor_and_now, author, needs, writes_python
-from queries.views.console.paging import whole
+from queries.views.console.fragments import whole
+from queries.views.console.shell import actor_and_now, author, needs, writes_python
 from queries.views.definitions.query_bundle import (
     FORM,
     DefinitionInput,
@@ -41,7 +41,7 @@ from queries.views.definitions.query_bundle import (
     failing_place,
 )
 from queries.views.definitions.reviews import Review, review
-from queries.views.definitions.single_decisions import urlpatterns as label_urls
+from queries.views.definitions.reviews import urlpatterns as label_urls
 
 #: Phases in which a query may be deleted, once it should not run.
 AT_REST = RESTING_PHASES | {Phase.BROKEN}

@@ -19,10 +19,10 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from headgate_ground.tolerant import whole
-from queries.domain.characters import refuse_characters
+from queries.domain.accepted_values import refuse_characters
 from queries.domain.errors import Invalid, Problem
 from queries.domain.sparks import SPARKS
-from queries.selectors.definitions.connectors import ready_connectors
+from queries.selectors.definitions.definitions import ready_connectors
 
 INPUT = {"class": "form-control form-control-sm", "autocomplete": "off", "spellcheck": "false"}
 BOX = {"class": "form-check-input"}

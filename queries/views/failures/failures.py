@@ -24,10 +24,13 @@ from queries.domain.states import GroupStatus
 from queries.models.history import Failure, FailureGroup
 from queries.roles import DEFINE, OPERATE, VIEW, may
 from queries.selectors.definitions.definitions import query_definition
-from queries.selectors.failures.advice import advice_of
-from queries.selectors.failures.driver_deaths import standby_after
-from queries.selectors.failures.failures import failure_group, failure_groups, failures
-from queries.selectors.failures.occurrences import group_counts, newest_failure_of, occurrences
+from queries.selectors.failures.failures import advice_of, failure_group, failure_groups, failures
+from queries.selectors.failures.occurrences import (
+    group_counts,
+    newest_failure_of,
+    occurrences,
+    standby_after,
+)
 from queries.selectors.failures.what_changed import failure_with_changes
 from queries.selectors.hosts import logs_at
 from queries.selectors.kafka.lag import lag_of, recorded_after, records_in
@@ -36,18 +39,21 @@ from queries.selectors.triggers.replays import replays_of
 from queries.services import failures as resolution
 from queries.services.failures import mask_failure
 from queries.services.supervision import operations
-from queries.views.console.fragments import Changes, Drawn, fragments, keys, parts
-from queries.views.console.guard import actor_and_now, needs
-from queries.views.console.paging import (
+from queries.views.console.fragments import (
     ARRIVALS,
     ROWS,
+    Changes,
+    Drawn,
     filters,
     filters_from_key,
+    fragments,
+    keys,
     page_of,
+    parts,
     topic,
     whole,
 )
-from queries.views.console.shell import next_address
+from queries.views.console.shell import actor_and_now, needs, next_address
 from queries.views.console.wording import duration_words, offset_text, rate_words
 from queries.views.definitions.reviews import changes
 from queries.views.failures.logs import causes

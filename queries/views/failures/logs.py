@@ -25,8 +25,8 @@ from queries.selectors.definitions.definitions import query as living_query
 from queries.selectors.supervision.history import drivers_of_query, run_with_neighbours
 from queries.services.access.audit import record_act
 from queries.services.failures import LogElsewhere, log_page, whole_log
-from queries.views.console.guard import actor_and_now, needs
-from queries.views.console.paging import whole
+from queries.views.console.fragments import whole
+from queries.views.console.shell import actor_and_now, needs
 from queries.views.supervision.query_page import head
 
 _CAUSED_BY = re.compile(

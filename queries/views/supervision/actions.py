@@ -39,7 +39,7 @@ from queries.domain.validation.params import (
 from queries.models.definitions import Query
 from queries.models.history import Operation
 from queries.roles import OPERATE
-from queries.selectors.access.permissions import insist_on
+from queries.selectors.access import insist_on
 from queries.selectors.definitions import definitions
 from queries.selectors.hosts import AwayHost, away
 from queries.selectors.probes import params_change, sentences, unaccepted_change
@@ -50,8 +50,13 @@ from queries.selectors.supervision.query_filters import RANK, queries
 from queries.services.procedures.bulk_operations import begin_many
 from queries.services.supervision import operations
 from queries.services.supervision.start_checks import StateChanges
-from queries.views.console.guard import actor_and_now, needs
-from queries.views.console.shell import next_address, redirect_with_error, redirect_with_message
+from queries.views.console.shell import (
+    actor_and_now,
+    needs,
+    next_address,
+    redirect_with_error,
+    redirect_with_message,
+)
 from queries.views.supervision.query_list import BULK_AT_MOST, filters_of
 
 #: (value, label, hint) for the two ways to stop.

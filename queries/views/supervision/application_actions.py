@@ -24,7 +24,7 @@ from queries.services.supervision.application_operations import (
 )
 from queries.services.system.installation import declare_host_gone
 from queries.views.console.errors import answered
-from queries.views.console.guard import actor_and_now, needs
+from queries.views.console.shell import actor_and_now, needs
 from queries.views.supervision.actions import STOP_MODES, named, stop_mode, while_away
 
 

@@ -23,7 +23,7 @@ from queries.domain.errors import NotAllowed
 from queries.domain.states import verbs_of
 from queries.domain.supervision.observation import executors
 from queries.roles import VIEW
-from queries.selectors.access.accounts import teams
+from queries.selectors.access import teams
 from queries.selectors.code import asking
 from queries.selectors.definitions.definitions import application_definition
 from queries.selectors.hosts import away
@@ -41,6 +41,7 @@ from queries.selectors.supervision.history import transitions
 from queries.selectors.triggers.cores import waits
 from queries.services import spark_ui
 from queries.views.console.fragments import (
+    ROWS,
     Changes,
     Drawn,
     fragments,
@@ -49,9 +50,9 @@ from queries.views.console.fragments import (
     newcomers,
     numbers,
     parts,
+    whole,
 )
-from queries.views.console.guard import needs, user_of
-from queries.views.console.paging import ROWS, whole
+from queries.views.console.shell import needs, user_of
 from queries.views.definitions.application_edit import urlpatterns as edit_urls
 from queries.views.definitions.reviews import changes, readable
 from queries.views.supervision.application_actions import urlpatterns as act_urls

@@ -34,7 +34,7 @@ from queries.selectors.definitions.definitions import query as living_query
 from queries.selectors.supervision.health import BATCHES
 from queries.selectors.supervision.history import ChartMark, MarkKind, Outage, marks, outages, runs
 from queries.services.access.audit import record_act
-from queries.views.console.guard import actor_and_now, needs
+from queries.views.console.shell import actor_and_now, needs
 from queries.views.console.wording import duration_words
 
 SLOT_WIDTH = 5  # units in the picture, as are all below

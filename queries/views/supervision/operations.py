@@ -48,8 +48,7 @@ from queries.selectors.supervision.history import (
 )
 from queries.services.procedures.engine import cancel
 from queries.views.console.fragments import Changes, Drawn, fragments
-from queries.views.console.guard import actor_and_now, needs
-from queries.views.console.shell import next_address, redirect_with_message
+from queries.views.console.shell import actor_and_now, needs, next_address, redirect_with_message
 from queries.views.definitions.reviews import readable
 
 #: How long an ended operation is shown.

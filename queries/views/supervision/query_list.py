@@ -30,7 +30,7 @@ from queries.domain.triggers.kinds import KINDS as KINDS_KINDS
 from queries.models.access.accounts import SavedView
 from queries.models.definitions import Query
 from queries.roles import VIEW
-from queries.selectors.access.accounts import teams
+from queries.selectors.access import teams
 from queries.selectors.console import names_in_drivers, names_of, outcomes
 from queries.selectors.failures.failures import failure_groups
 from queries.selectors.query_lines import QueryLine, lines_of
@@ -49,6 +49,7 @@ from queries.selectors.supervision.query_filters import (
 from queries.services.saved_views import forget_view, save_view
 from queries.views.console.errors import refused
 from queries.views.console.fragments import (
+    ROWS,
     Changes,
     Drawn,
     fragments,
@@ -58,8 +59,7 @@ from queries.views.console.fragments import (
     numbers,
     parts,
 )
-from queries.views.console.guard import needs, user_of
-from queries.views.console.paging import ROWS
+from queries.views.console.shell import needs, user_of
 from queries.views.console.wording import TONES, words
 from queries.views.supervision.charts import BarSlot, draw, lanes
 

@@ -33,9 +33,8 @@ from queries.selectors.query_lines import QueryLine, query_line
 from queries.selectors.supervision.history import operations, outcomes_by_day, runs_of, transitions
 from queries.selectors.triggers.advice import trigger_note
 from queries.selectors.triggers.replays import exposure
-from queries.views.console.fragments import Changes, Drawn, fragments
-from queries.views.console.guard import needs
-from queries.views.console.paging import page_of, whole
+from queries.views.console.fragments import Changes, Drawn, fragments, page_of, whole
+from queries.views.console.shell import needs
 from queries.views.definitions.reviews import changes as differences
 from queries.views.definitions.reviews import readable
 from queries.views.next_steps import offers

@@ -19,9 +19,19 @@ from queries.domain.validation.params import as_text
 from queries.models.drivers import Run
 from queries.roles import VIEW
 from queries.selectors.supervision.history import CALENDAR_DAYS, runs
-from queries.views.console.fragments import Changes, Drawn, fragments, keys
-from queries.views.console.guard import needs
-from queries.views.console.paging import ARRIVALS, ROWS, filters, filters_from_key, page_of, topic
+from queries.views.console.fragments import (
+    ARRIVALS,
+    ROWS,
+    Changes,
+    Drawn,
+    filters,
+    filters_from_key,
+    fragments,
+    keys,
+    page_of,
+    topic,
+)
+from queries.views.console.shell import needs
 
 OUTCOMES = ("OPEN", *(outcome.value for outcome in RunOutcome if outcome.value))
 JUST_ENDED = timedelta(minutes=1)

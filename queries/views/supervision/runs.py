@@ -11,7 +11,7 @@ from django.urls import path
 from django.utils import timezone
 
 from listeners import selectors as heard
-from queries.domain.code import requirements
+from queries.domain.code import references
 from queries.domain.code.archives import origin
 from queries.models.drivers import Run
 from queries.roles import VIEW
@@ -22,9 +22,8 @@ from queries.selectors.supervision.history import (
     run_with_neighbours,
     runs,
 )
-from queries.views.console.fragments import Changes, Drawn, fragments, keys, parts
-from queries.views.console.guard import needs
-from queries.views.console.paging import whole
+from queries.views.console.fragments import Changes, Drawn, fragments, keys, parts, whole
+from queries.views.console.shell import needs
 from queries.views.console.wording import duration_words, offset_text
 from queries.views.supervision.charts import columns
 from queries.views.supervision.query_page import LIVE_TAIL
@@ -151,7 +150,7 @@ def _facts(detail: RunDetail) -> list[tuple[str, Any]]:
 
 
 def _packages(spec: dict[str, Any]) -> str:
-    return ", ".join(requirements.read(spec.get("packages", "")).lines)
+    return ", ".join(references.read(spec.get("packages", "")).lines)
 
 
 urlpatterns = [

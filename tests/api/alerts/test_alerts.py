@@ -167,7 +167,7 @@ def test_an_admin_sets_rules_up_and_a_channel_that_a_rule_needs_stays(
     assert not AlertRule.objects.exists()
 
 
-@pytest.mark.sql("queries.selectors.access.permissions.of_selectors")
+@pytest.mark.sql("queries.selectors.access.of_selectors")
 def test_an_operator_begins_and_ends_maintenance(operator: User) -> None:
     client = api(operator)
     now = datetime.now(UTC)

@@ -178,7 +178,7 @@ def test_applications_pools_and_rules_are_created_once_too(as_admin: APIClient) 
             "teams/",
             {"name": "data", "members": ["aude"]},
             {"members": []},
-            marks=pytest.mark.sql("queries.api.access.rights.get_applications"),
+            marks=pytest.mark.sql("queries.api.access.get_applications"),
         ),
         ("code-hosts/", {"host": "git.example.org"}, None),
         ("group-roles/", {"group": "Data", "role": "author"}, {"role": "viewer"}),

@@ -6,9 +6,8 @@ import pytest
 from rest_framework.test import APIClient
 
 from queries.models.applications import Application
-from queries.models.definitions import Query, QueryRevision
+from queries.models.definitions import Managed, Query, QueryRevision
 from queries.models.history import Operation
-from queries.models.manifests import Managed
 from tests.api.manifests.conftest import Send, application, body, outcomes, query
 
 pytestmark = pytest.mark.django_db

@@ -10,7 +10,7 @@ from rest_framework.test import APIClient
 
 from queries.models.checkpoints import SourceLag
 from queries.models.definitions import Query
-from queries.models.hosts import Host
+from queries.models.drivers import Host
 from queries.services.kafka import topics
 from tests.api.conftest import SPEC
 from tests.api.manifests.conftest import Send, application, query

@@ -10,9 +10,8 @@ from rest_framework.test import APIClient
 from queries.domain.states import Desired, Phase
 from queries.models.alerts import Channel
 from queries.models.applications import Application
-from queries.models.definitions import Query
+from queries.models.definitions import Managed, Query
 from queries.models.history import Operation
-from queries.models.manifests import Managed
 from tests.api.manifests.conftest import Send, application, body, outcomes, query
 
 pytestmark = pytest.mark.django_db

@@ -52,7 +52,7 @@ def test_the_manifests_of_the_documentation_are_valid(schema: "Draft202012Valida
 
 
 @pytest.mark.sql(
-    "queries.selectors.access.accounts.own_teams",
+    "queries.selectors.access.own_teams",
     "queries.selectors.manifests.export",
 )
 def test_what_is_applied_and_exported_is_valid(

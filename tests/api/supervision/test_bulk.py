@@ -157,7 +157,7 @@ def test_past_its_deadline_it_ends_with_what_is_left(as_operator: APIClient) -> 
     assert Operation.objects.get(uuid=uuid).outcome == OperationOutcome.TIMED_OUT
 
 
-@pytest.mark.sql("queries.selectors.access.permissions._many")
+@pytest.mark.sql("queries.selectors.access._many")
 @pytest.mark.usefixtures("queries")
 def test_it_can_be_cancelled_and_has_a_page(as_operator: APIClient) -> None:
     uuid = ask(as_operator, "stop", "team=a", mode="now")["operation"]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from queries.domain.code.git_references import (
+from queries.domain.code.references import (
     RequestedRef,
     commit_of,
     git_problems,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from queries.domain.code.requirements import read
+from queries.domain.code.references import read
 
 #: line -> a part of what is said about it.
 BAD = {

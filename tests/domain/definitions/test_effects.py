@@ -5,9 +5,16 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from queries.domain.definitions.effects import Effect, changed_fields, declared, strongest
 from queries.domain.definitions.parsing import application_changes, query_changes
-from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
+from queries.domain.definitions.spec import (
+    ApplicationSpec,
+    Effect,
+    PythonQuery,
+    SqlQuery,
+    changed_fields,
+    declared,
+    strongest,
+)
 from queries.domain.probes.preflight import digest
 
 QUERY: dict[str, Any] = {

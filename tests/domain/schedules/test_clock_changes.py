@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from queries.domain.accepted_values import zone_names
 from queries.domain.definitions.spec import Schedule
 from queries.domain.schedules.cron import due_times
-from queries.domain.time_zones import zone_names
 from tests.examples import examples
 
 MINUTE, DAY = timedelta(minutes=1), timedelta(days=1)

@@ -13,7 +13,7 @@ from queries.checkpoints.logs import CheckpointLogs
 from queries.domain.sparks import KEY_ORDER, MERGE, OURS, SPARKS, Spark, command, pinned_by
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
-from queries.selectors.definitions.connectors import ready_connectors
+from queries.selectors.definitions.definitions import ready_connectors
 from queries.selectors.definitions.sparks import installed_sparks, spark_rows, written_of
 from queries.services.definitions.catalog import revise_application
 from queries.services.probes.preflight import begin_spark_trials, with_spark

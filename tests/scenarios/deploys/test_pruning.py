@@ -9,9 +9,8 @@ from queries.domain.deploys.request import DeployState
 from queries.domain.errors import Invalid
 from queries.domain.states import Desired, Verb
 from queries.models.applications import Application, Script
-from queries.models.definitions import Query
+from queries.models.definitions import Managed, Query
 from queries.models.history import Operation
-from queries.models.manifests import Managed
 from tests.scenarios.deploys.way import NOTE, Way
 from tests.scenarios.scripts.stage import ScriptStage
 from tests.scenarios.stage import DIVIDE

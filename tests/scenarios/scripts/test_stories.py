@@ -196,7 +196,7 @@ def test_a_driver_that_dies_is_followed_by_another() -> None:
 
 
 def test_the_installation_stops_and_the_script_comes_back_with_it() -> None:
-    from queries.models.hosts import Host
+    from queries.models.drivers import Host
 
     stage = ScriptStage()
     stage.running("counts")

@@ -14,9 +14,8 @@ from queries.domain.states import Verb
 from queries.models.access.accounts import AccessToken, Grant, Scope, Team
 from queries.models.access.audit import AuditEntry
 from queries.models.applications import Application
-from queries.models.definitions import Query
+from queries.models.definitions import Managed, Query
 from queries.models.deploys import Deploy
-from queries.models.manifests import Managed
 from queries.services.access.tokens import create_token
 from queries.services.deploys.advancing import advance_all
 from queries.services.procedures.bulk_operations import begin_many

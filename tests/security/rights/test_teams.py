@@ -312,7 +312,7 @@ def test_a_query_does_not_go_into_the_application_of_others(client: Client, anto
 
 
 @pytest.mark.sql(
-    "queries.selectors.access.accounts.tokens_of_team",
+    "queries.selectors.access.tokens_of_team",
     "queries.views.access.rights.team_page",
 )
 def test_an_admin_makes_a_team_chooses_members_and_gives_it_an_application(

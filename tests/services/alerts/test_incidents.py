@@ -22,12 +22,12 @@ from queries.models.alerts import AlertRule, Channel, Incident, Maintenance
 from queries.models.checkpoints import Loss, SourceLag
 from queries.models.definitions import Checkpoint, Query
 from queries.models.deploys import Deploy, DeployChange
+from queries.models.drivers import Host
 from queries.models.history import Failure, FailureGroup
-from queries.models.hosts import Host
 from queries.selectors.alerts.incidents import explain_incident
 from queries.selectors.alerts.troubles import troubles
-from queries.selectors.disks import Disk, home_disk
 from queries.selectors.failures import full_disks
+from queries.selectors.hosts import Disk, home_disk
 from queries.services.alerts import incidents as service
 from queries.services.alerts.deliveries import message_of
 from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, NO_SUCH_SOURCE, Stage

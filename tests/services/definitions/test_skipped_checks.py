@@ -12,7 +12,7 @@ from queries.domain.definitions import parsing
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.definitions.sql_verdict import SqlVerdict
 from queries.domain.validation.skipped import Check, Skip, as_json, from_json
-from queries.models.hosts import Host
+from queries.models.drivers import Host
 from queries.services import local_roots
 from queries.services.definitions import catalog, drafts
 from queries.services.system.parts import data_roots_part

@@ -26,9 +26,8 @@ from queries.domain.sparks import CHECKSUM, ENCODING, PINS, Spark, pinned_by
 from queries.domain.states import DriverKind, DriverState, OperationOutcome, Reason
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
-from queries.models.drivers import Driver, Run
+from queries.models.drivers import Driver, Installation, Run
 from queries.models.history import Operation
-from queries.models.hosts import Installation
 from queries.services.definitions.catalog import plan_application, revise_application
 from queries.services.probes import probe_steps
 from queries.services.probes.inspections import begin_xray, rows_of

@@ -26,9 +26,8 @@ from queries.domain.system import PartState
 from queries.models.applications import Application
 from queries.models.checkpoints import Snapshot, SourceLag
 from queries.models.definitions import Checkpoint, Query
-from queries.models.drivers import Driver
+from queries.models.drivers import Driver, Host
 from queries.models.history import Operation
-from queries.models.hosts import Host
 from queries.selectors.hosts import (
     OnAnotherHost,
     drivers_on_this_host,

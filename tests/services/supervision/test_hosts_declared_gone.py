@@ -12,9 +12,8 @@ from queries.domain.states import Desired, DriverState, OperationOutcome, RunOut
 from queries.models.access.audit import AuditEntry
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint
-from queries.models.drivers import Driver
+from queries.models.drivers import Driver, Host
 from queries.models.history import Operation
-from queries.models.hosts import Host
 from queries.selectors.supervision import senders
 from queries.services.checkpoints.rewind_and_reset import request_reset, request_rewind
 from queries.services.checkpoints.source_starts import WantedStart

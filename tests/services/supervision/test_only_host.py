@@ -11,7 +11,7 @@ from django.urls import reverse
 from queries.domain.errors import NotAllowed
 from queries.domain.reasons import Because, Detail
 from queries.domain.states import StopMode
-from queries.models.hosts import Host
+from queries.models.drivers import Host
 from queries.selectors.hosts import away
 from queries.services.procedures.engine import _waits_for
 from queries.services.supervision.application_operations import archive_application

@@ -7,7 +7,7 @@ from django.test.utils import CaptureQueriesContext
 
 from queries.domain.states import DriverState, RunOutcome
 from queries.models.definitions import Checkpoint
-from queries.models.hosts import Host
+from queries.models.drivers import Host
 from queries.selectors.supervision.observation import Rows, read_rows
 from tests.scenarios.stage import Stage
 

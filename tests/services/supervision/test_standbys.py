@@ -15,9 +15,8 @@ from queries.domain.supervision.standbys import decide_standby
 from queries.launchers.base import LaunchRefused
 from queries.models.applications import Application
 from queries.models.deploys import DeployChange
-from queries.models.drivers import Driver
+from queries.models.drivers import Driver, Installation
 from queries.models.history import Failure
-from queries.models.hosts import Installation
 from queries.selectors.deploys.evidence import driver_since, runs_since
 from queries.services.code.preparing import Frozen
 from queries.services.supervision import assignments, standbys

@@ -201,7 +201,7 @@ def test_others_see_neither_addresses_nor_sign_ins(
         assert "10.1.2.3" not in str(fragments.draw(topic, None, now))
 
 
-@pytest.mark.sql("queries.selectors.access.accounts.exported")
+@pytest.mark.sql("queries.selectors.access.exported")
 def test_the_export_is_lines_of_json_and_is_itself_recorded(
     client: Client, admin: User, viewer: User
 ) -> None:

@@ -9,7 +9,7 @@ from django.test import Client
 
 from queries.models.applications import Application
 from queries.models.history import Transition
-from queries.views.console.paging import ROWS
+from queries.views.console.fragments import ROWS
 from tests.scenarios.stage import Stage
 from tests.web.browserless import Page
 

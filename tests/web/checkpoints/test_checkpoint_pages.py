@@ -15,8 +15,8 @@ from django.utils import timezone
 from queries.models.applications import Application
 from queries.models.checkpoints import Snapshot, SourceLag
 from queries.models.definitions import Checkpoint, Query
+from queries.models.drivers import Host
 from queries.models.history import Operation
-from queries.models.hosts import Host
 from queries.selectors.hosts import UNANSWERED_AFTER
 from queries.services.checkpoints import snapshot
 from queries.services.procedures.engine import advance, due_operations

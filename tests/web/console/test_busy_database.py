@@ -17,7 +17,7 @@ from django.utils.module_loading import import_string
 
 from queries.models.access.accounts import Team
 from queries.models.definitions import Query
-from queries.models.hosts import Host
+from queries.models.drivers import Host
 from queries.models.lock_waits import again_if_busy, is_busy
 from queries.selectors.supervision.observation import read_rows
 from queries.services.access.tokens import create_token

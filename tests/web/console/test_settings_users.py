@@ -58,7 +58,7 @@ def test_who_is_shut_out_cannot_come_in(client: Client, admin: User, viewer: Use
     assert other.post("/login/", door).status_code == 302
 
 
-@pytest.mark.sql("queries.selectors.access.accounts.sessions_of")
+@pytest.mark.sql("queries.selectors.access.sessions_of")
 def test_a_new_password_replaces_the_old_one(client: Client, admin: User, viewer: User) -> None:
     client.force_login(admin)
     answer = client.post(f"/settings/users/{viewer.pk}/", {"do": "password"})

@@ -24,8 +24,8 @@ from installation.machine import claims
 from queries.domain.hosts import SILENT_AFTER
 from queries.domain.system import OF_DATA, READY_PARTS, PartState
 from queries.roles import Role
-from queries.selectors import disks
-from queries.selectors.disks import Disk
+from queries.selectors import hosts
+from queries.selectors.hosts import Disk
 from queries.services.system import health as system
 from queries.services.system import parts
 
@@ -243,7 +243,7 @@ def mounts(monkeypatch: pytest.MonkeyPatch, settings: Settings, tmp_path: Path) 
     settings.DISK_WARNING_MB = 1000
     home = Disk("/home", "/", 1, size=50_000_000_000, free=9_000_000_000)
     found: dict[str, Disk] = {}
-    monkeypatch.setattr(disks, "disk_of", lambda path: found.get(path, home))
+    monkeypatch.setattr(hosts, "disk_of", lambda path: found.get(path, home))
     return found
 
 
@@ -265,7 +265,7 @@ def test_every_local_data_root_with_little_space_is_a_problem_of_its_own(
 
 
 def test_a_disk_is_found_for_what_does_not_exist_yet(tmp_path: Path) -> None:
-    found = disks.disk_of(str(tmp_path / "not" / "yet"))
+    found = hosts.disk_of(str(tmp_path / "not" / "yet"))
     assert found is not None
     assert os.path.ismount(found.mount)
     assert str(tmp_path).startswith(found.mount)
@@ -281,14 +281,14 @@ def test_a_file_system_without_inodes_is_full_whatever_is_free(
         f_files, f_favail = 1_000, 0
 
     monkeypatch.setattr(os, "statvfs", lambda path: Found)
-    disk = disks.disk_of(str(tmp_path))
+    disk = hosts.disk_of(str(tmp_path))
     assert disk is not None
     assert (disk.low, disk.missing) == (True, 0)
     assert disk.sentence.endswith(
         "9,000 MB of 50,000 MB are free, but no inode: it has too many files."
     )
     Found.f_files = 0  # a file system that does not count them
-    assert (other := disks.disk_of(str(tmp_path)))
+    assert (other := hosts.disk_of(str(tmp_path)))
     assert not other.low
 
 
@@ -296,7 +296,7 @@ def test_a_file_system_without_inodes_is_full_whatever_is_free(
 def test_data_disks_that_cannot_be_checked_are_not_reported_as_full(
     now: datetime, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
-    monkeypatch.setattr(disks, "disk_of", lambda path: 1 / 0)
+    monkeypatch.setattr(hosts, "disk_of", lambda path: 1 / 0)
     parts = [one.name for one in system.system_health(now).parts if "could not" in one.sentence]
     assert parts == ["data disks"]
 
@@ -309,4 +309,4 @@ def test_what_nothing_can_be_written_to_is_not_watched(
         f_flag, f_blocks, f_frsize, f_bavail = flag, blocks, 1, 0
 
     monkeypatch.setattr(os, "statvfs", lambda path: Found)
-    assert disks.disk_of(str(tmp_path)) is None
+    assert hosts.disk_of(str(tmp_path)) is None

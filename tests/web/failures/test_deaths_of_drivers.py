@@ -112,7 +112,7 @@ def test_a_lane_is_red_only_for_the_time_that_the_query_was_down(shared: Stage) 
     assert max(one.x + one.width for one in red) == pytest.approx(600, abs=2.1)
 
 
-@pytest.mark.sql("queries.selectors.failures.driver_deaths.standby_after")
+@pytest.mark.sql("queries.selectors.failures.occurrences.standby_after")
 def test_the_pages_of_a_killed_driver_and_its_query_say_that_a_standby_took_over(
     client: Client, viewer: User, stage: Stage
 ) -> None:

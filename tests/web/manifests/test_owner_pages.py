@@ -12,7 +12,7 @@ from queries.models.alerts import AlertRule, Channel
 from queries.models.definitions import Query
 from queries.services.alerts.setup import save_rule
 from queries.services.definitions.catalog import create_query, revise_query
-from queries.services.definitions.revisions import relabel
+from queries.services.definitions.rights import relabel
 from queries.services.manifests.applying import apply_set
 from tests.api.manifests.conftest import application, body, query
 

@@ -13,9 +13,8 @@ from headgate_ground.wire import HeartbeatBody as Told
 from headgate_ground.wire import ListenerTimes, QueueCounters
 from listeners.models import DroppedEvents, Heartbeat
 from queries.models.applications import Application
-from queries.models.drivers import Driver
+from queries.models.drivers import Driver, Host
 from queries.models.history import Operation
-from queries.models.hosts import Host
 from tests.scenarios.stage import Stage
 from tests.web.browserless import Page
 

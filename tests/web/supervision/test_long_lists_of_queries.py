@@ -16,7 +16,7 @@ from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Driver, Run
 from queries.selectors.supervision.query_filters import counts, input_rate, kinds, queries
 from queries.services.system.health import forget
-from queries.views.console.paging import ROWS
+from queries.views.console.fragments import ROWS
 from queries.views.supervision.charts import LANES_AT_MOST
 
 
@@ -135,7 +135,7 @@ def test_a_querys_own_label_comes_before_that_of_its_application(vera: Client, d
 @pytest.mark.sql(
     "queries.views.supervision.query_list._ordered",
     "queries.selectors.supervision.query_filters.counts",
-    "queries.selectors.access.accounts.teams",
+    "queries.selectors.access.teams",
 )
 def test_queries_are_grouped_by_application(vera: Client, db: None) -> None:
     _queries(1, application="b")

@@ -1,4 +1,4 @@
-"""Secrets, their bindings, and data roots: what admins grant to applications and channels."""
+"""Secrets, their bindings and what else admins allow, over REST."""
 
 from typing import Any
 

@@ -1,4 +1,5 @@
-"""What JSON and YAML can express but we cannot store: some characters, numbers and sizes.
+"""What values from outside can be: characters and numbers that we can store, and IANA time
+zones.
 
 PostgreSQL cannot store U+0000, and half a surrogate pair cannot be encoded. Python reads 1e999 as
 infinity, and also NaN, which JSON and PostgreSQL lack. Many rules check each
@@ -11,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from math import isfinite
 from typing import Any
+from zoneinfo import ZoneInfo, available_timezones
 
 from headgate_ground.masking import mask
 from queries.domain.errors import Invalid, Problem
@@ -71,3 +73,30 @@ def _rejection_of(character: str) -> str:
         f"contains U+{ord(character):04X}, which JSON and YAML can express but Headgate cannot "
         "store."
     )
+
+
+#: Files of a host's zone folder that are not zones: its own choice, the default of POSIX, and the
+#: value of a system that has not been set up.
+_NOT_ZONES = frozenset({"localtime", "posixrules", "Factory"})
+#: Folders with copies of all zones, with and without leap seconds; few hosts have them.
+_COPIES = ("right/", "posix/")
+
+
+def zone_problem(field: str, name: str) -> Problem | None:
+    """Return what is wrong with the zone in a field; None if it can be used."""
+    way_out = 'Use a name such as "Europe/Berlin" or "UTC".'
+    if name.startswith(_COPIES):
+        way_out = f'Use "{name.partition("/")[2][:100]}".'
+    elif name not in _NOT_ZONES:
+        try:
+            ZoneInfo(name)
+        except (KeyError, OSError, ValueError):
+            pass
+        else:
+            return None
+    return Problem(field, name[:200], "is not an IANA time zone.", way_out)
+
+
+def zone_names() -> frozenset[str]:
+    """Return the names from which a user chooses."""
+    return frozenset(available_timezones() - _NOT_ZONES)
