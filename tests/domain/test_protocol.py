@@ -20,6 +20,7 @@ from queries.domain.protocol import (
     RunState,
     RunStatus,
     Want,
+    WarningCode,
 )
 
 words = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=20)
@@ -152,3 +153,10 @@ def test_a_driver_of_the_last_release_can_read_an_assignment_that_uses_nothing_n
     assert "dump" not in sent
     asked = Assignment(1, 7, (replace(entry, dump="10:00"),))
     assert Assignment.loads(asked.dumps()) == asked
+
+
+def test_a_warning_is_found_by_its_code_among_whatever_the_column_holds() -> None:
+    text = WarningCode.NOT_FENCED.text("its classes are missing")
+    assert WarningCode.NOT_FENCED.find_in(["another", text]) == text
+    assert WarningCode.BATCHES_UNKNOWN.find_in(["another", text]) == ""
+    assert WarningCode.NOT_FENCED.find_in({"text": text}) == ""

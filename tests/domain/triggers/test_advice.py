@@ -85,6 +85,17 @@ def test_a_short_wait_is_suggested_with_its_price() -> None:
     }
 
 
+def test_a_choice_stands_for_the_change_that_was_shown() -> None:
+    """Its words may change with the batches; a definition saved since is another choice."""
+    shown = keys(advice(every("10 seconds"), seen(every_s=10)))["interval"]
+    again = keys(advice(every("10 seconds"), seen(every_s=10.2)))["interval"]
+    assert shown.choice == again.choice
+    assert shown.choice.startswith("interval-")
+    other = every("10 seconds", description="saved since")
+    since = keys(advice(other, seen(every_s=10)))["interval"]
+    assert shown.choice != since.choice
+
+
 def test_a_driver_that_is_never_at_rest_is_told_of_a_longer_interval() -> None:
     one = keys(advice(every("0 seconds"), seen(every_s=0.25, vary=0.9)))["interval"]
     assert one.title == "A longer interval: 500 milliseconds"
