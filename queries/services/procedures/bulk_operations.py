@@ -178,9 +178,11 @@ def _request(operation: Operation, query_id: int) -> Operation:
                 return operations.request_start(**by, accept_state_change=accepts)
             case Verb.RESTART:
                 return operations.request_restart(**by, accept_state_change=accepts)
-            case _:
+            case Verb.STOP:
                 mode = StopMode(operation.arguments.get("mode", StopMode.GRACEFUL))
                 return operations.request_stop(mode=mode, **by)
+            case other:
+                raise ValueError(f"{other} is not requested of many queries")
 
 
 def _request_script(operation: Operation, application_id: int) -> Operation:

@@ -18,7 +18,7 @@ from django.utils import timezone
 
 from queries.domain.definitions.labels import terms
 from queries.domain.definitions.spec import ENDING_TRIGGERS
-from queries.domain.errors import HeadgateError, Invalid
+from queries.domain.errors import HeadgateError, Invalid, Problem
 from queries.domain.readings import counted
 from queries.domain.states import (
     FAILED_PHASES,
@@ -357,7 +357,7 @@ def bulk(request: HttpRequest) -> HttpResponseBase:
     elif not names:
         return _nothing_selected(request)
     chosen = queries(selection, now=now).order_by(RANK, "name")
-    verb = Verb(asked["verb"]) if asked.get("verb") in PLAIN_VERBS else Verb.START
+    verb = _plain_verb(asked.get("verb", ""))
     if request.method == "POST":
         return _begin(request, verb, list(chosen[:BULK_AT_MOST]))
     items = [
@@ -378,6 +378,14 @@ def bulk(request: HttpRequest) -> HttpResponseBase:
         "key": uuid4(),
     }
     return render(request, "supervision/queries/bulk.html", context)
+
+
+def _plain_verb(text: str) -> Verb:
+    """Return the verb that a form requests; raise `Invalid` for any other text."""
+    if text in PLAIN_VERBS:
+        return Verb(text)
+    verbs = ", ".join(sorted(PLAIN_VERBS))
+    raise Invalid([Problem("verb", text[:200], "is not an action on several queries.", verbs)])
 
 
 def _nothing_selected(request: HttpRequest) -> HttpResponseBase:

@@ -235,6 +235,17 @@ def test_a_bulk_act_leads_to_its_operation_which_says_how_each_went(
         assert f"/operations/{child.uuid}/" in page
 
 
+@pytest.mark.parametrize("verb", ["", "x-ray", "begin"])
+def test_a_bulk_action_that_does_not_exist_starts_nothing(
+    verb: str, otto: Client, stage: Stage
+) -> None:
+    stage.query("delays")
+    answer = otto.post("/bulk/queries/", {"verb": verb, "name": "delays"})
+    assert answer.status_code == 422
+    assert "is not an action on several queries" in text(answer)
+    assert not Operation.objects.exists()
+
+
 def test_a_bulk_stop_keeps_how_the_batch_in_flight_ends(otto: Client, stage: Stage) -> None:
     stage.query("delays")
     stage.up("delays")
