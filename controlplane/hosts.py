@@ -3,9 +3,6 @@
 `queries.launchers.configured` adds the type; `listeners`, which is not allowed to import `queries`,
 reads drivers' spools through this launcher.
 
-The tables belong to `queries`, which `listeners` is not allowed to import; a setting specifies the
-module.
-
 The tables belong to `queries`, which `listeners` is not allowed to import; settings specify the
 modules, in the same way as the launcher (`controlplane.hosts`).
 """

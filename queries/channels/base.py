@@ -32,9 +32,9 @@ class Message:
     """
 
     key: str
-    step: str  # domain.alerts.kinds.Step
-    severity: str  # domain.alerts.kinds.Severity
-    kind: str  # domain.alerts.kinds.IncidentKind
+    step: str  # domain.alerts.routing.NotificationStep
+    severity: str  # domain.alerts.forms.Severity
+    kind: str  # domain.alerts.forms.IncidentKind
     title: str  # one line, without secrets
     text: str  # what happened and what to do, plain text, without secrets
     url: str  # of the incident's page; "" if unknown

@@ -23,7 +23,7 @@ control/exit.json            shim        `ExitReport`
 own/driver.log               driver      stdout and stderr of Python and JVM, append
 own/spark.log                driver      log4j2's rolling file
 own/status.json              driver      `DriverStatus`
-own/checkpoint-log-ID.json   driver      `domain.checkpoints.log_report.LogReport`
+own/checkpoint-log-ID.json   driver      `domain.checkpoints.logs.LogReport`
 own/result.json              driver      for a probe driver: its findings so far
 own/spool/                   driver      the outbox's events (listeners.spark)
 own/driver.lock              driver      held by Python and JVM until both are gone
@@ -216,7 +216,7 @@ class DriverSpec(WireForm):
     data_umask: int = 0o022  # of the driver, because others may have to read its files
     checkpoints: tuple[str, ...] = ()  # locations of the application's checkpoints known at launch
     folders: tuple[str, ...] = ()  # where further checkpoints of the application will be
-    walls: str = ""  # `domain.walls.Mode`, set by the launcher; "" for none
+    walls: str = ""  # `domain.hosts.Mode`, set by the launcher; "" for none
     stop_timeout_s: float = LEAVE_S  # for spark.stop() and the whole exit
     start_deadline_s: float | None = None  # for a start to advance; None: not checked
     start_max_s: float | None = None  # for a whole start, to Started; of a probe, to Spark

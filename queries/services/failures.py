@@ -53,7 +53,7 @@ def record_failure(
     """Insert a failure into its group, and reopen the group if it was resolved.
 
     `choice` says which attempt failed, and when the next one is due. The texts come from
-    `driver_logs`, which has masked the secrets.
+    `read_log`, which has masked the secrets.
     """
     query = run.query if run is not None else None
     error, classified = fault.error, fault.classified

@@ -41,6 +41,8 @@ TITLES = (
     "A trigger kind",
     "A field of a definition",
     "A field of a driver",
+    "A field of a driver's status",
+    "A kind of incident",
     "A table format",
     "An admin object",
 )

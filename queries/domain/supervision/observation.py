@@ -374,7 +374,7 @@ class Observation:
     limits: Limits
     failures: int = 0
     recent_failures: tuple[Earlier, ...] = ()  # of its drivers, newest first
-    #: How many of these are driver deaths in a row (`culprits.is_in_a_row`); determined only after
+    #: How many of these are driver deaths in a row (`outcomes.is_in_a_row`); determined only after
     #: several.
     deaths: int = 0
     next_attempt_at: datetime | None = None

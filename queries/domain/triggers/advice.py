@@ -1,6 +1,6 @@
 """Advice on a query's trigger from its own batches: what another trigger would cost and gain.
 
-`interval_model` describes how latency and throughput follow from the cost of a batch. Advice does
+`batch_cost` describes how latency and throughput follow from the cost of a batch. Advice does
 not change anything, and never suggests a definition that would be rejected.
 """
 

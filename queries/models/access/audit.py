@@ -3,7 +3,7 @@
 They are dropped before migrations and created again afterwards: SQLite alters a table by building a
 new one, drops the old table's triggers, and fails while another table's trigger refers to it.
 
-Database triggers enforce that (`audit_guard`), and a chain of MACs reveals whether someone has
+Database triggers enforce that, and a chain of MACs reveals whether someone has
 dropped the triggers (`queries.domain.access`).
 """
 

@@ -133,7 +133,7 @@ def trigger_words(trigger: dict[str, Any]) -> str:
 BULK_AT_MOST = 200
 #: Maximum applications offered in a list; if there are more, users type the name.
 OFFERED_AT_MOST = 100
-#: The groups of `standing.GROUPS`: label, tone.
+#: The groups of `query_filters.GROUPS`: label, tone.
 GROUPS = {
     "all": ("All", ""),
     "attention": ("Needs attention", "bad"),
