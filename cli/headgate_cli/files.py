@@ -62,7 +62,8 @@ def read(names: Collection[str]) -> Set:
     """Return the manifests in files and folders, sorted by path, and those on stdin.
 
     What stdin refers to is below the current folder. Folders are read recursively, except hidden
-    ones and links to folders. Raises `Ended` for a path that does not exist or contains nothing.
+    ones and links to folders. Raises `CommandEnded` for a path that does not exist or contains
+    nothing.
     """
     paths: dict[Path, None] = {}
     texts = [File("stdin", _stdin(), Path.cwd())] if STDIN in names else []
@@ -149,7 +150,7 @@ class Values:
 def owner_of(option: str, files: Set) -> str:
     """Return a set's owner: the given one, otherwise the name of its repository.
 
-    Raises `Ended` if there is no owner and no repository.
+    Raises `CommandEnded` if there is no owner and no repository.
     """
     repository = files.checkout.repository if files.checkout else ""
     name = repository.rstrip("/").rpartition("/")[2].rpartition(":")[2].removesuffix(".git")
@@ -285,7 +286,7 @@ def _beside(file: File, folder: str) -> Path:
 def packed(folder: Path) -> bytes:
     """Return a folder as a gzipped tar: the same bytes for the same names and contents.
 
-    Raises `Ended` for a link, which could lead out of the folder.
+    Raises `CommandEnded` for a link, which could lead out of the folder.
     """
     return _tar(_files_of(folder))
 
@@ -297,7 +298,7 @@ _FILES = {".py": "text/x-python", ".zip": "application/zip", ".whl": "applicatio
 def sent_file(server: Server, path: Path) -> Json:
     """Upload one module, a zip or a wheel; return the server's response.
 
-    Raises `Ended` for any other file.
+    Raises `CommandEnded` for any other file.
     """
     kind = _FILES.get(path.suffix)
     if kind is None:

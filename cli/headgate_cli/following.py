@@ -53,7 +53,7 @@ class TimeLimit:
         return max(0.0, self._ends - time.monotonic())
 
     def pause(self, what: str, *, reads: bool = False) -> None:
-        """Wait before the next request; raise `Ended` if the limit has expired.
+        """Wait before the next request; raise `CommandEnded` if the limit has expired.
 
         `reads` is for a command that only reads: nothing continues when it ends.
         """
@@ -122,7 +122,7 @@ def about(operation: Json) -> str:
 
 
 def followed(server: Server, operation: Json, limit: TimeLimit, progress: ProgressLine) -> Json:
-    """Return an operation once it has ended; raise `Ended` if the limit expires first."""
+    """Return an operation once it has ended; raise `CommandEnded` if the limit expires first."""
     name = f"operation/{operation['id']}"
     with hint_if_interrupted(name, progress) if operation["cancellable"] else nullcontext():
         while operation["outcome"] is None:
@@ -136,7 +136,7 @@ def followed(server: Server, operation: Json, limit: TimeLimit, progress: Progre
 
 
 def completed(server: Server, operation: Json, limit: TimeLimit) -> str:
-    """Return how the work of a query's start has ended; raise `Ended` if the limit expires first.
+    """Return how a query's start has ended; raise `CommandEnded` if the limit expires first.
 
     One that failed and is restarted automatically goes on.
     """
@@ -167,11 +167,12 @@ def report_end(operation: Json) -> None:
     """Report how an operation ended, with the outcome for each query if it has several."""
     detail = f": {plain(operation['detail'])}" if operation.get("detail") else ""
     note(f"{about(operation)}: {operation['outcome']}{detail}")
-    for outcome in outcomes(operation):
-        suffix = f": {plain(outcome['detail'])}" if outcome.get("detail") else ""
-        note(f"  {outcome.get('query') or outcome.get('name')}: {outcome.get('outcome')}{suffix}")
-        if outcome.get("way_out"):
-            note(f"    What to do: {plain(outcome['way_out'])}")
+    for query_outcome in outcomes(operation):
+        suffix = f": {plain(query_outcome['detail'])}" if query_outcome.get("detail") else ""
+        name = query_outcome.get("query") or query_outcome.get("name")
+        note(f"  {name}: {query_outcome.get('outcome')}{suffix}")
+        if query_outcome.get("way_out"):
+            note(f"    What to do: {plain(query_outcome['way_out'])}")
     if operation.get("failure"):
         note(f"  Failure {operation['failure']}: headgate describe failure {operation['failure']}")
 
@@ -180,7 +181,11 @@ def outcomes(operation: Json) -> list[Json]:
     """Return the outcome for each query in an operation on several."""
     result = operation.get("result")
     rows = result.get("queries") if isinstance(result, dict) else None
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []
+    return (
+        [query_outcome for query_outcome in rows if isinstance(query_outcome, dict)]
+        if isinstance(rows, list)
+        else []
+    )
 
 
 def code_of(outcome: str) -> ExitCode:

@@ -137,7 +137,7 @@ _BY_NAME = {word: kind for kind in KINDS for word in (kind.name, kind.plural)}
 
 
 def kind_named(name: str) -> ResourceKind:
-    """Return a kind by its singular or plural name; raise `Ended` if it is unknown."""
+    """Return a kind by its singular or plural name; raise `CommandEnded` if it is unknown."""
     kind = _BY_NAME.get(name.lower())
     if kind is None:
         names = ", ".join(kind.plural for kind in KINDS)

@@ -207,7 +207,7 @@ def show_rows(
     name: Callable[[Row], str],
     single: bool = False,
 ) -> None:
-    """Print rows in the requested form; with `one`, a single row is not printed as a list."""
+    """Print rows in the requested form; with `single`, a single row is not printed as a list."""
     if form is OutputForm.NAME:
         for row in rows:
             print_result(name(row))
@@ -292,8 +292,8 @@ def problem_lines(problems: Iterable[Mapping[str, Any]], indent: str = "") -> li
     for problem in problems:
         value = problem.get("value")
         value_text = f" = {plain(value)}" if value not in (None, "") else ""
-        text = f"{problem.get('field', '')}{value_text}: {problem.get('message', '')}"
-        lines.append(f"{indent}- {clean(text)}")
+        problem_line = f"{problem.get('field', '')}{value_text}: {problem.get('message', '')}"
+        lines.append(f"{indent}- {clean(problem_line)}")
         if problem.get("way_out"):
             lines.append(f"{indent}  What to do: {clean(str(problem['way_out']))}")
     return lines

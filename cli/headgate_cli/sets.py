@@ -235,13 +235,13 @@ _NOTHING = Request([])
 
 
 def _resolved(plan: str) -> list[Json]:
-    """Return what a dry run has resolved; raise `Ended` for any other file."""
+    """Return what a dry run has resolved; raise `CommandEnded` for any other file."""
     try:
-        resolved: list[Json] = json.loads(Path(plan).read_text("utf-8"))["resolved"]
+        resolved_objects: list[Json] = json.loads(Path(plan).read_text("utf-8"))["resolved"]
     except (OSError, ValueError, KeyError, TypeError):
         way_out = "Use a file written by `headgate diff -o json`."
         raise refused(f"{plan} is not a valid plan.", way_out) from None
-    return resolved
+    return resolved_objects
 
 
 def differing(answer: Json) -> list[Json]:

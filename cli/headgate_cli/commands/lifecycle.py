@@ -99,14 +99,14 @@ def cancel(
     if kind == "operation" or (not kind and api.find("deploys", bare) is None):
         _show_operation(api.post("operations", bare, "cancel"), output)
         return ExitCode.DONE
-    cancelled: Json = api.post("deploys", bare, "cancel")
+    cancelled_deploy: Json = api.post("deploys", bare, "cancel")
     if not wait:
         if output is OutputForm.TABLE:
             print_result(f"Deploy {bare} is being cancelled: headgate describe deploy {bare}")
         else:
-            show_deploy(cancelled, output)
+            show_deploy(cancelled_deploy, output)
         return ExitCode.DONE
-    ended = followed(api, cancelled, limit)
+    ended = followed(api, cancelled_deploy, limit)
     show_deploy(ended, output)
     return ExitCode.DONE if ended["state"] == "CANCELLED" else ExitCode.FAILED
 
@@ -152,7 +152,7 @@ Mode = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """A verb and the queries it applies to; raises `Ended` if they are specified in two ways."""
+    """A verb and its queries; raises `CommandEnded` if they are specified in two ways."""
 
     verb: str
     names: list[str] | None
@@ -271,16 +271,18 @@ def delete(
     ] = False,
 ) -> int:
     """Delete definitions; the history and the checkpoint files of queries are kept."""
-    chosen, names = kind_and_names(kind, names or [])
+    object_kind, names = kind_and_names(kind, names or [])
     if not names:
-        raise CommandEnded(ExitCode.USAGE, f"No {chosen.plural} given.", "Add the names.")
-    if not chosen.deletable:
-        raise CommandEnded(ExitCode.USAGE, f"{chosen.plural} cannot be deleted with this command.")
+        raise CommandEnded(ExitCode.USAGE, f"No {object_kind.plural} given.", "Add the names.")
+    if not object_kind.deletable:
+        raise CommandEnded(
+            ExitCode.USAGE, f"{object_kind.plural} cannot be deleted with this command."
+        )
     api = server(context)
 
     def one(name: str) -> None:
-        api.delete(*chosen.path(name), **({"dry_run": "true"} if dry_run else {}))
-        print_result(f"{chosen.name}/{name} {'would be deleted' if dry_run else 'deleted'}")
+        api.delete(*object_kind.path(name), **({"dry_run": "true"} if dry_run else {}))
+        print_result(f"{object_kind.name}/{name} {'would be deleted' if dry_run else 'deleted'}")
 
     return _do_for_all(names, one)
 
@@ -333,16 +335,16 @@ def release(
     ] = None,
 ) -> int:
     """Release objects from their owner: their files no longer apply, and no prune deletes them."""
-    chosen, names = kind_and_names(kind, names or [])
+    object_kind, names = kind_and_names(kind, names or [])
     if not names:
-        raise CommandEnded(ExitCode.USAGE, f"No {chosen.plural} given.", "Add the names.")
-    if not chosen.deletable:
-        raise CommandEnded(ExitCode.USAGE, f"{chosen.plural} have no owner.")
+        raise CommandEnded(ExitCode.USAGE, f"No {object_kind.plural} given.", "Add the names.")
+    if not object_kind.deletable:
+        raise CommandEnded(ExitCode.USAGE, f"{object_kind.plural} have no owner.")
     api = server(context)
 
     def one(name: str) -> None:
-        api.delete(*chosen.path(name), "owner")
-        print_result(f"{chosen.name}/{name} released")
+        api.delete(*object_kind.path(name), "owner")
+        print_result(f"{object_kind.name}/{name} released")
 
     return _do_for_all(names, one)
 

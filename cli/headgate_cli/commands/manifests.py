@@ -129,23 +129,25 @@ def export(
         return
     if not to:
         if output is OutputForm.NAME:
-            for manifest in (exported["manifest"] for exported in manifests):
+            for manifest in (exported_object["manifest"] for exported_object in manifests):
                 print_result(f"{_word(manifest['kind'])}/{manifest['metadata']['name']}")
         elif output.is_document and output is not OutputForm.YAML:
-            show_document([exported["manifest"] for exported in manifests], output)
+            show_document([exported_object["manifest"] for exported_object in manifests], output)
         else:
             print_result(
-                "---\n".join(yaml_text(exported["manifest"]) for exported in manifests).rstrip("\n")
+                "---\n".join(
+                    yaml_text(exported_object["manifest"]) for exported_object in manifests
+                ).rstrip("\n")
             )
         return
     folder = Path(to)
-    for exported in manifests:
-        path = folder / _inside(str(exported["path"]))
+    for exported_object in manifests:
+        path = folder / _inside(str(exported_object["path"]))
         path.parent.mkdir(parents=True, exist_ok=True)
     texts: dict[Path, list[str]] = {}
-    for exported in manifests:
-        texts.setdefault(folder / _inside(str(exported["path"])), []).append(
-            yaml_text(exported["manifest"])
+    for exported_object in manifests:
+        texts.setdefault(folder / _inside(str(exported_object["path"])), []).append(
+            yaml_text(exported_object["manifest"])
         )
     for path, documents in texts.items():
         path.write_text("---\n".join(documents), encoding="utf-8")
@@ -153,7 +155,7 @@ def export(
 
 
 def _sent(api: Server, request: Request, *, dry_run: bool) -> Json:
-    """Return the response to a set, even to a rejected set; raise `Ended` for other errors."""
+    """Return the response to a set, even to a rejected one; raise `CommandEnded` otherwise."""
     body = {**request.body(api), "dry_run": dry_run}
     answer: Json = api.post("apply", body=body, accept=(REFUSED_SET,))
     if "objects" not in answer:  # the set itself cannot be parsed

@@ -45,8 +45,8 @@ def preflight(
     """
     api, limit = server(context), TimeLimit(timeout)
     body = {"spark": spark} if spark else {}
-    started = api.post("queries", query, "preflight", body=body)
-    operation = followed(api, started, limit, ProgressLine())
+    started_operation = api.post("queries", query, "preflight", body=body)
+    operation = followed(api, started_operation, limit, ProgressLine())
     judged: Json = (operation.get("result") or {}).get("preflight") or {}
     if output.is_document:
         show_document(operation, output)
@@ -108,8 +108,8 @@ def lineage(context: typer.Context, query: QueryName, output: Output = OutputFor
             show_table(graph["edges"], _COLUMNS)
         if graph["left_out"]:
             print_result(f"{graph['left_out']:,} more.")
-        for gap in graph["unknown"]:
-            print_result(f"{plain(gap['query'])}: {plain(' '.join(gap['says']))}")
+        for unknown_line in graph["unknown"]:
+            print_result(f"{plain(unknown_line['query'])}: {plain(' '.join(unknown_line['says']))}")
     return ExitCode.DONE
 
 

@@ -47,7 +47,7 @@ def watched(
     *,
     narrowed: bool,
 ) -> None:
-    """Print rows whose cells have changed; raise `Ended` when the limit expires.
+    """Print rows whose cells have changed; raise `CommandEnded` when the limit expires.
 
     A document is one line of JSON, or one of several documents in YAML. Returns once nobody reads
     the output any more.
@@ -163,23 +163,25 @@ def get(
         )
     api, documents = server(context), {}
     for word in kinds:
-        chosen, wanted = kind_and_names(word, names or [])
+        object_kind, wanted = kind_and_names(word, names or [])
         own = dict(filters)
-        look = _look(api, chosen, wanted, own, limit)  # takes the query that is in the path out
-        shown = chosen.wide if output is OutputForm.WIDE else chosen.shown
+        look = _look(
+            api, object_kind, wanted, own, limit
+        )  # takes the query that is in the path out
+        shown = object_kind.wide if output is OutputForm.WIDE else object_kind.shown
         if watch:
-            watched(look, chosen, shown, output, TimeLimit(timeout), narrowed=bool(own))
+            watched(look, object_kind, shown, output, TimeLimit(timeout), narrowed=bool(own))
             return
         rows = sorted(look(), key=order(by)) if by else look()
         if not rows:
-            note(nothing(chosen.plural, narrowed=bool(own)))
+            note(nothing(object_kind.plural, narrowed=bool(own)))
         if len(kinds) > 1 and output.is_document:
-            documents[chosen.plural] = rows
+            documents[object_kind.plural] = rows
             continue
         if len(kinds) > 1 and rows and output is not OutputForm.NAME:
-            print_result(f"{chosen.plural}:")
+            print_result(f"{object_kind.plural}:")
         if rows or output.is_document:
-            show_rows(rows, shown, output, chosen.called, single=len(wanted) == 1)
+            show_rows(rows, shown, output, object_kind.called, single=len(wanted) == 1)
     if documents:
         show_document(documents, output)
 
@@ -208,21 +210,21 @@ def describe(
     output: Output = OutputForm.TABLE,
 ) -> None:
     """Print everything known about one object; for a query or application, also recent history."""
-    chosen, names = kind_and_names(kind, [name] if name else [])
+    object_kind, names = kind_and_names(kind, [name] if name else [])
     if len(names) != 1:
         raise CommandEnded(
-            ExitCode.USAGE, f"Exactly one {chosen.name} is required.", "Give one name."
+            ExitCode.USAGE, f"Exactly one {object_kind.name} is required.", "Give one name."
         )
     api, name = server(context), names[0]
-    body = _read_object(api, chosen, name)
+    body = _read_object(api, object_kind, name)
     if output is OutputForm.NAME:
-        print_result(chosen.called(body))
+        print_result(object_kind.called(body))
         return
     if output is not OutputForm.TABLE:
         show_document(body, output)
         return
     _show_fields(body)
-    for title, other, path, filters, most in _history(chosen, name):
+    for title, other, path, filters, most in _history(object_kind, name):
         rows = list(api.rows(*path, most=most, **filters))
         if rows:
             print_result(f"\n{title}:")

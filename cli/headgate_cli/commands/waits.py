@@ -136,7 +136,7 @@ class _Script(_Query):
         self.logs = f"headgate logs --application {name}"
 
     def look(self) -> Json:
-        """Return the script's state; raise `Ended` if the application does not run a script."""
+        """Return the script's state; raise `CommandEnded` if the application runs none."""
         body = self.api.get("applications", self.name)
         if body["script"] is None:
             queries = " ".join(body["queries"]) or "none yet"
