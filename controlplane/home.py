@@ -51,7 +51,7 @@ class Home:
         self.ending = self.run / "ending"
 
     def make(self) -> None:
-        """Create the folders, inaccessible to other users; raise `Trouble` on failure."""
+        """Create the folders, inaccessible to other users; raise `StartProblem` on failure."""
         try:
             for folder in (self.root, self.valkey, self.logs, self.run):
                 folder.mkdir(mode=0o700, parents=True, exist_ok=True)

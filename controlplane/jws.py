@@ -27,8 +27,10 @@ def key(driver: int, epoch: int) -> bytes:
 def token(key: bytes, *, now: datetime) -> str:
     """Return the token for a request to the Spark UI with this key (RFC 7515, HS256)."""
     claims = json.dumps({"exp": int((now + GOOD_FOR).timestamp())}).encode()
-    signed = b".".join((_encoded(_HEADER), _encoded(claims)))
-    return b".".join((signed, _encoded(hmac.digest(key, signed, hashlib.sha256)))).decode()
+    signing_input = b".".join((_encoded(_HEADER), _encoded(claims)))
+    return b".".join(
+        (signing_input, _encoded(hmac.digest(key, signing_input, hashlib.sha256)))
+    ).decode()
 
 
 def _encoded(data: bytes) -> bytes:

@@ -58,7 +58,7 @@ class MaskingProcess:
         self._child: subprocess.Popen[bytes] | None = None
 
     def request(self, kind: str, text: str, *, within_s: float = ANSWER_WITHIN_S) -> Any:
-        """Return the child's answer to "mask" or "find"; raise `NoAnswer` if there is none."""
+        """Return the child's answer to "mask" or "find"; raise `MaskingFailed` if there is none."""
         if not self._lock.acquire(timeout=within_s):
             raise MaskingFailed
         try:

@@ -103,7 +103,7 @@ def heartbeats(client: redis.Redis) -> dict[str, Sign]:
 def reports(client: redis.Redis) -> list[TickReport]:
     """Return the newest report of each host's worker, old ones too; unreadable ones are omitted."""
     raw: Any = client.hgetall(_ticks_key())
-    newest = []
+    tick_reports = []
     for host, value in raw.items():
         try:
             form = json.loads(value)
@@ -114,8 +114,8 @@ def reports(client: redis.Redis) -> list[TickReport]:
             at, begun = _moment(form["at"]), _moment(form["begun"])
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
-        newest.append(TickReport(_text(host), at, begun, runs))
-    return newest
+        tick_reports.append(TickReport(_text(host), at, begun, runs))
+    return tick_reports
 
 
 _moment = datetime.fromisoformat

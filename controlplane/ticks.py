@@ -142,25 +142,25 @@ def late_ticks(
     Only workers that have reported within `silent_after` are judged: the health of hosts covers the
     others. Of ticks that the leader runs, the newest run counts, whoever ran it.
     """
-    recent = [report for report in reports if now - report.at <= silent_after]
-    if not recent:
+    recent_reports = [report for report in reports if now - report.at <= silent_after]
+    if not recent_reports:
         return []
     late = [
         _late(tick, report.host, report.begun, report.runs.get(tick.name), now)
-        for report in recent
+        for report in recent_reports
         for tick in ticks
         if not tick.by_leader
     ]
-    begun = min(report.begun for report in recent)
+    begun = min(report.begun for report in recent_reports)
     for tick in ticks:
         if tick.by_leader:
-            host, run = _newest(tick, reports, recent)
+            host, run = _newest(tick, reports, recent_reports)
             late.append(_late(tick, host, begun, run, now))
     return [tick_late for tick_late in late if tick_late is not None]
 
 
 def _newest(
-    tick: Tick, reports: Iterable[TickReport], recent: Iterable[TickReport]
+    tick: Tick, reports: Iterable[TickReport], recent_reports: Iterable[TickReport]
 ) -> tuple[str, TickRun | None]:
     """Return the newest run by any worker, and the host of the last one that began to run it.
 
@@ -168,7 +168,7 @@ def _newest(
     """
     runs = [
         (newest_report.host, newest_report.runs[tick.name])
-        for newest_report in recent
+        for newest_report in recent_reports
         if tick.name in newest_report.runs
     ]
     ends = [

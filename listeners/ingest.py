@@ -89,7 +89,7 @@ class Ingester:
     ) -> None:
         """`stream` is the common stream, whose name is the prefix of the drivers' streams' names.
 
-        `known` looks up drivers and runs; `living` returns the epochs of drivers that are allowed
+        `lookup` finds drivers and runs; `living` returns the epochs of drivers that are allowed
         to send, by id, and `revoked` those of drivers that must exit.
         """
         self._client: Any = client
@@ -363,9 +363,9 @@ class Ingester:
         claimed = self._client.xclaim(
             stream, GROUP, self._consumer, min_idle_time=0, message_ids=ids
         )
-        trimmed = set(ids) - {entry for entry, _ in claimed}
-        if trimmed:  # trimmed or lost: there is nothing left to store
-            self._client.xack(stream, GROUP, *trimmed)
+        trimmed_ids = set(ids) - {entry for entry, _ in claimed}
+        if trimmed_ids:  # trimmed or lost: there is nothing left to store
+            self._client.xack(stream, GROUP, *trimmed_ids)
         self._take([(stream, entry, fields) for entry, fields in claimed])
         return len(ids)
 

@@ -101,10 +101,10 @@ def _keep_task_times(beats: Iterable[WireEvent]) -> None:
         )
     if not rows:
         return
-    stored = models.TaskTime.objects.filter(
+    stored_rows = models.TaskTime.objects.filter(
         run__in={run for run, _ in rows}, start__gte=min(start for _, start in rows)
     )
-    for row in stored:
+    for row in stored_rows:
         if (row.run, row.start) in rows and rows[row.run, row.start].at < row.at:
             del rows[row.run, row.start]
     models.upsert(models.TaskTime, rows.values(), "run", "start")

@@ -54,7 +54,7 @@ def keep(
 
     Drivers in `revoked` keep the user to which `revoke` has reduced them. Returns the epochs of
     drivers whose rights were revoked by `shut_out`. Raises `redis.RedisError` if Redis is not
-    responding, and `Refused` if it does not create users.
+    responding, and `UsersRejected` if it does not create users.
     """
     if not settings.DRIVER_REDIS_USERS:
         return frozenset()

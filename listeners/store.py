@@ -58,7 +58,7 @@ def holes(
 
 
 def overlap(span: Range, others: Iterable[Range]) -> int:
-    """Return how many numbers of `one` are in any of `others`, which do not overlap."""
+    """Return how many numbers of `span` are in any of `others`, which do not overlap."""
     return sum(max(0, min(span[1], last) - max(span[0], first) + 1) for first, last in others)
 
 

@@ -28,7 +28,7 @@ from headgate_ground.identities import Process, read_identity
 def claim(home: Home, *, address: str) -> IO[str]:
     """Lock the data folder until this process exits; the caller must keep the returned file open.
 
-    Raises `Trouble`, with the holder's pid, if another `up` has the lock.
+    Raises `StartProblem`, with the holder's pid, if another `up` has the lock.
     """
     file = home.lock.open("a+")
     try:

@@ -57,7 +57,7 @@ class Cluster:
     def start(self) -> None:
         """Start the cluster if necessary, and wait until every worker has registered.
 
-        Raises `Trouble` if a port is taken, a process does not start or no Java is found.
+        Raises `StartProblem` if a port is taken, a process does not start or no Java is found.
         """
         if not any(process.name == "supervisord" for process in self.running()):
             claims.end(self.running(), limit_s=LEAVE_S)

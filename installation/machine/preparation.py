@@ -39,7 +39,7 @@ def database_sentence() -> str:
 def prepare_database(now: datetime) -> None:
     """Migrate the tables, and let supervision restart the drivers that a stop had ended.
 
-    Raises `Trouble` if the database cannot be used, or belongs to another release.
+    Raises `StartProblem` if the database cannot be used, or belongs to another release.
     """
     try:
         call_command("migrate", interactive=False, verbosity=0)
@@ -118,7 +118,7 @@ _PROGRAMS = {"redis": "valkey", "database": "web"}  # part -> program whose log 
 def wait_until_ready(home: Home, address: str, *, check: Callable[[], None], but: str = "") -> None:
     """Wait until /readyz reports no problem except `but`; call `check` at each poll.
 
-    Raises `Trouble` after `STANDSTILL_S` without progress, or after `AT_MOST_S`.
+    Raises `StartProblem` after `STANDSTILL_S` without progress, or after `AT_MOST_S`.
     """
     began = time.monotonic()
     progress = _Progress(home)

@@ -55,7 +55,7 @@ class Redis:
 def choose(home: Home, *, drivers_alive: int) -> Redis:
     """Return the Redis to use; write its configuration if it is the embedded one.
 
-    Raises `Trouble` if the Redis in REDIS_URL is not responding or can evict keys, or if live
+    Raises `StartProblem` if the Redis in REDIS_URL is not responding or can evict keys, or if live
     drivers report to a port that another process has taken.
     """
     if url := environment.value_of("REDIS_URL"):
@@ -90,7 +90,7 @@ def main() -> None:
 
 
 def check(url: str) -> str:
-    """Return the name and version of the Redis at `url`; raise `Trouble` if it cannot be used."""
+    """Return the name and version of the Redis at `url`; raise `StartProblem` if it is unusable."""
     way_out = "Start it, correct REDIS_URL, or unset REDIS_URL to have one started for you."
     try:
         with servers.client(url, limit_s=_LIMIT_S) as client:

@@ -78,17 +78,17 @@ def bounded(application: App, *, most: int, larger: Mapping[str, int] | None = N
         if length is None or length > limit:
             await _refuse(send, limit)
             return
-        received, more = 0, True
+        received_bytes, more = 0, True
         clock = asyncio.get_running_loop().time
         began = clock()
 
         async def counted() -> MutableMapping[str, Any]:
-            nonlocal received, more
-            left = began + BODY_S + received / SLOWEST - clock() if more else None
+            nonlocal received_bytes, more
+            left = began + BODY_S + received_bytes / SLOWEST - clock() if more else None
             message = await asyncio.wait_for(receive(), left)
-            received += len(message.get("body", b""))
+            received_bytes += len(message.get("body", b""))
             more = bool(message.get("more_body"))
-            if received > limit:
+            if received_bytes > limit:
                 raise _Exceeded
             return message
 

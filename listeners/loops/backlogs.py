@@ -72,20 +72,20 @@ def loop_errors(loop: str, log: logging.Logger) -> LoopErrors:
 
 def quarantine(loop: str, about: str, error: Exception, *, log: logging.Logger) -> None:
     """Record an element that is skipped for good; within a transaction, as part of it."""
-    skipped = LoopErrors(loop, log).record_error(about, error)
-    _write(skipped, 1, for_good=True)
+    skipped_element = LoopErrors(loop, log).record_error(about, error)
+    _write(skipped_element, 1, for_good=True)
 
 
-def _record(trouble: SkippedElement) -> None:
-    times = _written.due((trouble.loop, trouble.about))
+def _record(skipped_element: SkippedElement) -> None:
+    times = _written.due((skipped_element.loop, skipped_element.about))
     if times:
-        _write_if_possible(lambda: _write(trouble, times, for_good=False))
+        _write_if_possible(lambda: _write(skipped_element, times, for_good=False))
 
 
-def _over(trouble: SkippedElement) -> None:
-    _written.forget((trouble.loop, trouble.about))
+def _over(skipped_element: SkippedElement) -> None:
+    _written.forget((skipped_element.loop, skipped_element.about))
     rows = models.Trouble.objects.filter(
-        loop=trouble.loop, about=trouble.about[:120], set_aside=False
+        loop=skipped_element.loop, about=skipped_element.about[:120], set_aside=False
     )
     _write_if_possible(rows.delete)
 
@@ -98,15 +98,15 @@ def _write_if_possible(write: Callable[[], object]) -> None:
         logger.debug("a skipped element was not recorded: %s", error)
 
 
-def _write(trouble: SkippedElement, times: int, *, for_good: bool) -> None:
+def _write(skipped_element: SkippedElement, times: int, *, for_good: bool) -> None:
     now = datetime.now(UTC)
-    key = {"loop": trouble.loop[:40], "about": trouble.about[:120]}
+    key = {"loop": skipped_element.loop[:40], "about": skipped_element.about[:120]}
     with transaction.atomic():
         row, _ = models.Trouble.objects.get_or_create(
-            **key, defaults={"cause": trouble.cause, "first_at": now, "last_at": now}
+            **key, defaults={"cause": skipped_element.cause, "first_at": now, "last_at": now}
         )
         models.Trouble.objects.filter(pk=row.pk).update(
-            cause=trouble.cause,
+            cause=skipped_element.cause,
             times=F("times") + times,
             last_at=now,
             set_aside=for_good or row.set_aside,

@@ -31,12 +31,12 @@ class SkippedElement:
     times: int  # consecutive
 
 
-#: Called with each trouble when it occurs and when it is over.
+#: Called when an element is skipped, and when it is no longer skipped (`times` is 0).
 Note = Callable[[SkippedElement], None]
 
 
 class LoopErrors:
-    """The troubles of a loop in one process."""
+    """The elements that a loop in one process skips."""
 
     def __init__(
         self,
@@ -77,35 +77,37 @@ class LoopErrors:
             self._end(about)
 
     def record_error(self, about: str, error: Exception) -> SkippedElement:
-        """Log and count an error in one element; return its `Trouble`."""
-        skipped, is_news = self._count(about, error)
+        """Log and count an error in one element; return its `SkippedElement`."""
+        skipped_element, is_news = self._count(about, error)
         if is_news:
             self._logger.error(
                 "%s: skipped %s, %s in a row: %s",
                 self._loop,
                 about or "it",
-                "once" if skipped.times == 1 else f"{skipped.times:,} times",
-                skipped.cause,
+                "once" if skipped_element.times == 1 else f"{skipped_element.times:,} times",
+                skipped_element.cause,
                 exc_info=error if self._mask is str else None,  # a traceback cannot be masked
             )
         if self._on_error is not None:
-            self._on_error(skipped)
-        return skipped
+            self._on_error(skipped_element)
+        return skipped_element
 
     def now(self) -> tuple[SkippedElement, ...]:
-        """Return the current troubles."""
+        """Return the elements that are currently skipped."""
         with self._guard:
             return tuple(self._troubles.values())
 
     def _count(self, about: str, error: Exception) -> tuple[SkippedElement, bool]:
-        """Count the error; return its `Trouble`, and whether to log it."""
+        """Count the error; return its `SkippedElement`, and whether to log it."""
         text = self._mask(str(error)).strip().partition("\n")[0]
         cause = f"{type(error).__name__}: {text}"[:_CAUSE_CHARACTERS].rstrip(": ")
         error_key = _key_of(error)
         with self._guard:
             before = self._troubles.pop(about, None)
-            skipped = SkippedElement(self._loop, about, cause, before.times + 1 if before else 1)
-            self._troubles[about] = skipped
+            skipped_element = SkippedElement(
+                self._loop, about, cause, before.times + 1 if before else 1
+            )
+            self._troubles[about] = skipped_element
             now = time.monotonic()
             logged = self._logged.get(error_key)
             is_news = logged is None or now - logged >= LOGGED_AGAIN_S
@@ -113,7 +115,7 @@ class LoopErrors:
                 self._logged[error_key] = now
             _forget_oldest(self._troubles)
             _forget_oldest(self._logged)
-        return skipped, is_news
+        return skipped_element, is_news
 
     def _end(self, about: str) -> None:
         if about not in self._troubles:  # the usual case

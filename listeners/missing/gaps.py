@@ -104,10 +104,13 @@ def judge(
         ends, judged_to = _ends(exits, ours, busy, spooled, now)
         missing = _find_missing(ends, busy, drivers_here)
         _in_slices(work, missing, lambda sequence: _open(sequence, now), "open")
-        searched, unread, repaired = _repair_from_spools(work, missing, spooled, now)
+        searched_keys, unread, repaired = _repair_from_spools(work, missing, spooled, now)
         again = _find_missing(ends, busy, drivers_here)
         done = _in_slices(
-            work, again, lambda sequence: _settle_gaps(sequence, searched, repaired, now), "judge"
+            work,
+            again,
+            lambda sequence: _settle_gaps(sequence, searched_keys, repaired, now),
+            "judge",
         )
         unread_exits = [event.pk for event in exits if SequenceKey(event.driver, "seq") in unread]
         judged_to = min([judged_to, *(pk - 1 for pk in unread_exits)])
@@ -115,7 +118,7 @@ def judge(
             with work.slice():
                 models.Cursor.advance(cursor, judged_to)
         waiting = [event for event in exits if event.pk > judged_to and event.driver in ours]
-        work.left(*_left(again, searched, waiting))
+        work.left(*_left(again, searched_keys, waiting))
         return True
     return False
 
@@ -140,12 +143,12 @@ def _in_slices(
 
 
 def _settle_gaps(
-    missing: "MissingEvents", searched: set["SequenceKey"], repaired: int, now: datetime
+    missing: "MissingEvents", searched_keys: set["SequenceKey"], repaired: int, now: datetime
 ) -> None:
     """Settle the gaps of a driver or run.
 
-    If the spool was searched for all missing events (`asked`), those that it does not contain are
-    lost.
+    If the spool was searched for all missing events (`searched_keys`), those that it does not
+    contain are lost.
     """
     for gap in missing.gaps:
         is_seq = gap.kind == "seq"
@@ -153,7 +156,7 @@ def _settle_gaps(
             gap,
             remaining=overlap((gap.first, gap.last), missing.holes),
             now=now,
-            hopeless=missing.key in searched
+            hopeless=missing.key in searched_keys
             if is_seq
             else now - gap.noticed_at > BATCH_HOPELESS_AFTER,
             source="spool" if repaired or is_seq else "memory",
@@ -208,10 +211,10 @@ def _find_missing(
     ours = drivers_here({key.driver for key in keys})
     keys = {key for key in keys if key.driver in ours}
     rows: dict[SequenceKey, list[models.Received]] = defaultdict(list)
-    received = models.Received.objects.filter(
+    received_rows = models.Received.objects.filter(
         driver__in={key.driver for key in keys}, spark_run_id__in={key.spark_run_id for key in keys}
     )
-    for row in received.order_by("first"):
+    for row in received_rows.order_by("first"):
         rows[SequenceKey(row.driver, row.kind, row.spark_run_id)].append(row)
     missing = [
         _missing(key, rows[key], gaps[key], ends)
@@ -311,10 +314,10 @@ def _last_number(exit_event: models.Event, spooled: Spooled) -> int | None:
     last_seq = exit_event.body.get("last_seq")
     if isinstance(last_seq, int):
         return last_seq
-    received = models.Received.objects.filter(driver=exit_event.driver, kind="seq").order_by(
+    received_rows = models.Received.objects.filter(driver=exit_event.driver, kind="seq").order_by(
         "-last"
     )
-    after = received.values_list("last", flat=True).first() or 0
+    after = received_rows.values_list("last", flat=True).first() or 0
     numbers = (seq for seq, _ in spooled(exit_event.epoch, after + 1))
     return max(numbers, default=None)
 
@@ -328,7 +331,7 @@ def _repair_from_spools(
     The first set: spools that were read completely, or that could not be read for an hour. The
     second: spools that could not be read now.
     """
-    searched: set[SequenceKey] = set()
+    searched_keys: set[SequenceKey] = set()
     unread: set[SequenceKey] = set()
     repaired = 0
     for sequence in missing:
@@ -342,11 +345,11 @@ def _repair_from_spools(
             repaired += count
             unread.remove(sequence.key)
             if whole:
-                searched.add(sequence.key)
-    abandoned = {
+                searched_keys.add(sequence.key)
+    abandoned_keys = {
         sequence.key for sequence in missing if sequence.key in unread and _is_old(sequence, now)
     }
-    return searched | abandoned, unread - abandoned, repaired
+    return searched_keys | abandoned_keys, unread - abandoned_keys, repaired
 
 
 def _is_old(missing: MissingEvents, now: datetime) -> bool:
@@ -436,10 +439,10 @@ def settle(
         return remaining
     with transaction.atomic():
         gap = models.Gap.objects.select_for_update().get(pk=gap.pk)
-        stored = models.Received.objects.filter(
+        received_rows = models.Received.objects.filter(
             kind=gap.kind, driver=gap.driver, spark_run_id=gap.spark_run_id
         )
-        ranges = [(row.first, row.last) for row in stored]
+        ranges = [(row.first, row.last) for row in received_rows]
         remaining = gap.last - gap.first + 1 - overlap((gap.first, gap.last), ranges)
         if _settled(gap, remaining, now, hopeless, source):
             gap.save(update_fields=["repaired", "closed_at", "beyond_repair", "source"])

@@ -64,16 +64,16 @@ class RecalledBatch:
 
 
 def lost_batches(*, now: datetime) -> list[LostBatches]:
-    """Return lost batches that cannot be repaired otherwise, from the last `ASKED_FOR` only."""
-    lost = []
+    """Return lost batches that cannot be repaired otherwise, from the last `REPAIRED_FOR` only."""
+    losses = []
     for gap in _gaps(now):
         with _errors.isolate_errors(f"gap {gap.pk} of driver {gap.driver}"):
             stored = [(row.first, row.last) for row in _received(gap)]
             ids = range(gap.first, min(gap.last, gap.first + _BATCHES_AT_ONCE - 1) + 1)
             batches = tuple(batch for batch in ids if not overlap((batch, batch), stored))
             if batches and gap.run is not None:
-                lost.append(LostBatches(gap.pk, gap.run, batches))
-    return lost
+                losses.append(LostBatches(gap.pk, gap.run, batches))
+    return losses
 
 
 def note_unreported(ended: EndedRun, committed: Sequence[int], *, now: datetime) -> int:

@@ -60,7 +60,7 @@ class RunBatches:
         (seconds since 1970); None means that the run has ended and the bus will not deliver any
         more. Holes older than the oldest remembered batch are given up, but still count as missing.
         """
-        unreported = []
+        unreported_progress = []
         for progress in remembered:
             batch = int(progress["batchId"])
             if batch in self._reported:
@@ -72,13 +72,13 @@ class RunBatches:
                 self.missing += 1
             self.holes.discard(batch)
             self.repaired += 1
-            unreported.append(progress)
-        for progress in unreported:
+            unreported_progress.append(progress)
+        for progress in unreported_progress:
             self._note(int(progress["batchId"]))
         if remembered:
             oldest = min(int(progress["batchId"]) for progress in remembered)
             self.holes = {batch for batch in self.holes if batch >= oldest}
-        return sorted(unreported, key=lambda progress: int(progress["batchId"]))
+        return sorted(unreported_progress, key=lambda progress: int(progress["batchId"]))
 
     def _note(self, batch: int) -> None:
         self._reported.add(batch)
@@ -260,8 +260,10 @@ class Sorter:
         line = self.runs.get(recalled.spark_run_id)
         if line is None:
             return
-        unreported = line.batches.recall(recalled.remembered, overdue_at=recalled.overdue_at)
-        for progress in unreported:
+        unreported_progress = line.batches.recall(
+            recalled.remembered, overdue_at=recalled.overdue_at
+        )
+        for progress in unreported_progress:
             self._emit(
                 self._event_of(EventKind.PROGRESS, time.time(), progress, line, repaired=True)
             )

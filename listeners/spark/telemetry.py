@@ -62,9 +62,9 @@ class Telemetry:
     ) -> None:
         """`mask` removes the driver's secrets from an event's JSON before `key` seals it.
 
-        `each` guards the work for one run; `troubles` returns the elements that the driver
-        currently skips: the subject, the cause, and how often in a row. `revocation` and `revoked`
-        are passed to the outbox.
+        `isolate_errors` guards the work for one run; `troubles` returns the elements that the
+        driver currently skips: the subject, the cause, and how often in a row. `revocation` and
+        `revoked` are passed to the outbox.
         """
         self._isolate_errors = isolate_errors
         self._troubles = troubles

@@ -192,7 +192,7 @@ class _Startup:
             ) from taken
 
     def _check_certificate(self) -> None:
-        """Raise `Trouble` if HEADGATE_TLS_CERT and HEADGATE_TLS_KEY cannot be used together."""
+        """Raise `StartProblem` if HEADGATE_TLS_CERT and HEADGATE_TLS_KEY do not fit together."""
         if not settings.TLS_CERT:
             return
         try:
@@ -261,7 +261,7 @@ class _Startup:
         preparation.wait_until_ready(self.home, self.address, check=self._check_supervisor, but=but)
 
     def _check_supervisor(self) -> None:
-        """Raise `Trouble` if the programs' supervisor has exited."""
+        """Raise `StartProblem` if the programs' supervisor has exited."""
         if ended := self.keeper.supervisor_end():
             raise StartProblem(
                 f"The process supervisor has ended ({ended}).",
