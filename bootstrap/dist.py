@@ -64,7 +64,7 @@ def _changed_at() -> str:
 def main(arguments: list[str]) -> None:
     """Build everything, and print the location of the files."""
     target = Path(arguments[0] if arguments else REPOSITORY / "dist").resolve()
-    server = next(built for built in wheels(target) if built.name.startswith("headgate_server-"))
+    server = next(path for path in wheels(target) if path.name.startswith("headgate_server-"))
     release = "-".join(server.name.split("-")[:2])
     with zipfile.ZipFile(server) as wheel:
         if not any(re.fullmatch(r"queries/jvm/[^/]+\.jar", name) for name in wheel.namelist()):

@@ -140,16 +140,18 @@ class Auto:
         self._go(self._ceiling)
 
     def _learn(self, rate: float) -> None:
-        earlier = self._rates.get(self._at)
-        if earlier is not None and abs(rate - earlier) > MOVED * earlier:
+        earlier_rate = self._rates.get(self._at)
+        if earlier_rate is not None and abs(rate - earlier_rate) > MOVED * earlier_rate:
             self._strange += 1
             if self._strange < 2:
                 return
             self._forget()
-            earlier = None
+            earlier_rate = None
         self._strange = 0
         self._times[self._at] = self._times.get(self._at, 0) + 1
-        self._rates[self._at] = rate if earlier is None else earlier + WEIGHT * (rate - earlier)
+        self._rates[self._at] = (
+            rate if earlier_rate is None else earlier_rate + WEIGHT * (rate - earlier_rate)
+        )
         if self._ceiling < self._top:
             self._mending -= 1
             if self._mending <= 0:
@@ -192,4 +194,4 @@ def _ladder(first: int, last: int) -> list[int]:
     """Return increasing integers from first to last, each about the square root of two apart."""
     steps = math.ceil(2 * math.log2(last / first)) if last > first else 0
     between = {round(last / 2 ** (step / 2)) for step in range(steps)}
-    return sorted({first, last} | {number for number in between if number > first})
+    return sorted({first, last} | {limit for limit in between if limit > first})

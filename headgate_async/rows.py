@@ -155,8 +155,10 @@ def row_class(names: Sequence[str], identity: Sequence[str] | None = None) -> ty
     places = {name: at for at, name in enumerate(names)}
     if identity is None:
         identity = KAFKA if all(name in places for name in KAFKA) else ()
-    reserved = {"asDict", "_fields", "_places", "_named_by"}
-    read = {name: property(itemgetter(at)) for name, at in places.items() if name not in reserved}
+    reserved_names = {"asDict", "_fields", "_places", "_named_by"}
+    read = {
+        name: property(itemgetter(at)) for name, at in places.items() if name not in reserved_names
+    }
     namespace: dict[str, Any] = {
         "__slots__": (),
         **{name: reader for name, reader in read.items() if not name.startswith("__")},

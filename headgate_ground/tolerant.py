@@ -54,8 +54,8 @@ def rate(value: object) -> float | None:
 
 def duration_ms(value: object) -> int | None:
     """Return a duration; None for any other value, and for a negative one."""
-    number = count(value)
-    return number if number is None or number <= _LONGEST_MS else None
+    milliseconds = count(value)
+    return milliseconds if milliseconds is None or milliseconds <= _LONGEST_MS else None
 
 
 def at_ms(milliseconds: object) -> datetime | None:

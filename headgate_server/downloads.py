@@ -342,17 +342,17 @@ def differing(folder: Path, read: Callable[[Path], str] = sum_of) -> list[str]:
         lines = (folder / SUMS).read_text(errors="replace").splitlines()
     except OSError:
         return []
-    wanted = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
-    present = {jar.name: jar for jar in folder.glob("*.jar")}
-    problems = [f"File {name} is missing." for name in sorted(wanted.keys() - present.keys())]
+    expected = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    jars = {jar.name: jar for jar in folder.glob("*.jar")}
+    problems = [f"File {name} is missing." for name in sorted(expected.keys() - jars.keys())]
     problems += [
         f"File {name} was added after the download."
-        for name in sorted(present.keys() - wanted.keys())
+        for name in sorted(jars.keys() - expected.keys())
     ]
     problems += [
         f"File {name} differs from what was downloaded."
-        for name in sorted(wanted.keys() & present.keys())
-        if read(present[name]) != wanted[name]
+        for name in sorted(expected.keys() & jars.keys())
+        if read(jars[name]) != expected[name]
     ]
     return problems
 
