@@ -209,7 +209,9 @@ def _types(schema: JSON) -> tuple[Type, ...]:
     for several in ("oneOf", "anyOf", "allOf"):
         if several in schema:
             return tuple(
-                nested_type for nested in schema[several] for nested_type in _types(nested)
+                nested_type
+                for nested_schema in schema[several]
+                for nested_type in _types(nested_schema)
             )
     if "$ref" in schema:
         return (Type("", schema["$ref"].rpartition("/")[2]),)
@@ -219,11 +221,11 @@ def _types(schema: JSON) -> tuple[Type, ...]:
             Type(f"list of {nested_type.before}", nested_type.form)
             for nested_type in _types(schema.get("items", {}))
         )
-    nested = schema.get("additionalProperties")
-    if kinds == "object" and isinstance(nested, dict) and nested:
+    nested_schema = schema.get("additionalProperties")
+    if kinds == "object" and isinstance(nested_schema, dict) and nested_schema:
         return tuple(
             Type(f"object of {nested_type.before}", nested_type.form)
-            for nested_type in _types(nested)
+            for nested_type in _types(nested_schema)
         )
     return tuple(Type(kind) for kind in (kinds if isinstance(kinds, list) else [kinds]))
 

@@ -118,7 +118,7 @@ def invalid(field: str, value: Any, message: str, way_out: str = "") -> Invalid:
 
 
 def refuse_unknown(
-    sent: Mapping[str, str], allowed: Collection[str], fields: Collection[str] = ()
+    sent: Mapping[str, str], allowed_names: Collection[str], fields: Collection[str] = ()
 ) -> None:
     """Raise `Invalid` for each query parameter that a URL does not support.
 
@@ -127,11 +127,11 @@ def refuse_unknown(
     """
     problems = []
     for name, value in sent.items():
-        if name in allowed:
+        if name in allowed_names:
             continue
         if name in fields:
             way_out = f"Send {name} as a field of the body."
-        elif near := get_close_matches(name, allowed, n=1):
+        elif near := get_close_matches(name, allowed_names, n=1):
             way_out = f"Did you mean {near[0]}?"
         elif name == "dry_run":
             way_out = (
@@ -139,8 +139,8 @@ def refuse_unknown(
             )
         else:
             way_out = (
-                f"Known: {', '.join(allowed)}."
-                if allowed
+                f"Known: {', '.join(allowed_names)}."
+                if allowed_names
                 else ("Remove it: this URL has no parameters.")
             )
         message = "is not a parameter of this URL."

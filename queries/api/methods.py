@@ -105,16 +105,16 @@ def page(
 
 def shown(rows: Iterable[Row], body: Callable[[Row], Any]) -> dict[str, list[Any]]:
     """Return the rows' bodies, and the rows that cannot be shown, each with the reason."""
-    listed: dict[str, list[Any]] = {"results": []}
+    document: dict[str, list[Any]] = {"results": []}
     for row in rows:
         try:
-            listed["results"].append(body(row).data)
+            document["results"].append(body(row).data)
         except OF_ALL:
             raise
         except Exception as error:  # top level of the loop: the other rows must still be listed
             what = {"id": number(row), "name": called(row), "detail": render_error(row, error)}
-            listed.setdefault("not_shown", []).append(what)
-    return listed
+            document.setdefault("not_shown", []).append(what)
+    return document
 
 
 def page_of_rows(
@@ -204,8 +204,8 @@ def _method(
             act = partial(method, view, **key)
             # What a POST has done in part is not repeated here: its sender repeats it, with its
             # key.
-            returned = act() if request.method == "POST" else again_if_busy(act)
-            return returned if isinstance(returned, HttpResponseBase) else show(view, returned)
+            result = act() if request.method == "POST" else again_if_busy(act)
+            return result if isinstance(result, HttpResponseBase) else show(view, result)
 
         answer.role = role  # type: ignore[attr-defined]
         return describe(**description)(answer)
@@ -223,8 +223,8 @@ def answers(
 ) -> Callable[[Method], Method]:
     """Respond with a body, or with 204 if `body` is None."""
 
-    def show(view: Any, returned: Any) -> Response:
-        return Response(status=204) if body is None else Response(body(returned).data)
+    def show(view: Any, result: Any) -> Response:
+        return Response(status=204) if body is None else Response(body(result).data)
 
     description = {"responses": {204: None} if body is None else body, **more}
     return _method(show, role, form, {"operation_id": operation_id, **description})

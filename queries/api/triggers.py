@@ -348,22 +348,23 @@ class ApplicationWaitsView(ApiView):
 class AdvisedOperator:
     """An operator and the advice for it."""
 
-    one: AsyncOperator
-    says: OperatorAdvice
+    operator: AsyncOperator
+    advice: OperatorAdvice
 
     @property
     def bound_name(self) -> str:
         """Return the name of the factor that limits the operator."""
-        return self.says.bound.name.lower()
+        return self.advice.bound.name.lower()
 
 
 @serializer_for(
     AdvisedOperator,
-    "one.name one.until one.batches one.calls one.retries failed=one.errors one.timeouts "
-    "one.dead_letters "
-    "calls_per_second=one.rate possible_per_second=one.possible latency_ms=one.percentiles_ms "
-    "one.waited_ms one.allowed one.used one.cap one.keys one.cpu one.tasks bound says.evidence "
-    "says.advice says.number",
+    "operator.name operator.until operator.batches operator.calls operator.retries "
+    "failed=operator.errors operator.timeouts operator.dead_letters "
+    "calls_per_second=operator.rate possible_per_second=operator.possible "
+    "latency_ms=operator.percentiles_ms operator.waited_ms operator.allowed operator.used "
+    "operator.cap operator.keys operator.cpu operator.tasks bound advice.evidence advice.advice "
+    "advice.number",
 )
 class AsyncOperatorBody(Body):
     """An async operator, with figures from its newest batches that made calls.
@@ -405,6 +406,7 @@ class QueryAsyncView(ApiView):
         """Return the figures for a query's async operators, what limits them, and advice."""
         return {
             "operators": [
-                AdvisedOperator(*pair) for pair in async_operators(definitions.query(name).pk)
+                AdvisedOperator(operator, advice)
+                for operator, advice in async_operators(definitions.query(name).pk)
             ]
         }

@@ -93,19 +93,19 @@ def require_quick(pattern: str, *, late: bool = False) -> None:
 
 def wanted(options: Mapping[str, str]) -> TopicSelection:
     """Return a source's topics and partitions; raise `Unusable` if they cannot be parsed."""
-    lowered = {name.lower(): value for name, value in options.items()}
-    if names := lowered.get("subscribe"):
+    lowered_options = {name.lower(): value for name, value in options.items()}
+    if names := lowered_options.get("subscribe"):
         return TopicSelection(
             topics=tuple(name.strip() for name in names.split(",") if name.strip())
         )
-    if pattern := lowered.get("subscribepattern"):
+    if pattern := lowered_options.get("subscribepattern"):
         try:
             regex.compile(pattern)
         except regex.error as error:
             raise Unusable(f"subscribePattern cannot be parsed: {error}.") from error
         return TopicSelection(pattern=pattern)
     try:
-        assigned = json.loads(lowered.get("assign", ""))
+        assigned = json.loads(lowered_options.get("assign", ""))
         pairs = sorted((str(t), tuple(int(n) for n in ns)) for t, ns in assigned.items())
     except (ValueError, TypeError, AttributeError) as error:
         raise Unusable("None of subscribe, subscribePattern and assign can be read.") from error

@@ -240,7 +240,7 @@ class BrokerReader:
         if self._committed_only:  # after the latest: transactions that end meanwhile do not count
             level = IsolationLevel.READ_COMMITTED
             stable = self._offsets(partitions, OffsetSpec.latest(), until, level)  # type: ignore[no-untyped-call]
-        answered = earliest.keys() & latest.keys()
+        answered_partitions = earliest.keys() & latest.keys()
         return {
             at: PartitionEnds(
                 earliest[at],
@@ -248,7 +248,7 @@ class BrokerReader:
                 min(stable.get(at, latest[at]), latest[at]) if self._committed_only else None,
             )
             for at in partitions
-            if at in answered
+            if at in answered_partitions
         }
 
     def _offsets(
@@ -312,11 +312,11 @@ class BrokerReader:
         """Read one record from each partition, skipping records that do not arrive in time."""
         if not offsets:
             return {}
-        starts = list(offsets.items())[:RECORDS_AT_MOST]
+        start_offsets = list(offsets.items())[:RECORDS_AT_MOST]
         until = min(until, time.monotonic() + RECORDS_S)
-        waiting = {at for at, _ in starts}
+        waiting = {at for at, _ in start_offsets}
         records_read = {}
-        places = [TopicPartition(*at, offset) for at, offset in starts]
+        places = [TopicPartition(*at, offset) for at, offset in start_offsets]
         self._consumer.assign(places)
         try:
             while waiting and time.monotonic() < until:

@@ -189,8 +189,8 @@ def unwrapped(address: Address) -> Address:
 
 def _is_private(address: Address) -> bool:
     """Return whether an address belongs to a private network, including this machine."""
-    reserved = address.is_link_local or address.is_unspecified or address.is_reserved
-    return address.is_loopback or not (address.is_global or reserved)
+    is_reserved = address.is_link_local or address.is_unspecified or address.is_reserved
+    return address.is_loopback or not (address.is_global or is_reserved)
 
 
 def _plain(host: str) -> str:

@@ -174,11 +174,11 @@ class BatchFile:
 
 @dataclass(frozen=True, slots=True)
 class BatchDifference:
-    """The difference between two batches; `one` is the earlier batch."""
+    """The difference between two batches of a checkpoint."""
 
     earlier: LoggedBatch
     other: LoggedBatch
-    ranges: tuple[OffsetRange, ...]  # what was read after `one`, up to and including `other`
+    ranges: tuple[OffsetRange, ...]  # what was read after `earlier`, up to and including `other`
     records: int | None
     conf: tuple[tuple[str, str, str], ...]  # (key, before, after) of differing pinned configuration
 

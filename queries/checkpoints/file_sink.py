@@ -57,19 +57,23 @@ class SinkLog:
     def beyond(self, batch: int) -> DroppedFiles:
         """Return what is after a batch; raise `CannotCopy` if the log does not reach it."""
         entries = self.entries()
-        earlier = {n: name for n, name in entries.items() if n <= batch}
-        base = max((n for n, name in earlier.items() if name.endswith(".compact")), default=None)
+        earlier_files = {n: name for n, name in entries.items() if n <= batch}
+        base = max(
+            (n for n, name in earlier_files.items() if name.endswith(".compact")), default=None
+        )
         first = 0 if base is None else base
-        compacted = [
-            n for n in range(first, min(batch, max(entries, default=-1)) + 1) if n not in earlier
+        compacted_batches = [
+            n
+            for n in range(first, min(batch, max(entries, default=-1)) + 1)
+            if n not in earlier_files
         ]
-        if compacted:
+        if compacted_batches:
             raise CannotCopy(
                 f"The sink's log {self.location} cannot be rolled back to batch {batch}: entry "
-                f"{compacted[0]} has been compacted away.",
+                f"{compacted_batches[0]} has been compacted away.",
                 way_out="Choose a later batch.",
             )
-        mine = self._files(name for n, name in earlier.items() if n >= first)
+        mine = self._files(name for n, name in earlier_files.items() if n >= first)
         later = {n: name for n, name in entries.items() if n > batch}
         sizes = self._files(later.values())
         dropped_files = sorted(sizes.keys() - mine.keys())

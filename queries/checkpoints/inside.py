@@ -30,8 +30,10 @@ class Inside:
     def __init__(self, root: Path, descriptor: int | None = None) -> None:
         """`descriptor` is the folder's, if it is already open; the caller must close it."""
         self.root = root
-        opened = open_folder(root, create=True) if descriptor is None else os.dup(descriptor)
-        self._open = {PurePosixPath(): opened}
+        root_descriptor = (
+            open_folder(root, create=True) if descriptor is None else os.dup(descriptor)
+        )
+        self._open = {PurePosixPath(): root_descriptor}
 
     def __enter__(self) -> Self:
         return self
@@ -48,15 +50,15 @@ class Inside:
     def folder(self, name: str | PurePosixPath) -> int:
         """Return a subfolder's descriptor; create the subfolder if it is missing."""
         path = PurePosixPath(name)
-        if (opened := self._open.get(path)) is not None:
-            return opened
+        if (descriptor := self._open.get(path)) is not None:
+            return descriptor
         if path.is_absolute() or ".." in path.parts:
             raise NotPlain(errno.EXDEV, f"leads out of {self.root}", str(path))
         outer = self.folder(path.parent)
         with suppress(FileExistsError):
             os.mkdir(path.name, dir_fd=outer)
-        self._open[path] = opened = open_step(path.name, outer, shown=str(path))
-        return opened
+        self._open[path] = descriptor = open_step(path.name, outer, shown=str(path))
+        return descriptor
 
     def link(self, descriptor: int, name: str) -> None:
         """Link an open file into this folder under a name, or copy it if it cannot be linked."""

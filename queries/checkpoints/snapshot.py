@@ -219,8 +219,8 @@ class _Copy:
             if any(part.startswith("_") for part in within.parts):
                 # `_metadata/v2/N` is written by the first batch of a run; exclude those of later
                 # batches.
-                described = [name for name in names if (whole(name) or 0) <= batch]
-                self._link_all(within, described)
+                described_names = [name for name in names if (whole(name) or 0) <= batch]
+                self._link_all(within, described_names)
             elif files := [(file, name) for name in names if (file := state.parse(name))]:
                 mine = [(file.version, name) for file, name in files if file.version <= upto]
                 self._link_all(within, [name for _, name in sorted(mine, reverse=True)])
@@ -272,9 +272,11 @@ class _Copy:
     def _check(self, batch: int, offsets: Offsets) -> None:
         wanted = ["metadata", f"offsets/{batch}"]
         wanted += [f"commits/{batch}"] if self._keep_commit else []
-        absent = [name for name in wanted if not self._within.has(name)]
-        if absent:
-            raise CannotCopy(f"{', '.join(absent)} disappeared while the checkpoint was copied.")
+        absent_names = [name for name in wanted if not self._within.has(name)]
+        if absent_names:
+            raise CannotCopy(
+                f"{', '.join(absent_names)} disappeared while the checkpoint was copied."
+            )
         for source, end in offsets.sources.items():
             upto = source_logs.log_offset(end)
             folder = self._to / "sources" / source

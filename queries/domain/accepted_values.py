@@ -54,8 +54,8 @@ def unstorable(value: Any, field: str, name: str = "") -> Iterator[Problem]:
     elif isinstance(value, Mapping):
         for key, element in value.items():
             at = f"{prefix}{with_escapes(str(key))[:200]}"
-            if refused := _REFUSED.search(str(key)):
-                yield Problem(at, with_escapes(str(key))[:200], _rejection_of(refused[0]), _WAY_OUT)
+            if match := _REFUSED.search(str(key)):
+                yield Problem(at, with_escapes(str(key))[:200], _rejection_of(match[0]), _WAY_OUT)
             yield from unstorable(element, at, str(key))
     elif isinstance(value, list | tuple):
         for index, element in enumerate(value):
@@ -63,9 +63,9 @@ def unstorable(value: Any, field: str, name: str = "") -> Iterator[Problem]:
     elif isinstance(value, float) and not isfinite(value):
         literal = json.dumps(value)  # NaN, Infinity or -Infinity
         yield Problem(field or "body", literal, f"is {literal}, which JSON does not have.", _FINITE)
-    elif isinstance(value, str) and (refused := _REFUSED.search(value)):
+    elif isinstance(value, str) and (match := _REFUSED.search(value)):
         shown = with_escapes(mask(value, name=name))[:200]
-        yield Problem(field or "body", shown, _rejection_of(refused[0]), _WAY_OUT)
+        yield Problem(field or "body", shown, _rejection_of(match[0]), _WAY_OUT)
 
 
 def _rejection_of(character: str) -> str:

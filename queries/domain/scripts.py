@@ -75,12 +75,12 @@ class Believed:
     refused: tuple[str, ...]  # sentences
 
 
-def believed(reported: Iterable[FoundQuery]) -> Believed:
+def believed(reported_queries: Iterable[FoundQuery]) -> Believed:
     """Return the well-formed found queries, at most 50, and what was rejected."""
     queries: list[FoundQuery] = []
     refused: list[str] = []
     numbers: set[int] = set()
-    for query in reported:
+    for query in reported_queries:
         if len(queries) >= MAX_QUERIES:
             refused.append(f"Only {MAX_QUERIES} queries are shown; there are more.")
             break
@@ -103,14 +103,14 @@ def trigger_of(query: FoundQuery) -> Trigger:
     return trigger if all(len(str(value)) <= 100 for value in shown.values()) else ProcessingTime()
 
 
-def identity_fault(stated: str, name: str, checkpoint: str, *more: str) -> str:
+def identity_fault(stated_identity: str, name: str, checkpoint: str, *more: str) -> str:
     """Return what is wrong with the texts that describe a query, as a predicate; "" if nothing."""
-    for text in (stated, name, checkpoint, *more):
+    for text in (stated_identity, name, checkpoint, *more):
         if not isinstance(text, str) or len(text) > _TEXT_LIMIT + 20:
             return "has no description, or one that is too long."
         if _CONTROL.search(text):
             return "has control characters in its description."
-    return "" if stated == identity(name, checkpoint) else "is known by a different name."
+    return "" if stated_identity == identity(name, checkpoint) else "is known by a different name."
 
 
 def _fault(query: FoundQuery, numbers: set[int]) -> str:
@@ -136,42 +136,53 @@ TEMPORARY = ".temporary"
 
 
 def question(
-    job: ScriptJob, started: Collection[str], *, identity: str, name: str, checkpoint: str
+    job: ScriptJob,
+    started_identities: Collection[str],
+    *,
+    identity: str,
+    name: str,
+    checkpoint: str,
 ) -> ScriptQuestion | None:
     """Return the question to ask before a query starts; None if it may start.
 
-    `started` are the identities that the script has started, or tried to start, in this driver.
-    Known queries that are missing may still start later, which cannot be known yet.
+    `started_identities` are the identities that the script has started, or tried to start, in this
+    driver. Known queries that are missing may still start later, which cannot be known yet.
     """
-    if identity in job.accepted or any(earlier.identity == identity for earlier in job.known):
+    if identity in job.accepted or any(
+        known_query.identity == identity for known_query in job.known
+    ):
         return None
     missing = tuple(
-        earlier.query
-        for earlier in job.known
-        if earlier.identity not in started
-        and not earlier.gone
-        and not earlier.location.endswith(TEMPORARY)  # it has nothing that could be lost
+        known_query.query
+        for known_query in job.known
+        if known_query.identity not in started_identities
+        and not known_query.gone
+        and not known_query.location.endswith(TEMPORARY)  # it has nothing that could be lost
     )
     return ScriptQuestion(identity, name, checkpoint, missing) if missing else None
 
 
 def believed_question(
-    reported: ScriptQuestion | None, candidates: Collection[int]
+    reported_question: ScriptQuestion | None, candidates: Collection[int]
 ) -> ScriptQuestion | None:
     """Return a reported question if it is well formed; `candidates` are the queries it may list."""
-    if reported is None or identity_fault(reported.identity, reported.name, reported.asked):
+    if reported_question is None or identity_fault(
+        reported_question.identity, reported_question.name, reported_question.asked
+    ):
         return None
-    missing = tuple(pk for pk in reported.missing[:MAX_QUERIES] if pk in candidates)
+    missing = tuple(pk for pk in reported_question.missing[:MAX_QUERIES] if pk in candidates)
     return (
-        ScriptQuestion(reported.identity, reported.name, reported.asked, missing)
+        ScriptQuestion(
+            reported_question.identity, reported_question.name, reported_question.asked, missing
+        )
         if missing
         else None
     )
 
 
-def as_json(reported: ScriptQuestion) -> dict[str, object]:
+def as_json(script_question: ScriptQuestion) -> dict[str, object]:
     """Return the form stored in the script's row."""
-    return {**asdict(reported), "missing": list(reported.missing)}
+    return {**asdict(script_question), "missing": list(script_question.missing)}
 
 
 def called(name: str, checkpoint: str) -> str:

@@ -63,7 +63,7 @@ class Launcher(Protocol):
     ) -> "Sighting":
         """Return a driver's state as seen here; `locations` are checkpoints that it may hold.
 
-        `identity` is the driver's from an earlier sighting: a live process with that identity
+        `identity` is the one from an earlier sighting: a live process with that identity
         is found even if every file of the driver is gone.
         """
 

@@ -6,5 +6,5 @@ from queries.launchers.base import Launcher
 
 def launcher() -> Launcher:
     """Return this process's launcher."""
-    configured: Launcher = hosts.launcher()
-    return configured
+    configured_launcher: Launcher = hosts.launcher()
+    return configured_launcher

@@ -134,7 +134,7 @@ class Query(models.Model):
     # Written by the database (models/definitions.py).
     own_rank = rank_field()  # Rank from the columns above
     changing = changing_field()  # desired and actual differ, no action needed
-    rank: int  # not a column: `selectors.supervision.query_groups` adds it to rows of lists
+    rank: int  # not a column: `selectors.supervision.query_filters` adds it to rows of lists
 
     class Meta:
         constraints: ClassVar = [

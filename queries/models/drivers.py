@@ -235,7 +235,7 @@ class Installation(models.Model):
             return epoch
 
     @classmethod
-    def raise_epoch(cls, observed: int) -> None:
-        """Raise the counter to at least `observed`: restoring a database can make it too low."""
+    def raise_epoch(cls, observed_epoch: int) -> None:
+        """Raise the counter to at least this epoch: restoring a database can make it too low."""
         cls.get()
-        cls.objects.filter(pk=1, last_epoch__lt=observed).update(last_epoch=observed)
+        cls.objects.filter(pk=1, last_epoch__lt=observed_epoch).update(last_epoch=observed_epoch)

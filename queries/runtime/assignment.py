@@ -73,17 +73,17 @@ class Assignments:
 
     def _drop(self, run: int) -> None:
         """Forget a run that has ended; stop one that is still running, and drop it later."""
-        hosted = self.runs.get(run)
-        if hosted is not None and (self._has_not_ended(run) or hosted.working):
-            hosted.request_end(Want.STOP)
+        hosted_run = self.runs.get(run)
+        if hosted_run is not None and (self._has_not_ended(run) or hosted_run.working):
+            hosted_run.request_end(Want.STOP)
             return
         self.runs.pop(run, None)
         self._board.forget(run)
 
     def _want(self, entry: AssignmentEntry) -> None:
-        hosted = self.runs.get(entry.run)
-        if hosted is not None:
-            hosted.request_end(entry.want, entry.deadline)
+        hosted_run = self.runs.get(entry.run)
+        if hosted_run is not None:
+            hosted_run.request_end(entry.want, entry.deadline)
             if entry.dump:
                 self._dump(entry.run, entry.dump)
         elif self._board.read(entry.run) is not None:

@@ -79,7 +79,7 @@ def writer(
     """Return a definition's DataStreamWriter, complete except for `start()`.
 
     If given, `callbacks` counts the calls of its foreachBatch function, and `roots` limits where
-    the query reads and writes. Settings in its code that have no effect are passed to `tell`, one
+    the query reads and writes. Settings in its code that have no effect are passed to `warn`, one
     sentence each. Raises `StepFailed`, which names the part that failed.
     """
     spec = QUERY.validate_python(raw)

@@ -77,8 +77,8 @@ def roots_of(spec: DriverSpec) -> DataRoots | None:
 
     Without any root, no data is allowed. Every release with data roots names its own folders.
     """
-    allowed = spec.data_roots or spec.own_folders
-    return DataRoots(spec.data_roots, spec.own_folders) if allowed else None
+    folders = spec.data_roots or spec.own_folders
+    return DataRoots(spec.data_roots, spec.own_folders) if folders else None
 
 
 def require_options(roots: DataRoots | None, name: str, options: Mapping[str, str]) -> None:

@@ -81,13 +81,13 @@ class TopicIds:
 
 
 def check(
-    frame: Any, *, remembered: Mapping[str, Sequence[str]], read: Sequence[str], jvm: Any
+    frame: Any, *, remembered_ids: Mapping[str, Sequence[str]], read: Sequence[str], jvm: Any
 ) -> TopicIds:
     """Return the topic IDs for a streaming DataFrame that is about to start.
 
-    `remembered` are the topic IDs that the checkpoint's offsets belong to; `read` are the topics
-    that it has offsets for. Raises `StepFailed` if one of these topics was deleted and recreated
-    and its source fails on data loss.
+    `remembered_ids` are the topic IDs that the checkpoint's offsets belong to; `read` are the
+    topics that it has offsets for. Raises `StepFailed` if one of these topics was deleted and
+    recreated and its source fails on data loss.
     """
     until = time.monotonic() + SOURCES_S
     ids: dict[str, str] = {}
@@ -98,7 +98,7 @@ def check(
             continue
         current = ids_of(jvm, source.client, topics)
         ids |= current
-        new = [topic for topic in changed(remembered, current) if topic in read]
+        new = [topic for topic in changed(remembered_ids, current) if topic in read]
         if not new:
             continue
         text = (
@@ -190,9 +190,9 @@ class TopicWatch:
     ) -> None:
         """`ids` were seen at the start; `read` returns the topics in the checkpoint.
 
-        `tell` is called with all IDs when one of them is new. The ID of a recreated topic counts as
-        new only if the topic's source fails on data loss; otherwise, the query skips gaps and is
-        not at risk.
+        `report_ids` is called with all IDs when one of them is new. The ID of a recreated topic
+        counts as new only if the topic's source fails on data loss; otherwise, the query skips gaps
+        and is not at risk.
         """
         self._ids = dict(ids)
         self._read = read
@@ -217,12 +217,12 @@ class TopicWatch:
         """Check the topics once; report recreated ones, and those seen for the first time."""
         before = dict(self._ids)
         read = self._read()
-        for source, earlier in self._earlier:
+        for source, earlier_ids in self._earlier:
             if self._over.is_set():
                 return
             current = ids_of(self._jvm, source.client, source.topics(read))
-            again = changed({topic: [topic_id] for topic, topic_id in earlier.items()}, current)
-            earlier |= current
+            again = changed({topic: [topic_id] for topic, topic_id in earlier_ids.items()}, current)
+            earlier_ids |= current
             self._ids = current | self._ids
             if again:
                 self._warn(

@@ -109,7 +109,7 @@ class StartProgress:
     """When a start last advanced, on the monotonic clock."""
 
     def __init__(self, report: Callable[[], None]) -> None:
-        """`tell` is called whenever the start has advanced, from any thread."""
+        """`report` is called whenever the start has advanced, from any thread."""
         self.began_at = self.advanced_at = time.monotonic()
         self._report = report
         self._used = 0.0  # when it last advanced
@@ -135,9 +135,9 @@ class StartProgress:
     def look(self, thread: int | None) -> None:
         """Note whether the start has used processor time; `thread` is the kernel's thread ID."""
         # `time.pthread_getcpuclockid` may crash the process if the thread ends meanwhile.
-        used = stat_cpu_s(_THREADS / str(thread) / "stat") + self._in_jvm()
-        if used >= self._used + LEAST_CPU_S:
-            self._used = used
+        cpu_s = stat_cpu_s(_THREADS / str(thread) / "stat") + self._in_jvm()
+        if cpu_s >= self._used + LEAST_CPU_S:
+            self._used = cpu_s
             self.step()
 
     def _in_jvm(self) -> float:

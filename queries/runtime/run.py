@@ -234,7 +234,7 @@ class QueryRun:
         self._end(lock, read_failure)
 
     def _take(self) -> CheckpointLock:
-        """Lock the checkpoint; raise `Refused` if it is not available."""
+        """Lock the checkpoint; raise `CheckpointRefused` if it is not available."""
         entry = self.entry
         return self._context.locks.take(
             entry.checkpoint, run=entry.run, epoch=entry.epoch, takeover=entry.takeover
@@ -318,7 +318,7 @@ class QueryRun:
         """Report the query's topics; raise if one is not the topic that its checkpoint has read."""
         topic_ids = kafka.check(
             frame,
-            remembered=self.entry.topic_ids,
+            remembered_ids=self.entry.topic_ids,
             read=sorted(checkpoint.kafka_topics()),
             jvm=session._jvm,
         )

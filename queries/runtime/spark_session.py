@@ -89,12 +89,12 @@ class Sessions:
         with self._lock:
             for query in hosted & self._open_sessions.keys():
                 self._open_sessions[query].used_at = now
-            unused = [
+            unused_queries = [
                 query
                 for query, open_session in self._open_sessions.items()
                 if now - open_session.used_at > KEEP_S
             ]
-            closed = [self._open_sessions.pop(query) for query in unused]
+            closed = [self._open_sessions.pop(query) for query in unused_queries]
         for open_session in closed:
             self._telemetry.session_closed(open_session.session)
 
@@ -259,11 +259,11 @@ def _sockets_of(ports: set[int]) -> list[int]:
         try:
             if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 continue
-            copied = socket.socket(fileno=os.dup(descriptor))
+            socket_copy = socket.socket(fileno=os.dup(descriptor))
         except OSError:
             continue
-        with copied:
-            for address_of in (copied.getsockname, copied.getpeername):
+        with socket_copy:
+            for address_of in (socket_copy.getsockname, socket_copy.getpeername):
                 with contextlib.suppress(OSError):
                     address = address_of()
                     if isinstance(address, tuple) and address[1] in ports:

@@ -65,7 +65,7 @@ def rows_of(query: Query, shown: Iterable[LoggedBatch]) -> dict[int, int | None]
     """Return the number of rows that each batch read; the newest run of a batch counts.
 
     Batches whose progress events do not include this number are omitted; it is None for those that
-    were repeated without reading their rows (`domain.checkpoints.batches`).
+    were repeated without reading their rows (`uncounted_batches`).
     """
     numbers = [batch.number for batch in shown]
     events = Progress.objects.filter(

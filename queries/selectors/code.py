@@ -127,7 +127,7 @@ def is_to_prepare(spec: ApplicationSpec) -> bool:
 
     Returns False if the preparation has failed, because there is then nothing to wait for.
     """
-    return any(not marker(target).exists() for target in missing_places(spec))
+    return any(not marker(path).exists() for path in missing_places(spec))
 
 
 def missing_places(spec: ApplicationSpec) -> list[Path]:
@@ -141,9 +141,9 @@ def missing_places(spec: ApplicationSpec) -> list[Path]:
     return places
 
 
-def marker(target: Path) -> Path:
+def marker(path: Path) -> Path:
     """Return the file with the reason why a place could not be prepared."""
-    return target.with_name(target.name + FAILED)
+    return path.with_name(path.name + FAILED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -185,8 +185,8 @@ def leads() -> bool:
     If there is none, each worker leads: on a busy host, a late heartbeat must not stop the only
     one. For some seconds, two may lead, which is harmless.
     """
-    claimed = Host.objects.filter(seen_at__gte=Now() - SILENT_AFTER).exclude(claim="")
-    first = claimed.order_by("name").values_list("name", flat=True).first()
+    claiming_hosts = Host.objects.filter(seen_at__gte=Now() - SILENT_AFTER).exclude(claim="")
+    first = claiming_hosts.order_by("name").values_list("name", flat=True).first()
     return first in (None, settings.HEADGATE_HOST)
 
 
@@ -332,17 +332,17 @@ def silent_hosts() -> tuple[list[str], list[SilentHost]]:
 
 
 def queue_of_application(application_id: int) -> str:
-    """Return the queue whose worker acts for an application (`queue_of`)."""
+    """Return the queue whose worker acts for an application (`_queue_of`)."""
     return _queue_of(Application.objects.filter(pk=application_id))
 
 
 def queue_of_driver(driver_id: int) -> str:
-    """Return the queue whose worker acts for a driver (`queue_of`)."""
+    """Return the queue whose worker acts for a driver (`_queue_of`)."""
     return _queue_of(Driver.objects.filter(pk=driver_id))
 
 
 def queue_of_operation(operation_id: int) -> str:
-    """Return the queue whose worker takes the steps of an operation (`queue_of`)."""
+    """Return the queue whose worker takes the steps of an operation (`_queue_of`)."""
     own = Operation.objects.filter(pk=operation_id).exclude(host="")
     return _queue_of(own if own.exists() else Application.objects.filter(operations=operation_id))
 

@@ -106,12 +106,12 @@ def _counts(rows: Any, figure: Any) -> dict[int, int]:
 
 
 def _lost(ids: list[int]) -> dict[int, dict[str, int]]:
-    lost: dict[int, dict[str, int]] = {}
+    lost_by_query: dict[int, dict[str, int]] = {}
     records = Sum(Coalesce("records", "offsets", 0))
     rows = Loss.objects.filter(query__in=ids).order_by().values_list("query", "kind")
     for query, kind, number in rows.annotate(number=records):
-        lost.setdefault(query, {})[kind] = number
-    return lost
+        lost_by_query.setdefault(query, {})[kind] = number
+    return lost_by_query
 
 
 @dataclass(frozen=True, slots=True)

@@ -297,12 +297,12 @@ def _newest(rows: QuerySet[PlannedRun], most: int) -> dict[_Key, list[Ran]]:
     chosen = rows.annotate(place=rank).filter(place__lte=most).select_related("operation")
     planned = list(chosen.order_by("-due_at", "-pk"))
     read = _rows_read(planned)
-    newest: dict[_Key, list[Ran]] = defaultdict(list)
+    newest_runs: dict[_Key, list[Ran]] = defaultdict(list)
     for planned_run in planned:
-        newest[planned_run.query_id, planned_run.application_id].append(
+        newest_runs[planned_run.query_id, planned_run.application_id].append(
             Ran(planned_run, read.get(planned_run.pk))
         )
-    return newest
+    return newest_runs
 
 
 def _rows_read(planned: Iterable[PlannedRun]) -> dict[int, int]:

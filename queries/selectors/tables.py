@@ -135,8 +135,8 @@ def table_totals(rows: Iterable[SourceLag]) -> TableTotals | None:
 
 
 def _total(values: Sequence[int | None]) -> int | None:
-    counted = [value for value in values if value is not None]
-    return sum(counted) if len(counted) == len(values) else None
+    known_values = [value for value in values if value is not None]
+    return sum(known_values) if len(known_values) == len(values) else None
 
 
 #: Isolates one element of several, named for the log (`listeners.loops.each.LoopErrors.by_itself`).

@@ -65,8 +65,8 @@ class Prepared(Generic[_Row]):
         if not self.rows:
             return
         meta = self.rows[0]._meta
-        computed = meta.db_returning_fields  # the id, and database-computed columns
-        fields = [field for field in meta.concrete_fields if field not in computed]
+        computed_fields = meta.db_returning_fields  # the id, and database-computed columns
+        fields = [field for field in meta.concrete_fields if field not in computed_fields]
         most = MOST_PARAMETERS // len(fields)
         size = min(connection.ops.bulk_batch_size(fields, self.rows), most)
         for first in range(0, len(self.rows), size):

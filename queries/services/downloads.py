@@ -58,8 +58,8 @@ def remove_connector(name: str, spark: Spark, *, actor: str, now: datetime) -> N
     if name not in ready_connectors(spark):
         raise Missing(f"The connector {name} is not installed for Spark {spark}.")
     with _unused(what, lambda user: user.spark == spark and name in user.connectors, actor, now):
-        removed = downloads.set_aside(folder_for(spark) / name)
-    shutil.rmtree(removed, ignore_errors=True)
+        removed_folder = downloads.set_aside(folder_for(spark) / name)
+    shutil.rmtree(removed_folder, ignore_errors=True)
 
 
 def remove_spark(spark: Spark, *, actor: str, now: datetime) -> None:
@@ -74,8 +74,8 @@ def remove_spark(spark: Spark, *, actor: str, now: datetime) -> None:
     if spark not in installed_sparks():
         raise Missing(f"Spark {spark} is not installed.")
     with _unused(installable(spark), lambda user: user.spark == spark, actor, now):
-        removed = downloads.set_aside(folder)
-    shutil.rmtree(removed, ignore_errors=True)
+        removed_folder = downloads.set_aside(folder)
+    shutil.rmtree(removed_folder, ignore_errors=True)
 
 
 @contextmanager
@@ -204,9 +204,9 @@ class Archiver:
     def _wanted(self) -> Iterator[tuple[Path, Spark]]:
         """Yield the archives that drivers on this host would use, and their version of Spark."""
         named = {user.spark for user in spark_users()} if is_set_up() else set()
-        installed = installed_sparks() & {OURS, *named}
+        installed_versions = installed_sparks() & {OURS, *named}
         for spark in (
-            version for version in reversed(SPARKS) if version in installed
+            version for version in reversed(SPARKS) if version in installed_versions
         ):  # ours is the newest
             try:
                 yield self._archives.path(_folder(spark)), spark

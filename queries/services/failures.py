@@ -52,8 +52,8 @@ def record_failure(
 ) -> Failure:
     """Insert a failure into its group, and reopen the group if it was resolved.
 
-    `choice` says which attempt failed, and when the next one is due. The texts come from
-    `read_log`, which has masked the secrets.
+    `choice` says which attempt failed, and when the next one is due. In `fault`
+    and `log_tail`, secrets are already masked.
     """
     query = run.query if run is not None else None
     error, classified = fault.error, fault.classified
@@ -241,11 +241,11 @@ def _page(
 ) -> LogPage:
     """Return the lines of a part of a log that begins at `start`."""
     lines = list(lines_of(data, start, whole=whole))
-    selected, unread = select(
+    selected_lines, unread = select(
         lines, words=words, least=least, most=MATCH_LIMIT, most_masked=SHOWN, mask=mask
     )
     older = unread if unread is not None else lines[0].at if start and lines else start or None
-    return LogPage(selected, start + len(data), older, len(data))
+    return LogPage(selected_lines, start + len(data), older, len(data))
 
 
 class _Pages:

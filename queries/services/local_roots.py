@@ -55,7 +55,7 @@ def data_roots(
 ) -> DataRoots:
     """Return the roots for an application's data on its host; with `checkpoints`, those too.
 
-    `given` are the application's own roots, if the caller already knows them. A root that leads
+    `granted_roots` are the application's own, if the caller already knows them. A root that leads
     into one of the control plane's folders is omitted: a link may have been created there later.
     """
     host = host_of(application)
@@ -161,11 +161,15 @@ def missing(roots: Iterable[str], host: str = "") -> list[str]:
 
 def missing_of(spec: SqlQuery | PythonQuery, name: str) -> list[str]:
     """Return the missing roots that contain places named by a query's definition."""
-    used = [at for _, text in places(spec) if text and (at := _location(text))]
-    if not any(local_path(at) for at in used):
+    used_locations = [at for _, text in places(spec) if text and (at := _location(text))]
+    if not any(local_path(at) for at in used_locations):
         return []
     missing_roots = missing(data_roots(name).roots, host_of(name))
-    return [root for root in missing_roots if any(lies_in(at, (f"file://{root}",)) for at in used)]
+    return [
+        root
+        for root in missing_roots
+        if any(lies_in(at, (f"file://{root}",)) for at in used_locations)
+    ]
 
 
 def _location(text: str) -> str | None:

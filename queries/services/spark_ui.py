@@ -45,10 +45,10 @@ def free_port() -> int | None:
 
 
 def address(driver: Driver, *, console_origin: str) -> str:
-    """Return the origin that serves a driver's UI to a browser that uses the console at `asked_at`.
+    """Return the origin that serves a driver's UI to a browser that uses the console.
 
-    `asked_at` is the console's origin, such as "https://headgate.example.org". Raises `NotAllowed`,
-    whose message says what to do, if the UI cannot be shown.
+    `console_origin` is the console's origin, such as "https://headgate.example.org". Raises
+    `NotAllowed`, whose message says what to do, if the UI cannot be shown.
     """
     if driver.ui_port is None:
         raise NotAllowed(

@@ -223,7 +223,7 @@ def _delta_lags(
         needed={offset.version for offset in offsets},
         snapshots={offset.version for offset in offsets if offset.initial},
         whole=not reading.offsets,
-        earlier=_DELTA.pop(name, None),  # removed, so that it is forgotten if the read fails
+        earlier_log=_DELTA.pop(name, None),  # removed, so that it is forgotten if the read fails
         unpack=open_checkpoints,
     )
     _DELTA[name] = log
@@ -231,9 +231,11 @@ def _delta_lags(
         raise Unknown(f"The table's ID is unknown, so the lag is, too: {log.unknown or _NO_ID}")
     if not offsets and not reading.offsets:
         return [first_lag(log.state)]
-    tables = {offset.table for offset in offsets}
+    table_ids = {offset.table for offset in offsets}
     own = [offset for offset in offsets if offset.table in ("", log.state.table)]
-    if alone or (not own and len(tables) == sum(other.format == DELTA for other in reading.tables)):
+    if alone or (
+        not own and len(table_ids) == sum(other.format == DELTA for other in reading.tables)
+    ):
         own = offsets
     return [
         delta_lag(

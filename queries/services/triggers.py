@@ -214,8 +214,8 @@ def _commit_two_batches(context: StepContext) -> StepResult:
         return logs
     begun, committed = logs.begun(), set(logs.committed())
     first = context.result.setdefault("newest_before", begun[-1] if begun else -1)
-    saved = [batch for batch in begun if batch > first and batch in committed]
-    in_a_row = _in_a_row(saved)
+    new_batches = [batch for batch in begun if batch > first and batch in committed]
+    in_a_row = _in_a_row(new_batches)
     if in_a_row < BATCHES:
         return waiting(
             f"{in_a_row} of {BATCHES} batches have committed since batch {first}; waiting for new "
@@ -223,7 +223,8 @@ def _commit_two_batches(context: StepContext) -> StepResult:
         )
     return StepResult(
         True,
-        f"Batches {saved[-in_a_row]} to {saved[-1]} committed, and the offsets of each were saved.",
+        f"Batches {new_batches[-in_a_row]} to {new_batches[-1]} committed, and the offsets of each "
+        "were saved.",
     )
 
 

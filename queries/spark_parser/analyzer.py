@@ -108,7 +108,7 @@ def refusal(text: str, plan_nodes: Iterable[PlanNode], jvm: Any) -> str:
 
 
 def require_named_table(node: PlanNode) -> None:
-    """Raise `Refused` if a node reads a table that only its execution decides."""
+    """Raise `SqlRefused` if a node reads a table that only its execution decides."""
     match node.kind:
         case "PlanWithUnresolvedIdentifier" if not _is_literal(node.plan.identifierExpr()):
             raise SqlRefused(
@@ -135,7 +135,7 @@ def calls(node: PlanNode) -> Iterator[Any]:
 
 
 def require_function(called: Any) -> None:
-    """Raise `Refused` if an expression calls a function whose name is in IDENTIFIER()."""
+    """Raise `SqlRefused` if an expression calls a function whose name is in IDENTIFIER()."""
     if kind_of(called) == FUNCTION_BY_NAME and not called.otherExprs().isEmpty():
         raise SqlRefused("the SQL calls a function through IDENTIFIER(). Use the function's name.")
 

@@ -75,10 +75,10 @@ def main() -> None:
     while line := sys.stdin.buffer.readline():
         data = sys.stdin.buffer.read(int(line))
         try:
-            answered = answer(data)
+            reply = answer(data)
         except Exception as error:  # of a damaged file; a few kinds, and pyarrow's own
-            answered = {"failed": f"{type(error).__name__}: {error}"[:300]}
-        answers.write(f"{json.dumps(answered)}\n")
+            reply = {"failed": f"{type(error).__name__}: {error}"[:300]}
+        answers.write(f"{json.dumps(reply)}\n")
         answers.flush()
 
 

@@ -118,20 +118,24 @@ class Mirror:
         """Read what is new; return whether anything changed. Raises `StorageFailed`."""
         wanted = {entry.name: entry for entry in _newest(storage, location)}
         self.checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
-        described = {name: path for name, path in self._files().items() if _is_described(name)}
-        fresh = [name for name, entry in wanted.items() if not _same(described.get(name), entry)]
-        times = _times(storage, location) if not described else {}
+        described_files = {
+            name: path for name, path in self._files().items() if _is_described(name)
+        }
+        fresh = [
+            name for name, entry in wanted.items() if not _same(described_files.get(name), entry)
+        ]
+        times = _times(storage, location) if not described_files else {}
         for name, content in _contents(storage, location, [wanted[name] for name in fresh]):
             _put(self.checkpoint / name, content, times.get(name))
-        for name in described.keys() - wanted.keys():
-            described[name].unlink(missing_ok=True)
+        for name in described_files.keys() - wanted.keys():
+            described_files[name].unlink(missing_ok=True)
         self.note("", read_at=now)
-        return bool(fresh) or wanted.keys() != described.keys()
+        return bool(fresh) or wanted.keys() != described_files.keys()
 
     def refresh_state(self, storage: HadoopStorage, location: str, *, now: datetime) -> bool:
         """Note the names and sizes of the state's files, as empty space of that size.
 
-        A listing costs a request per thousand files, so it is repeated only every `STATE_EVERY`;
+        A listing costs a request per thousand files, so it is repeated only every `STATE_EVERY_S`;
         returns whether it was. Raises `StorageFailed`.
         """
         listed = self.folder / "listed"
@@ -332,19 +336,24 @@ def download(
 
 def _newest(storage: HadoopStorage, location: str) -> list[FileEntry]:
     """Return the newest entries of the logs, the sources' logs, and the state's descriptions."""
-    collected = []
+    collected_entries = []
     for log in LOGS:
         entries = _below(storage, location, log)
-        newest = set(numbers_of(_last(entry.name) for entry in entries)[-NEWEST:])
-        collected += [entry for entry in entries if _number(entry) in newest]
+        newest_batches = set(numbers_of(_last(entry.name) for entry in entries)[-NEWEST:])
+        collected_entries += [entry for entry in entries if _number(entry) in newest_batches]
     for source in _folders(storage, location, "sources"):
         entries = _below(storage, location, source)
         entries.sort(key=lambda entry: _number(entry) or 0)
-        collected += [entry for entry in entries if not _last(entry.name).startswith(".")][-NEWEST:]
+        collected_entries += [entry for entry in entries if not _last(entry.name).startswith(".")][
+            -NEWEST:
+        ]
     for operator in _folders(storage, location, "state"):
-        collected += _below(storage, location, f"{operator}/_metadata", deep=True)
+        collected_entries += _below(storage, location, f"{operator}/_metadata", deep=True)
     top = storage.list(location, most=1000).entries
-    return [*collected, *(entry for entry in top if not entry.folder and entry.name == "metadata")]
+    return [
+        *collected_entries,
+        *(entry for entry in top if not entry.folder and entry.name == "metadata"),
+    ]
 
 
 def _manifest(location: str) -> tuple[str, str]:

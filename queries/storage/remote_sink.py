@@ -32,7 +32,7 @@ from queries.storage.remote_checkpoint import MOST_NAMES, Mirror, download
 
 MANIFEST = "log.json"
 #: Objects of a sink among which an interrupted batch's files are looked for: their listing takes
-#: about 300 requests, and its answer fits into `MOST_ANSWER`.
+#: about 300 requests, and its answer fits into `hadoop.MOST_ANSWER`.
 MOST_LISTED = 300_000
 
 

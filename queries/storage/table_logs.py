@@ -115,20 +115,20 @@ def read_delta(
     needed: Collection[int] = (),
     snapshots: Collection[int] = (),
     whole: bool = False,
-    earlier: DeltaLog | None = None,
+    earlier_log: DeltaLog | None = None,
     unpack: Unpack | None = None,
 ) -> DeltaLog:
     """Return a Delta table's log: its newest version, and the commits from `needed` on.
 
     `needed` are the versions from which queries continue, and `snapshots` those as of which they
-    read the whole table; with `whole`, the files of the newest version are counted, too. `known` is
-    the previous result, which is updated. Without `unpack`, checkpoints are not read.
-    Raises `StorageFailed`, and `NoTable`.
+    read the whole table; with `whole`, the files of the newest version are counted, too.
+    `earlier_log` is the previous result, which is updated. Without `unpack`, checkpoints are not
+    read. Raises `StorageFailed`, and `NoTable`.
     """
     folder = f"{location}/{LOG}"
     log = (
-        earlier
-        if earlier is not None and _goes_on(files, folder, earlier)
+        earlier_log
+        if earlier_log is not None and _goes_on(files, folder, earlier_log)
         else _begin(files, folder)
     )
     _find_newest(files, folder, log)
@@ -174,7 +174,7 @@ def read_delta(
 
 
 def read_iceberg(
-    files: Files, location: str, earlier: IcebergMetadata | None = None
+    files: Files, location: str, earlier_metadata: IcebergMetadata | None = None
 ) -> IcebergMetadata:
     """Return an Iceberg table of a Hadoop catalog. Raises `StorageFailed`, and `NoTable`."""
     folder = f"{location}/{METADATA}"
@@ -185,13 +185,19 @@ def read_iceberg(
     if version is None:
         raise NoTable(f"There is no Iceberg table of a Hadoop catalog at {location}.")
     hint_state = version, hint.modified_at if hint is not None else None
-    same = earlier is not None and earlier.version >= version and earlier.hint == hint_state
+    same = (
+        earlier_metadata is not None
+        and earlier_metadata.version >= version
+        and earlier_metadata.hint == hint_state
+    )
     metadata = _metadata(
-        files, folder, earlier.version + 1 if earlier is not None and same else version
+        files,
+        folder,
+        earlier_metadata.version + 1 if earlier_metadata is not None and same else version,
     )
     if metadata is None:
-        if earlier is not None and same:
-            return earlier
+        if earlier_metadata is not None and same:
+            return earlier_metadata
         raise NoTable(f"{folder}/{metadata_name(version)}, which {HINT} names, does not exist.")
     while (newer := _metadata(files, folder, metadata.version + 1)) is not None:
         metadata = newer  # the hint is written after the metadata
@@ -201,20 +207,20 @@ def read_iceberg(
 # --- Delta --------------------------------------------------------------------------------
 
 
-def _goes_on(files: Files, folder: str, earlier: DeltaLog) -> bool:
+def _goes_on(files: Files, folder: str, earlier_log: DeltaLog) -> bool:
     """Return whether the newest known commit is still there: the table was not replaced."""
-    name = commit_name(earlier.newest)
+    name = commit_name(earlier_log.newest)
     try:
         contents = files.read(folder, [name, LAST_CHECKPOINT], most=MOST_OF_COMMIT)
     except TooLarge:  # it has not been read before, either
-        return earlier.newest not in earlier.written
+        return earlier_log.newest not in earlier_log.written
     except StorageFailed:
         return False
-    hint, earlier.hint = earlier.hint, contents.get(LAST_CHECKPOINT)
+    hint, earlier_log.hint = earlier_log.hint, contents.get(LAST_CHECKPOINT)
     if name not in contents:
-        return earlier.newest == earlier.bare and earlier.hint == hint
-    return contents[name].modified_at == earlier.written.get(
-        earlier.newest, contents[name].modified_at
+        return earlier_log.newest == earlier_log.bare and earlier_log.hint == hint
+    return contents[name].modified_at == earlier_log.written.get(
+        earlier_log.newest, contents[name].modified_at
     )
 
 
@@ -291,8 +297,8 @@ def _read_states(files: Files, folder: str, log: DeltaLog, snapshots: Collection
 
     Delta writes one a moment after its commit, so the one before may be the newest.
     """
-    counted = {version for version, state in log.states.items() if state.files is not None}
-    wanted = {log.newest, log.newest - 1, *snapshots} - counted
+    counted_versions = {version for version, state in log.states.items() if state.files is not None}
+    wanted = {log.newest, log.newest - 1, *snapshots} - counted_versions
     names = {
         checksum_name(version): version for version in sorted(wanted) if 0 <= version <= log.newest
     }
@@ -319,8 +325,8 @@ def _work_out_states(
     for version in sorted(
         {log.newest, *(number for number in counted if 0 <= number <= log.newest)}
     ):
-        earlier = log.states.get(version)
-        if earlier is not None and _is_enough(earlier, count=version in counted):
+        earlier_state = log.states.get(version)
+        if earlier_state is not None and _is_enough(earlier_state, count=version in counted):
             continue
         try:
             base = _base(files, folder, log, version, unpack, count=version in counted)

@@ -28,7 +28,7 @@ def upload_limits() -> SafeString:
 @register.simple_tag
 def trigger_choices() -> dict[str, str]:
     """Return the labels of the kinds of triggers on a query's form."""
-    return {str(kind): trigger.choice for kind, trigger in KINDS.items()}
+    return {str(kind): profile.choice for kind, profile in KINDS.items()}
 
 
 @register.simple_tag

@@ -25,7 +25,7 @@ class OfferedAction:
     leads_to: str
     address: str
     dialog: bool  # confirmed in a dialog; otherwise on a separate page
-    helps: bool = True  # `Way.helps`
+    helps: bool = True  # `NextStep.helps`
 
 
 #: Action -> (URL name, role, whether a dialog confirms it). For a query started by a script, the
@@ -52,7 +52,7 @@ def offers(request: HttpRequest, failure: Failure, good: Run | None) -> list[Off
     if run is None or run.query.archived_at is not None:
         return []
     query = run.query
-    situation = FailedRun(
+    failed_run = FailedRun(
         category=Category(failure.category),
         phase=Phase(query.phase),
         wanted=query.desired == Desired.RUNNING,
@@ -62,15 +62,15 @@ def offers(request: HttpRequest, failure: Failure, good: Run | None) -> list[Off
         good=good.revision.number if good else None,
         subject=run.subject,
     )
-    offered = []
-    for way in offered_actions(situation):
+    actions = []
+    for way in offered_actions(failed_run):
         name, role, dialog = (_OF_SCRIPT if query.discovered else _WHERE)[way.act]
         if may(request.user, role, query.application):
             address = _address(name, query, way.act, way.number, request.path)
             if name == "query-edit" and way.act is ActionKind.EDIT:
                 address += _position_params(failure, run)
-            offered.append(OfferedAction(way.words, way.leads_to, address, dialog, way.helps))
-    return offered
+            actions.append(OfferedAction(way.words, way.leads_to, address, dialog, way.helps))
+    return actions
 
 
 def _position_params(failure: Failure, run: Run) -> str:

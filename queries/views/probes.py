@@ -122,16 +122,19 @@ def batch_records(request: HttpRequest, name: str, uuid: UUID) -> HttpResponseBa
     return render(request, "probes/records.html", context)
 
 
-def _hot(hot: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _hot(hot_keys: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """Return the most frequent keys with their shares, and where they were counted."""
-    if not hot:
+    if not hot_keys:
         return None
-    total = hot["rows"]
-    extent = "of the whole batch" if hot["part"] >= 1 else f"of a sample of {counted(total, 'row')}"
+    total = hot_keys["rows"]
+    extent = (
+        "of the whole batch" if hot_keys["part"] >= 1 else f"of a sample of {counted(total, 'row')}"
+    )
     keys = [
-        {**row, "share": f"{row['rows'] / max(total, 1):.0%}"} for row in _rows(hot["keys"], "text")
+        {**row, "share": f"{row['rows'] / max(total, 1):.0%}"}
+        for row in _rows(hot_keys["keys"], "text")
     ]
-    return {"problem": hot["problem"], "said": extent, "keys": keys}
+    return {"problem": hot_keys["problem"], "said": extent, "keys": keys}
 
 
 def _number(form: Mapping[str, str], name: str, default: int) -> int:

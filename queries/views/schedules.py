@@ -142,9 +142,9 @@ def _change(kind: str, *, paused: bool) -> Callable[..., HttpResponseBase]:
 
     @needs(OPERATE, "POST")
     def change(request: HttpRequest, name: str) -> HttpResponseBase:
-        perform = partial(act, find(name), **actor_and_now(request))
+        change_schedule = partial(act, find(name), **actor_and_now(request))
         back = reverse(f"{kind}-schedule", args=[name])
-        return answered(request, perform, f"The schedule of {name} {phrase}.", back)
+        return answered(request, change_schedule, f"The schedule of {name} {phrase}.", back)
 
     return change
 

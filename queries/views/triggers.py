@@ -139,8 +139,8 @@ def _table(advice: TriggerAdvice) -> list[tuple[Expected, bool]]:
 
 
 def _revision(request: HttpRequest) -> int | None:
-    number = request.POST.get("revision", "")
-    return whole(number)
+    number_text = request.POST.get("revision", "")
+    return whole(number_text)
 
 
 @needs(VIEW)
@@ -247,7 +247,9 @@ urlpatterns += [path("queries/<query:name>/async-off/", async_off, name="query-a
 def async_tab(request: HttpRequest, name: str) -> HttpResponse:
     """Show a query's async operators, with figures and advice."""
     context = head(request, name, "query-async")
-    context["operators"] = [_shown(*pair) for pair in async_operators(context["query"].pk)]
+    context["operators"] = [
+        _shown(operator, advice) for operator, advice in async_operators(context["query"].pk)
+    ]
     return render(request, "async_calls/async.html", context)
 
 
@@ -257,7 +259,7 @@ def draw_async(key: str, changes: Changes, now: datetime) -> Drawn:
     query = visible.queries().filter(pk=whole(key) or 0, archived_at=None).first()
     operators = async_operators(query.pk) if query else []
     if operators:
-        shown = [_shown(*pair) for pair in operators]
+        shown = [_shown(operator, advice) for operator, advice in operators]
         context = {"query": query, "operators": shown, "now": now}
         yield f"async-{key}", render_to_string("async_calls/_async.html", context)
 
@@ -274,7 +276,7 @@ _BOUND_WORDS = {
 def _shown(operator: AsyncOperator, advice: OperatorAdvice) -> dict[str, Any]:
     """Return the template's context for an operator."""
     return {
-        "one": operator,
+        "operator": operator,
         "advice": advice,
         "tone": _TONES.get(advice.bound, "calm"),
         "failing": operator.failed >= FAILING,

@@ -30,7 +30,7 @@ class Brokers:
 
 
 def _check(remembered: dict[str, list[str]], *read: str) -> TopicIds:
-    return check(None, remembered=remembered, read=read, jvm=None)
+    return check(None, remembered_ids=remembered, read=read, jvm=None)
 
 
 def test_the_same_topic_starts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,9 +86,9 @@ def test_of_a_pattern_the_topics_that_were_read_are_asked_for(
 
 
 def test_a_plan_that_cannot_be_read_refuses_nothing() -> None:
-    assert check(object(), remembered={"flights": ["old"]}, read=["flights"], jvm=None) == TopicIds(
-        {}
-    )
+    assert check(
+        object(), remembered_ids={"flights": ["old"]}, read=["flights"], jvm=None
+    ) == TopicIds({})
 
 
 class Watched:

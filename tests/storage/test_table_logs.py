@@ -61,7 +61,7 @@ def test_the_next_time_only_new_commits_are_read(tmp_path: Path) -> None:
     log = read_delta(files, tmp_path.as_uri(), needed=[2])
     write_version(tmp_path, 5)
     files.asked.clear()
-    log = read_delta(files, tmp_path.as_uri(), needed=[3], earlier=log)
+    log = read_delta(files, tmp_path.as_uri(), needed=[3], earlier_log=log)
     assert sorted(log.commits) == [3, 4, 5]
     assert commit_name(3) not in files.asked
     assert (log.newest, log.state.version) == (5, 5)
@@ -74,7 +74,7 @@ def test_a_table_that_was_created_again_is_read_from_the_beginning(tmp_path: Pat
     for path in (tmp_path / "_delta_log").iterdir():
         path.unlink()
     write_version(tmp_path, 0, "new")
-    log = read_delta(LocalFiles(), tmp_path.as_uri(), needed=[0], earlier=log)
+    log = read_delta(LocalFiles(), tmp_path.as_uri(), needed=[0], earlier_log=log)
     assert (log.newest, log.commits[0].added[0][0]) == (0, "part-new.snappy.parquet")
 
 
@@ -98,7 +98,7 @@ def test_a_long_backlog_is_read_in_several_passes(
     assert log.newest == 59
     assert len(log.commits) < 30
     for _ in range(3):
-        log = read_delta(LocalFiles(), tmp_path.as_uri(), needed=[0], earlier=log)
+        log = read_delta(LocalFiles(), tmp_path.as_uri(), needed=[0], earlier_log=log)
     assert sorted(log.commits) == list(range(60))
 
 

@@ -87,13 +87,13 @@ _CAUSES = frozenset(
 _HOLDS = frozenset({IncidentKind.FAILED, IncidentKind.BROKEN})
 
 
-def grouped(observed: Iterable[AlertCondition]) -> list[AlertCondition]:
+def grouped(conditions: Iterable[AlertCondition]) -> list[AlertCondition]:
     """Return the problems to report: one per fingerprint, omitting symptoms of other problems.
 
     If a problem affects several queries, its title says how many.
     """
     together: dict[str, list[AlertCondition]] = {}
-    for trouble in observed:
+    for trouble in conditions:
         together.setdefault(trouble.fingerprint, []).append(trouble)
     merged = [_merged(same) for same in together.values()]
     explained = {
@@ -182,7 +182,7 @@ class IncidentChange:
 
 
 def changes(
-    recorded: Iterable[RecordedIncident],
+    recorded_incidents: Iterable[RecordedIncident],
     troubles: Iterable[AlertCondition],
     *,
     now: datetime,
@@ -190,12 +190,12 @@ def changes(
 ) -> list[IncidentChange]:
     """Return what to do; each incident and each problem appears in at most one change.
 
-    `recorded` contains the open incidents and, for each fingerprint, the newest recently closed
-    one. An incident closed by a user stays closed until its problem has been gone for
+    `recorded_incidents` contains the open incidents and, for each fingerprint, the newest recently
+    closed one. An incident closed by a user stays closed until its problem has been gone for
     `quiet_period`.
     """
     by_fingerprint: dict[str, RecordedIncident] = {}
-    for incident in recorded:
+    for incident in recorded_incidents:
         if incident.open or incident.fingerprint not in by_fingerprint:
             by_fingerprint[incident.fingerprint] = incident
     done: list[IncidentChange] = []

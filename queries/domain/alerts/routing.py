@@ -96,18 +96,24 @@ class DeliveryPlan:
 def plan(
     incident: RoutedIncident,
     rules: Iterable[RoutingRule],
-    sent: Sequence[Telling],
+    sent_messages: Sequence[Telling],
     *,
     now: datetime,
 ) -> DeliveryPlan:
-    """Return the messages due for an occurrence of an incident; `sent` are those already sent.
+    """Return an incident's messages that are due; `sent_messages` are those already sent.
 
     Everyone who was notified also gets the "resolved" message, at any hour.
     """
     if not incident.open:
-        ends = {telling.channel for telling in sent if telling.step is NotificationStep.RESOLVED}
+        ends = {
+            telling.channel
+            for telling in sent_messages
+            if telling.step is NotificationStep.RESOLVED
+        }
         knew = {
-            telling.channel for telling in sent if telling.step is not NotificationStep.RESOLVED
+            telling.channel
+            for telling in sent_messages
+            if telling.step is not NotificationStep.RESOLVED
         }
         return DeliveryPlan(
             tuple(Telling(NotificationStep.RESOLVED, channel) for channel in sorted(knew - ends))
@@ -136,7 +142,7 @@ def plan(
         tellings, times = _of_rule(rule, incident, now)
         due |= dict.fromkeys(tellings)
         again += times
-    new = tuple(telling for telling in due if telling not in sent)
+    new = tuple(telling for telling in due if telling not in sent_messages)
     return DeliveryPlan(new, min(again, default=None))
 
 
@@ -241,7 +247,7 @@ def due_reports(
 ) -> tuple[dict[str, ProblemWatch], list[Saying]]:
     """Return what to remember after a check, and what to report now.
 
-    `seen` may contain parts that the watcher does not report on; they are ignored.
+    `checks` may contain parts that the watcher does not report on; they are ignored.
     """
     looks = {check.part: check for check in checks if check.part in KINDS}
     broken = any(looks[part].look is Look.TROUBLE for part in PATH if part in looks)
@@ -282,8 +288,8 @@ def _in_trouble(
     if watch.reported_at is None:
         if now - watch.since < patience.trouble:
             return watch, None
-        reported = replace(watch, reported_at=now)
-        return reported, Saying(part, NotificationStep.OPENED, watch.since, watch.sentence)
+        reported_watch = replace(watch, reported_at=now)
+        return reported_watch, Saying(part, NotificationStep.OPENED, watch.since, watch.sentence)
     if now - (watch.reminded_at or watch.reported_at) < patience.remind:
         return watch, None
     reminded = replace(watch, reminded_at=now)

@@ -149,8 +149,10 @@ def begun_at(before: Offsets | None, after: Offsets) -> dict[str, Any]:
 def _lines(batch: int, text: str, versions: tuple[str, ...]) -> tuple[str, list[str]]:
     version, *lines = text.rstrip("\n").split("\n")
     if version not in versions:
-        expected = f"{', '.join(versions[:-1])} or {versions[-1]}"
-        raise UnreadableLog(f"batch {batch}: the log begins with {version[:40]!r}, not {expected}")
+        expected_versions = f"{', '.join(versions[:-1])} or {versions[-1]}"
+        raise UnreadableLog(
+            f"batch {batch}: the log begins with {version[:40]!r}, not {expected_versions}"
+        )
     return version, lines
 
 

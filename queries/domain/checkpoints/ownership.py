@@ -76,15 +76,15 @@ def owner_number(name: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def superfluous_owners(times: Mapping[int, int]) -> list[int]:
+def superfluous_owners(written_ms_by_number: Mapping[int, int]) -> list[int]:
     """Return the numbers of owner objects that can be removed now, oldest first.
 
-    `times` maps their numbers to times in ms. All times are the store's own, so no clocks are
-    compared.
+    `written_ms_by_number` maps their numbers to times in ms. All times are the store's own, so no
+    clocks are compared.
     """
-    newest_numbers = sorted(times, reverse=True)[:MAX_OWNERS]
-    newest = max(times.values(), default=0)
-    old = [number for number, at in times.items() if newest - at > MAX_OWNER_AGE_MS]
+    newest_numbers = sorted(written_ms_by_number, reverse=True)[:MAX_OWNERS]
+    newest = max(written_ms_by_number.values(), default=0)
+    old = [number for number, at in written_ms_by_number.items() if newest - at > MAX_OWNER_AGE_MS]
     return sorted(set(old) - set(newest_numbers))[:OWNERS_REMOVED]
 
 

@@ -179,7 +179,7 @@ def forgotten(
     oldest live driver was launched; it may still use contents from that time that nothing refers to
     any more (such as packages after an upgrade). None if everything that drivers use is in `named`.
     """
-    expired = [
+    expired_contents = [
         content
         for content in contents
         if content.name not in named
@@ -188,5 +188,5 @@ def forgotten(
     ]
     return [
         content.name
-        for content in sorted(expired, key=lambda content: (content.used_at, content.name))
+        for content in sorted(expired_contents, key=lambda content: (content.used_at, content.name))
     ]

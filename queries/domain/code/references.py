@@ -172,25 +172,25 @@ def names_of(ref: str) -> tuple[str, ...]:
     return (f"{_HEADS}{ref}", f"{_TAGS}{ref}", f"{_TAGS}{ref}^{{}}")
 
 
-def commit_of(ref: RequestedRef, listed: str) -> str:
+def commit_of(requested_ref: RequestedRef, listed: str) -> str:
     """Return the commit that a ref name means, from the output of `git ls-remote`.
 
     Raises `Invalid` if there is none, or if the name is both a branch and a tag.
     """
     lines = (line.partition("\t") for line in listed.splitlines())
     commits = {name: sha for sha, _, name in lines if _COMMIT.fullmatch(sha)}
-    *branches, tagged, pointed = names_of(ref.ref)
+    *branches, tagged, pointed = names_of(requested_ref.ref)
     branch = next((commits[name] for name in branches if name in commits), None)
     tag = commits.get(pointed) or commits.get(tagged)
     if branch and tag:
-        way_out = f"Write {_HEADS}{ref.ref} or {_TAGS}{ref.ref}."
+        way_out = f"Write {_HEADS}{requested_ref.ref} or {_TAGS}{requested_ref.ref}."
         message = "is both a branch and a tag."
-        raise Invalid([Problem("code.ref", ref.ref, message, way_out)])
+        raise Invalid([Problem("code.ref", requested_ref.ref, message, way_out)])
     commit = branch or tag
     if commit is None:
-        message = f"is not a branch or a tag of {ref.git}."
+        message = f"is not a branch or a tag of {requested_ref.git}."
         way_out = "Correct the name, or set the full hash in code.commit."
-        raise Invalid([Problem("code.ref", ref.ref, message, way_out)])
+        raise Invalid([Problem("code.ref", requested_ref.ref, message, way_out)])
     return commit
 
 

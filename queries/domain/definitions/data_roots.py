@@ -120,8 +120,10 @@ class DataRoots:
             return "is outside the data roots."
         if own is not None and len(own) >= len(root):
             return "belongs to Headgate itself."
-        reserved = [folder for folder in self.own if folder.startswith(f"{location}/")]
-        return f"contains {min(reserved)}, which belongs to Headgate itself." if reserved else ""
+        own_folders = [folder for folder in self.own if folder.startswith(f"{location}/")]
+        return (
+            f"contains {min(own_folders)}, which belongs to Headgate itself." if own_folders else ""
+        )
 
     def problem(self, field: str, text: str, resolve: Callable[[str], str]) -> Problem | None:
         """Return what is wrong with a path; `resolve` follows the links of a local path."""

@@ -61,18 +61,18 @@ def changed_fields(
     Missing fields count as their defaults. Configuration is compared key by key.
     """
     old, new = _whole(model, before), _whole(model, after)
-    changed = {}
+    effects = {}
     for name, effect in declared(model).items():
         if old.get(name) == new.get(name):
             continue
         if name != "conf":
-            changed[name] = effect
+            effects[name] = effect
             continue
         sides = (old.get(name) or {}, new.get(name) or {})
         for key in sorted(sides[0].keys() | sides[1].keys()):
             if sides[0].get(key) != sides[1].get(key):
-                changed[f"conf.{key}"] = Effect.CHECKPOINT if key in PINNED else effect
-    return changed
+                effects[f"conf.{key}"] = Effect.CHECKPOINT if key in PINNED else effect
+    return effects
 
 
 def strongest(changes: Mapping[str, Effect]) -> Effect:

@@ -304,9 +304,9 @@ def operators(spec: SqlQuery) -> Operators:
     text = read(spec)
     if text is None:
         return Operators(frozenset(marked), readable=False)
-    used = marked | set(_named(text)) | set(_joins(text)) | set(_functions(text))
+    sql_operators = marked | set(_named(text)) | set(_joins(text)) | set(_functions(text))
     unknown = {node.name.lower() for node in _anonymous(text)} - _TIMES - _GENERATORS - _WINDOWS
-    return Operators(frozenset(used), unknown=tuple(sorted(unknown)))
+    return Operators(frozenset(sql_operators), unknown=tuple(sorted(unknown)))
 
 
 def _named(text: Text) -> Iterator[SqlOperator]:

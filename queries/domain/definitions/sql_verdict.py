@@ -192,17 +192,17 @@ def question_about(
     )
 
 
-def read_question(stored: Mapping[str, Any]) -> SqlQuestion:
+def read_question(document: Mapping[str, Any]) -> SqlQuestion:
     """Return a question from its JSON form.
 
     Whoever can write to Redis can ask: settings that `question_about` would withhold are left out.
     """
     views = [
         View(**{**view, "watermark": tuple(view["watermark"]) if view["watermark"] else None})
-        for view in stored["views"]
+        for view in document["views"]
     ]
-    conf = {key: value for key, value in stored["conf"].items() if is_analyzed(key, value)}
-    return SqlQuestion(**{**stored, "views": tuple(views), "conf": conf})
+    conf = {key: value for key, value in document["conf"].items() if is_analyzed(key, value)}
+    return SqlQuestion(**{**document, "views": tuple(views), "conf": conf})
 
 
 def read_verdict(answer: Mapping[str, Any]) -> SqlVerdict:

@@ -110,22 +110,22 @@ class ObservedChange:
     unstarted_since: datetime | None = None
 
 
-def judge(good: Good, observed: ObservedChange, *, now: datetime) -> ChangeResult:
+def judge(good: Good, change: ObservedChange, *, now: datetime) -> ChangeResult:
     """Return whether a change is good, what it is waiting for, or why it is bad."""
-    if reason := _definite_failure(good, observed):
+    if reason := _definite_failure(good, change):
         return bad(reason)
-    if observed.basis is Basis.FAILURES:
+    if change.basis is Basis.FAILURES:
         return OK
-    if observed.phase is Phase.COMPLETED and not observed.is_wanted:
+    if change.phase is Phase.COMPLETED and not change.is_wanted:
         return OK  # it has read everything available
-    if observed.unstarted_since is not None and now >= observed.unstarted_since + STARTS_WITHIN:
+    if change.unstarted_since is not None and now >= change.unstarted_since + STARTS_WITHIN:
         return OK  # the new code no longer starts it
-    missing = _missing(_applicable(good, observed.basis), observed, now)
+    missing = _missing(_applicable(good, change.basis), change, now)
     if not missing:
         return OK
-    if now < _began_at(observed, now) + timedelta(minutes=good.deadline_minutes):
+    if now < _began_at(change, now) + timedelta(minutes=good.deadline_minutes):
         return waits(missing)
-    params = {"query": observed.name, "minutes": good.deadline_minutes, "about": missing.as_json()}
+    params = {"query": change.name, "minutes": good.deadline_minutes, "about": missing.as_json()}
     return bad(Because(Detail.NOT_GOOD_IN_TIME, params))
 
 

@@ -232,7 +232,7 @@ def divide(
     canary = [unit for unit in left if unit.names & set(waves.canary)]
     _require_restarted(waves.canary, left)
     rest = [unit for unit in left if unit not in canary]
-    divided = [tuple(canary)] if canary else []
+    ordered_waves = [tuple(canary)] if canary else []
     positions = {unit.key: at for at, unit in enumerate(rest)}
     waits = {
         key: {key_before for key_before in before.get(key, ()) if key_before in positions}
@@ -253,14 +253,14 @@ def divide(
         wave = [rest[heappop(ready)]]
         while ready and len(wave) < waves.size and rest[ready[0]].kind is wave[0].kind:
             wave.append(rest[heappop(ready)])
-        divided.append(tuple(wave))
+        ordered_waves.append(tuple(wave))
         done += len(wave)
         for key in (key for unit in wave for key in later[unit.key]):
             waits[key] -= {unit.key for unit in wave}
             if not waits[key] and positions[key] not in queued:
                 queued.add(positions[key])
                 heappush(ready, positions[key])
-    return divided
+    return ordered_waves
 
 
 def _require_restarted(names: Iterable[str], units: Sequence[RestartGroup]) -> None:

@@ -44,7 +44,7 @@ class Classified:
     meaning: str  # one or two sentences: why Spark reports this
     way_out: str  # what an operator can do, and what happens otherwise
     remedy: Remedy = Remedy.NONE
-    any_batch: bool = False  # `Advice.any_batch`
+    any_batch: bool = False  # `FailureAdvice.any_batch`
 
 
 #: Conditions raised by the user's own code.
@@ -152,11 +152,11 @@ def classify(
     advice = store_rules.detailed(source_rules.detailed(advice, text), text)
     if title.startswith(_PY4J):  # it says what Python called, and not what went wrong
         title = error_text.first_sentence(advice.meaning).removesuffix(".")
-    classified = _classified(advice, title=title, subject=subject)
+    classification = _classified(advice, title=title, subject=subject)
     return (
-        classified
+        classification
         if in_batch
-        else replace(classified, way_out=classified.way_out.replace(AGAIN, ""))
+        else replace(classification, way_out=classification.way_out.replace(AGAIN, ""))
     )
 
 

@@ -356,7 +356,7 @@ def select(
     are masked, but masks at least one line.
     """
     wanted = words.casefold()
-    selected: list[LogLine] = []
+    selected_lines: list[LogLine] = []
     masked = 0
     after: int | None = None  # the last line that was masked
     for line in reversed(lines):
@@ -365,12 +365,12 @@ def select(
         if wanted and wanted not in line.text.casefold():
             continue
         masked += len(line.text)
-        if len(selected) == most or (after is not None and masked > most_masked):
-            return selected[::-1], after
+        if len(selected_lines) == most or (after is not None and masked > most_masked):
+            return selected_lines[::-1], after
         after = line.at
         shown = mask(line.text)
         if wanted and wanted not in shown.casefold():
             continue
         shown = f"{shown[:LOG_LINE_LIMIT]}…" if len(shown) > LOG_LINE_LIMIT else shown
-        selected.append(LogLine(line.at, line.level, shown))
-    return selected[::-1], None
+        selected_lines.append(LogLine(line.at, line.level, shown))
+    return selected_lines[::-1], None

@@ -248,13 +248,13 @@ def further(
 def _by_partition(
     choose: Callable[[int, int], int], offsets: Iterable[Mapping[str, Mapping[int, int]]]
 ) -> dict[str, dict[int, int]]:
-    by_topic: dict[str, dict[int, int]] = {}
+    offsets_by_topic: dict[str, dict[int, int]] = {}
     for source_offsets in offsets:
         for topic, partitions in source_offsets.items():
-            topic_offsets = by_topic.setdefault(topic, {})
+            topic_offsets = offsets_by_topic.setdefault(topic, {})
             for number, at in partitions.items():
                 topic_offsets[number] = choose(at, topic_offsets.get(number, at))
-    return by_topic
+    return offsets_by_topic
 
 
 def _rate(before: float | None, was: int | None, now: int | None, seconds: float) -> float | None:
@@ -264,5 +264,5 @@ def _rate(before: float | None, was: int | None, now: int | None, seconds: float
 
 
 def _summed(rates: Iterable[float | None]) -> float | None:
-    measured = [rate for rate in rates if rate is not None]
-    return sum(measured) if measured else None
+    known_rates = [rate for rate in rates if rate is not None]
+    return sum(known_rates) if known_rates else None

@@ -191,14 +191,14 @@ def late_rows(progress: Mapping[str, Any]) -> dict[str, int]:
 
     Spark numbers operators from 0; the number distinguishes operators with the same name.
     """
-    dropped = {}
+    rows_by_operator = {}
     for index, operator in enumerate(progress.get("stateOperators") or ()):
         if not isinstance(operator, Mapping):
             continue
         rows = count(operator.get("numRowsDroppedByWatermark"))
         if rows:
-            dropped[f"{operator.get('operatorName') or 'operator'} {index}"] = rows
-    return dropped
+            rows_by_operator[f"{operator.get('operatorName') or 'operator'} {index}"] = rows
+    return rows_by_operator
 
 
 def _below(start: Offsets, end: Offsets, earliest: Offsets) -> list[OffsetGap]:

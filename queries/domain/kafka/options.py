@@ -177,22 +177,24 @@ _REFUSED_BY_SINKS = {
 
 def source_option_problems(field: str, options: Mapping[str, str]) -> list[Problem]:
     """Return what is wrong with a source's options; `field` is the path of the options."""
-    parsed = _ParsedOptions(field, options)
-    problems = parsed.twice + _servers(parsed) + _strategy(parsed)
-    for name, written, value in parsed.all():
+    parsed_options = _ParsedOptions(field, options)
+    problems = parsed_options.twice + _servers(parsed_options) + _strategy(parsed_options)
+    for name, written, value in parsed_options.all():
         problems += _named(
-            parsed, name, written, value, _SOURCE_CHECKS, CONSUMER, _REFUSED_BY_SOURCES
+            parsed_options, name, written, value, _SOURCE_CHECKS, CONSUMER, _REFUSED_BY_SOURCES
         )
-    return problems + _starts(parsed) + _limits(parsed) + _protocol(parsed)
+    return problems + _starts(parsed_options) + _limits(parsed_options) + _protocol(parsed_options)
 
 
 def sink_option_problems(field: str, options: Mapping[str, str]) -> list[Problem]:
     """Return what is wrong with a sink's options; `field` is the path of the options."""
-    parsed = _ParsedOptions(field, options)
-    problems = parsed.twice + _servers(parsed)
-    for name, written, value in parsed.all():
-        problems += _named(parsed, name, written, value, _SINK_CHECKS, PRODUCER, _REFUSED_BY_SINKS)
-    return problems + _protocol(parsed)
+    parsed_options = _ParsedOptions(field, options)
+    problems = parsed_options.twice + _servers(parsed_options)
+    for name, written, value in parsed_options.all():
+        problems += _named(
+            parsed_options, name, written, value, _SINK_CHECKS, PRODUCER, _REFUSED_BY_SINKS
+        )
+    return problems + _protocol(parsed_options)
 
 
 def group_problems(sources: Mapping[str, Mapping[str, str]]) -> list[Problem]:
@@ -217,9 +219,9 @@ def group_problems(sources: Mapping[str, Mapping[str, str]]) -> list[Problem]:
 
 def uncovered(field: str, options: Mapping[str, str], read: set[tuple[str, int]]) -> list[Problem]:
     """Return where a new query's starting partitions differ from those that it would read."""
-    parsed = _ParsedOptions(field, options)
+    parsed_options = _ParsedOptions(field, options)
     problems = (
-        partitions_problem(f"{field}.{name}", parsed.value(name), read=read)
+        partitions_problem(f"{field}.{name}", parsed_options.value(name), read=read)
         for name in BY_PARTITION
     )
     return [problem for problem in problems if problem is not None]
@@ -372,11 +374,11 @@ def _protocol(options: _ParsedOptions) -> list[Problem]:
         message = "is not a supported protocol."
         return [options.problem(PROTOCOL, options.value(PROTOCOL), message, way_out)]
     for prefix, way_out in (("sasl", "SASL_SSL (or SASL_PLAINTEXT)"), ("ssl", "SSL or SASL_SSL")):
-        unused = [
+        unused_names = [
             written for name, written, _ in options.all() if name.startswith(f"kafka.{prefix}.")
         ]
-        if unused and prefix.upper() not in protocol.split("_"):
-            message = f"is {protocol}, so {unused[0]} has no effect."
+        if unused_names and prefix.upper() not in protocol.split("_"):
+            message = f"is {protocol}, so {unused_names[0]} has no effect."
             return [options.problem(PROTOCOL, options.value(PROTOCOL), message, f"Use {way_out}.")]
     return []
 

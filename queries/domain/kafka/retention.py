@@ -169,8 +169,8 @@ def _by_age(look: PartitionLook, retention: Retention, now: datetime) -> Deletio
     at = _later(look.record_at, retention.ms)
     if at is None:
         return None
-    used = age_ms / retention.ms if retention.ms else 1.0
-    return DeletionDeadline(at, RetentionLimit.AGE, min(1.0, max(0.0, used)))
+    used_share = age_ms / retention.ms if retention.ms else 1.0
+    return DeletionDeadline(at, RetentionLimit.AGE, min(1.0, max(0.0, used_share)))
 
 
 def _by_size(
@@ -181,13 +181,13 @@ def _by_size(
     if retention.bytes is None or not record_bytes or waiting is None:
         return None
     room = retention.bytes / record_bytes - waiting  # in records
-    used = min(1.0, waiting * record_bytes / retention.bytes) if retention.bytes else 1.0
+    used_share = min(1.0, waiting * record_bytes / retention.bytes) if retention.bytes else 1.0
     if room <= 0:
         return DeletionDeadline(now, RetentionLimit.SIZE, 1.0)
     if not look.arrival_rate:
         return None
     at = _later(now, room / look.arrival_rate * 1000)
-    return DeletionDeadline(at, RetentionLimit.SIZE, used) if at is not None else None
+    return DeletionDeadline(at, RetentionLimit.SIZE, used_share) if at is not None else None
 
 
 def _later(moment: datetime, ms: float) -> datetime | None:

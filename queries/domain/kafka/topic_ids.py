@@ -101,17 +101,17 @@ def java_id(text: str | None) -> str | None:
     return None if not text or text == NO_ID else text.translate(_FOR_URLS)
 
 
-def changed(remembered: Mapping[str, Sequence[str]], current: Mapping[str, str]) -> list[str]:
+def changed(remembered_ids: Mapping[str, Sequence[str]], current: Mapping[str, str]) -> list[str]:
     """Return the topics whose ID is known and is not one of those remembered."""
     return sorted(
         topic
         for topic, topic_id in current.items()
-        if remembered.get(topic) and topic_id not in remembered[topic]
+        if remembered_ids.get(topic) and topic_id not in remembered_ids[topic]
     )
 
 
 def after_look(
-    remembered: Remembered | None,
+    topic_identity: Remembered | None,
     current_id: str | None,
     *,
     begun: bool,
@@ -126,10 +126,10 @@ def after_look(
     now.
     """
     if current_id is None:
-        return remembered
+        return topic_identity
     if not begun:
         return Remembered(current_id)
-    if remembered is None:
+    if topic_identity is None:
         shorter = any(
             position.committed is not None and number in ends and ends[number] < position.committed
             for number, position in was.items()
@@ -137,23 +137,27 @@ def after_look(
         return (
             Remembered(GONE, now=current_id, was=dict(was)) if shorter else Remembered(current_id)
         )
-    if remembered.id == current_id:
-        return Remembered(remembered.id, remembered.since)
-    if remembered.now == current_id:
-        return remembered
+    if topic_identity.id == current_id:
+        return Remembered(topic_identity.id, topic_identity.since)
+    if topic_identity.now == current_id:
+        return topic_identity
     # Missing for a while, or replaced twice before anything was read: the first position counts.
-    keep = bool(remembered.was) and remembered.passed is None
+    keep = bool(topic_identity.was) and topic_identity.passed is None
     return replace(
-        remembered, now=current_id, was=remembered.was if keep else dict(was), passed=None
+        topic_identity, now=current_id, was=topic_identity.was if keep else dict(was), passed=None
     )
 
 
-def while_missing(remembered: Remembered, was: Mapping[int, PartitionPosition]) -> Remembered:
+def while_missing(topic_identity: Remembered, was: Mapping[int, PartitionPosition]) -> Remembered:
     """Return what to remember while the topic is missing: the position in it at the last look."""
-    return remembered if remembered.now or remembered.was else replace(remembered, was=dict(was))
+    return (
+        topic_identity
+        if topic_identity.now or topic_identity.was
+        else replace(topic_identity, was=dict(was))
+    )
 
 
-def ended_at(remembered: Remembered, committed: Mapping[int, int]) -> Remembered:
+def ended_at(topic_identity: Remembered, committed: Mapping[int, int]) -> Remembered:
     """Return what to remember once no run can continue reading the replaced topic.
 
     `committed` are the offsets of its newest commit. Whichever is later counts, that commit or the
@@ -161,10 +165,10 @@ def ended_at(remembered: Remembered, committed: Mapping[int, int]) -> Remembered
     """
     was = {
         number: replace(position, committed=max(position.committed or 0, committed[number]))
-        for number, position in remembered.was.items()
+        for number, position in topic_identity.was.items()
         if number in committed
     }
-    return replace(remembered, was={**remembered.was, **was})
+    return replace(topic_identity, was={**topic_identity.was, **was})
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +180,7 @@ class Entered:
 
 
 def entered(
-    remembered: Remembered,
+    topic_identity: Remembered,
     topic: str,
     history: Sequence[tuple[int, Offsets]],
     ends: Mapping[int, int],
@@ -189,16 +193,16 @@ def entered(
     """
     entries = {
         number: _entered_partition(number, position.committed, topic, history, ends.get(number))
-        for number, position in remembered.was.items()
+        for number, position in topic_identity.was.items()
         if position.committed is not None and number in ends
     }
     batches = [entry[0] for entry in entries.values() if entry is not None]
-    batches += _other_partitions(remembered, topic, history)
+    batches += _other_partitions(topic_identity, topic, history)
     if not batches:
         return None
     at: dict[int, int] = {}
     for number, entry in entries.items():
-        committed = remembered.was[number].committed or 0
+        committed = topic_identity.was[number].committed or 0
         if entry is None and ends[number] < committed:
             return None  # Spark would have gone back here too: the old topic was still moving
         at[number] = committed if entry is None else entry[1]
@@ -206,7 +210,10 @@ def entered(
 
 
 def lost_by(
-    remembered: Remembered, topic: str, entered_at: Mapping[int, int], earliest: Mapping[int, int]
+    topic_identity: Remembered,
+    topic: str,
+    entered_at: Mapping[int, int],
+    earliest: Mapping[int, int],
 ) -> tuple[list[OffsetGap], list[OffsetGap]]:
     """Return the gaps never read in the deleted topic, and those in the one that replaced it."""
     new = [
@@ -214,14 +221,14 @@ def lost_by(
         for number, at in sorted(entered_at.items())
         if number in earliest and at > earliest[number]
     ]
-    return rest_of(remembered, topic), new
+    return rest_of(topic_identity, topic), new
 
 
-def rest_of(remembered: Remembered, topic: str) -> list[OffsetGap]:
+def rest_of(topic_identity: Remembered, topic: str) -> list[OffsetGap]:
     """Return the gaps never read in a deleted topic."""
     return [
         OffsetGap(topic, number, position.committed, position.latest)
-        for number, position in sorted(remembered.was.items())
+        for number, position in sorted(topic_identity.was.items())
         if position.committed is not None
         and position.latest is not None
         and position.latest > position.committed

@@ -147,12 +147,12 @@ def _of_sql(spec: Mapping[str, Any], conf: Mapping[str, str], sql_reads: Any) ->
     reads: list[DatasetUse] = []
     unknown: list[str] = []
     for part in (*_list(spec.get("sources")), *_list(spec.get("tables"))):
-        used, why = _part(part, conf, reads=True)
-        reads += used
+        uses, why = _part(part, conf, reads=True)
+        reads += uses
         unknown += [f"Reads of {part.get('name') or 'a source'}: {why}"] if why else []
     if str(spec.get("sql") or "").strip():
-        used, more = _in_text(spec, conf, sql_reads)
-        reads += used
+        uses, more = _in_text(spec, conf, sql_reads)
+        reads += uses
         unknown += [f"Reads of the SQL: {why}" for why in more]
     writes, why = _part(_mapping(spec.get("sink")), conf, reads=False)
     return Uses(tuple(reads), tuple(writes), tuple(unknown), (f"Writes: {why}",) if why else ())
@@ -165,8 +165,8 @@ def _of_code(spec: Mapping[str, Any], conf: Mapping[str, str], report: BatchRepo
     unwritten = ""
     sources = _list(report.sources) if report is not None else []
     for source in sources:
-        used, why = _described(source, conf, report, "Reads")
-        reads += used
+        uses, why = _described(source, conf, report, "Reads")
+        reads += uses
         unread += [why] if why else []
     if not sources:
         unread.append("Reads: unknown until Spark reports a batch.")
@@ -345,8 +345,8 @@ def _described(
     elif _is_table(text, conf):
         uses = [_in_format(ICEBERG, {"table": text}, conf)]
     at = report.at if report is not None else None
-    dated = [replace(use, known_from=KnownFrom.SPARK, as_of=at) for use in uses]
-    return dated, "" if uses else _not_named(text, does)
+    dated_uses = [replace(use, known_from=KnownFrom.SPARK, as_of=at) for use in uses]
+    return dated_uses, "" if uses else _not_named(text, does)
 
 
 def _is_table(text: str, conf: Mapping[str, str]) -> bool:
@@ -386,10 +386,10 @@ def _reported_topics(report: BatchReport, uses: Uses) -> Iterable[DatasetUse]:
     """Return the topics that Spark read for the patterns of a definition."""
     stores = {use.dataset.store for use in uses.reads if use.dataset.kind is DatasetKind.TOPIC}
     store = next(iter(stores)) if len(stores) == 1 else ""
-    listed = {use.dataset.name for use in uses.reads}
+    listed_names = {use.dataset.name for use in uses.reads}
     for source in _list(report.sources):
         for name in _topics(source, str(source.get("description") or "")):
-            if name not in listed:
+            if name not in listed_names:
                 yield DatasetUse(_topic(store, name), KnownFrom.SPARK, report.at)
 
 

@@ -170,16 +170,18 @@ def in_words(
     return tuple(chosen)
 
 
-def pinned(wanted: Mapping[str, str], logged: Mapping[str, str]) -> tuple[ShapeDifference, ...]:
+def pinned(
+    wanted: Mapping[str, str], logged_conf: Mapping[str, str]
+) -> tuple[ShapeDifference, ...]:
     """Return configuration that a checkpoint pins to a value other than the definition's.
 
-    `logged` comes from the newest offset log; Spark uses these values and mentions that only in its
-    log.
+    `logged_conf` comes from the newest offset log; Spark uses these values and mentions that only
+    in its log.
     """
     return tuple(
-        ShapeDifference(key, logged[key], value)
+        ShapeDifference(key, logged_conf[key], value)
         for key, value in sorted(wanted.items())
-        if key in logged and logged[key] != value
+        if key in logged_conf and logged_conf[key] != value
     )
 
 
@@ -267,9 +269,9 @@ def _changes_form(difference: ShapeDifference) -> bool:
     return counted or difference.what == Property.OPERATORS
 
 
-def shapes_of(stored: dict[str, Any] | None) -> Shapes | None:
+def shapes_of(document: dict[str, Any] | None) -> Shapes | None:
     """Return the shapes stored with a revision; None if missing or from a later release."""
-    if stored is None:
+    if document is None:
         return None
     try:
         operators = tuple(
@@ -277,8 +279,8 @@ def shapes_of(stored: dict[str, Any] | None) -> Shapes | None:
                 operator["kind"],
                 **{name: tuple(operator[name]) for name in operator.keys() - {"kind"}},
             )
-            for operator in stored["operators"]
+            for operator in document["operators"]
         )
-        return Shapes(operators, stored["output_mode"])
+        return Shapes(operators, document["output_mode"])
     except (KeyError, TypeError, AttributeError):
         return None

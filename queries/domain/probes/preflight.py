@@ -163,15 +163,15 @@ def _failure(
     texts = {name: str(error.get(name, "")) for name in fields}
     subject = subject_of(str(request.spec.get("kind", "")), discovered=False)
     # a trial run: nothing is read again
-    classified = classify(**texts, in_batch=False, subject=subject)
+    classification = classify(**texts, in_batch=False, subject=subject)
     return {
         "attempt": attempt,
         "label": label,
         "end": AttemptEnd.FAILED,
-        "title": classified.title,
-        "category": classified.category,
-        "meaning": classified.meaning,
-        "way_out": classified.way_out,
+        "title": classification.title,
+        "category": classification.category,
+        "meaning": classification.meaning,
+        "way_out": classification.way_out,
         "error_class": texts["error_class"],
         "root_cause": texts["root_cause"],
     }
@@ -279,25 +279,29 @@ def _of_spark(change: SparkChange, result: ProbeResult) -> dict[str, Any]:
 def _not_tried(request: PreflightRequest, result: ProbeResult, missing: str) -> list[str]:
     spec = QUERY.validate_python(request.spec)
     ends = {attempt.attempt: attempt.end for attempt in result.tried}
-    untested = [request.copy_missing] if request.copy_missing else []
+    untested_parts = [request.copy_missing] if request.copy_missing else []
     if missing:
-        untested.append(f"the comparison with {missing}")
+        untested_parts.append(f"the comparison with {missing}")
     if ends.get(PreflightAttempt.FRESH) is AttemptEnd.NOTHING:
-        untested.append("new data: the source had none during the preflight")
+        untested_parts.append("new data: the source had none during the preflight")
     if result.sink == "foreachBatch":
-        untested.append("the code of foreachBatch: no batch was passed to it")
+        untested_parts.append("the code of foreachBatch: no batch was passed to it")
     elif result.sink == "foreach":
-        untested.append("the code of foreach: no row was passed to it")
+        untested_parts.append("the code of foreach: no row was passed to it")
     elif result.sink == "kafka":
-        untested.append("writing to Kafka: its topic and permissions; the rows were discarded")
+        untested_parts.append(
+            "writing to Kafka: its topic and permissions; the rows were discarded"
+        )
     elif result.sink not in _QUIET_SINKS and PreflightAttempt.SINK not in ends:
-        untested.append(f"writing to {result.sink}: the rows were discarded")
+        untested_parts.append(f"writing to {result.sink}: the rows were discarded")
     if PreflightAttempt.TRIGGER in ends:
         kind = spec.trigger.kind.replace("_", "-")
-        untested.append(f"running as {kind}: the rows were read in micro-batches, on few cores")
+        untested_parts.append(
+            f"running as {kind}: the rows were read in micro-batches, on few cores"
+        )
     if isinstance(spec, PythonQuery):
-        untested.append(
+        untested_parts.append(
             "what Python functions compute: changes inside them affect the results, but are "
             "not visible in the plan or in the types of the state"
         )
-    return untested
+    return untested_parts

@@ -139,7 +139,7 @@ class Tried:
 class PlanSeen:
     """A definition as Spark analyzed it, or why that is not available."""
 
-    nodes: dict[str, Any] | None = None  # the analyzed plan (`plan_shapes`)
+    nodes: dict[str, Any] | None = None  # the analyzed plan (`domain.probes.plan_shapes`)
     output_mode: str = ""
     columns: tuple[tuple[str, str], ...] = ()  # name and type, as Spark writes them
     missing: str = ""

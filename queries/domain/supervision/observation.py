@@ -61,9 +61,9 @@ class DriverExecutors:
         return sum(executor.cores for executor in self.active)
 
 
-def executors(reported: Iterable[Mapping[str, Any]], *, now: datetime) -> DriverExecutors:
-    """Return the executors from a driver's row; `reported` is their JSON form."""
-    all_executors = [_executor(executor) for executor in reported]
+def executors(reported_executors: Iterable[Mapping[str, Any]], *, now: datetime) -> DriverExecutors:
+    """Return the executors from a driver's row; `reported_executors` is their JSON form."""
+    all_executors = [_executor(executor) for executor in reported_executors]
     active = tuple(executor for executor in all_executors if executor.active)
     lost = tuple(executor for executor in all_executors if not executor.active)
     recent = [
@@ -145,8 +145,8 @@ def _news(lost: list[Executor], active: tuple[Executor, ...]) -> str:
     )
     why = f" ({first.reason.rstrip('. ')})" if first.reason and len(lost) == 1 else ""
     assert first.removed_at is not None
-    replaced = sum(executor.added_at >= first.removed_at for executor in active)
-    again = f"{replaced} replaced" if replaced else "not replaced yet"
+    replacements = sum(executor.added_at >= first.removed_at for executor in active)
+    again = f"{replacements} replaced" if replacements else "not replaced yet"
     return (
         f"{which} lost at {first.removed_at:%H:%M:%S} UTC{why}; {again}. "
         f"{len(active)} with {counted(sum(executor.cores for executor in active), 'core')} "

@@ -29,10 +29,10 @@ def advanced(driver: DriverSeen, now: datetime) -> StartMark:
     mark = driver.progress or StartMark(driver.created_at)
     sighting = driver.sighting
     step = mark.step if sighting.status is None else str(sighting.status.step)[:STEP_LENGTH]
-    used = mark.cpu_s if sighting.cpu_s is None else sighting.cpu_s
-    if step == mark.step and used < mark.cpu_s + LEAST_CPU_S:
+    cpu_s = mark.cpu_s if sighting.cpu_s is None else sighting.cpu_s
+    if step == mark.step and cpu_s < mark.cpu_s + LEAST_CPU_S:
         return mark
-    return StartMark(now, used, step)
+    return StartMark(now, cpu_s, step)
 
 
 def is_stuck(*, began_at: datetime, advanced_at: datetime, limits: Limits, now: datetime) -> bool:
@@ -42,14 +42,17 @@ def is_stuck(*, began_at: datetime, advanced_at: datetime, limits: Limits, now: 
 
 
 def waits_for_start(phase: Phase, reason: Reason, *, busy: bool) -> bool:
-    """Return whether a query or script waits for a start, which is given up when it is stuck.
+    """Return whether a query or script waits for a start that times out when it is stuck.
 
     Whatever waits for the same must not give up earlier. On a busy host, a first batch takes long.
     """
     if phase is Phase.STARTING:
         return reason is Reason.WAITS_DRIVER or (busy and reason is Reason.WAITS_COMMIT)
-    abandoned = (Phase.STOPPING, Reason.START_TIMED_OUT)  # its failure is recorded with its end
-    return (phase, reason) in {(Phase.PENDING, Reason.WAITS_SLOT), abandoned}
+    timed_out_start = (
+        Phase.STOPPING,
+        Reason.START_TIMED_OUT,
+    )  # its failure is recorded with its end
+    return (phase, reason) in {(Phase.PENDING, Reason.WAITS_SLOT), timed_out_start}
 
 
 def has_taken_longest(began_at: datetime, limits: Limits, now: datetime) -> bool:

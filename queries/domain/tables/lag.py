@@ -104,8 +104,10 @@ def delta_lag(
             problem=_removed(begin, earliest),
         )
     unread = range(begin, latest + 1)
-    files_read = {version: _files_read(commit, changes) for version, commit in commits.items()}
-    files_read[offset.version] = rest
+    files_by_version = {
+        version: _files_read(commit, changes) for version, commit in commits.items()
+    }
+    files_by_version[offset.version] = rest
     parts: list[tuple[int | None, int | None]] = []
     fails: DeltaCommit | None = None  # the first version that the query cannot get past
     for version in unread:
@@ -118,7 +120,10 @@ def delta_lag(
                 fails = commit
         else:
             parts.append(
-                (len(files_read[version]), _total(size for _, size in files_read[version]))
+                (
+                    len(files_by_version[version]),
+                    _total(size for _, size in files_by_version[version]),
+                )
             )
     times = written or {}
     return TableLag(
@@ -129,7 +134,9 @@ def delta_lag(
         files=_total(files for files, _ in parts),
         bytes=_total(size for _, size in parts),
         unread_at=_committed_at(begin, commits, times) if unread else None,
-        clock=_delta_clock(offset, unread, commits, state, times, files_read) if unread else None,
+        clock=_delta_clock(offset, unread, commits, state, times, files_by_version)
+        if unread
+        else None,
         note=_failing(fails) if fails is not None else _reading(offset) if offset.initial else "",
     )
 
@@ -201,8 +208,8 @@ def table_risk(
         clock = lag.clock
         if clock is not None and clock.at - now <= within:
             whole = (clock.at - clock.since).total_seconds()
-            used = (now - clock.since).total_seconds() / whole if whole > 0 else 1.0
-            if not running or used >= RUNNING_SHARE:
+            used_share = (now - clock.since).total_seconds() / whole if whole > 0 else 1.0
+            if not running or used_share >= RUNNING_SHARE:
                 due.append((clock.at, f"{name}: {clock_words(clock, now=now)}"))
     return Risk(*min(due)) if due else None
 
@@ -299,14 +306,14 @@ def _delta_clock(
     commits: Mapping[int, DeltaCommit],
     state: TableState,
     written: Mapping[int, datetime],
-    files_read: Mapping[int, Sequence[tuple[str, int | None]]],
+    files_by_version: Mapping[int, Sequence[tuple[str, int | None]]],
 ) -> RemovalDeadline | None:
     clocks = []
     since = written.get(unread[0]) or _committed_at(unread[0], commits, {})
     at = _log_cut(since, state.log_retention)
     if since is not None and at is not None:
         clocks.append(RemovalDeadline(at, since, Removal.LOG, unread[0]))
-    clocks += _vacuumed(offset, unread, commits, state.file_retention, files_read)
+    clocks += _vacuumed(offset, unread, commits, state.file_retention, files_by_version)
     return min(clocks, key=lambda deadline: deadline.at, default=None)
 
 
@@ -328,7 +335,7 @@ def _vacuumed(
     unread: Sequence[int],
     commits: Mapping[int, DeltaCommit],
     retention: timedelta | None,
-    files_read: Mapping[int, Sequence[tuple[str, int | None]]],
+    files_by_version: Mapping[int, Sequence[tuple[str, int | None]]],
 ) -> list[RemovalDeadline]:
     """Return when files of unread versions that later versions removed can be deleted."""
     if retention is None:
@@ -346,7 +353,7 @@ def _vacuumed(
             at = _later(removed_at, retention)
             if mine is not None and removed_at is not None and at is not None:
                 deadlines.append(RemovalDeadline(at, removed_at, Removal.VACUUM, mine))
-        holder |= {path: version for path, _ in files_read[version]}
+        holder |= {path: version for path, _ in files_by_version[version]}
     return deadlines
 
 

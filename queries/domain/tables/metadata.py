@@ -437,9 +437,9 @@ def _setting(
 def _span(ms: object) -> timedelta | None:
     if ms is None:
         return MAX_AGE
-    number = _number(ms)
+    milliseconds = _number(ms)
     try:
-        return timedelta(milliseconds=number) if number is not None else None
+        return timedelta(milliseconds=milliseconds) if milliseconds is not None else None
     except OverflowError:  # "never": Long.MaxValue
         return None
 

@@ -95,17 +95,17 @@ def rewound(name: str, in_table: InTable, batch: int, newest: int) -> list[str]:
     """
     if in_table.newest is None:
         return [_no_batch_text(name, in_table), "The rows of the replayed batches are added."]
-    skipped = _span(batch + 1, in_table.newest)
+    batches = _span(batch + 1, in_table.newest)
     if in_table.newest <= batch:
         return [
             f"{_has(name, in_table.newest)} The replayed batches are not in the table, so all "
             "of them are added."
         ]
     lines = [
-        f"{_has(name, in_table.newest)} {skipped} will run again and be skipped by the table: "
+        f"{_has(name, in_table.newest)} {batches} will run again and be skipped by the table: "
         "their rows are not written a second time."
     ]
-    lines.append(_LOST.format(span=skipped, first=batch + 1))
+    lines.append(_LOST.format(span=batches, first=batch + 1))
     if in_table.newest < newest:
         after = _span(in_table.newest + 1, newest)
         lines.append(f"{after} will be added: the table has no batch with that number.")
@@ -116,11 +116,11 @@ def restarted(name: str, in_table: InTable) -> list[str]:
     """Say what the table does if the query keeps its id and numbers its batches from 0 again."""
     if in_table.newest is None:
         return [_no_batch_text(name, in_table), "Rows that are read again are added."]
-    skipped = _span(0, in_table.newest)
+    batches = _span(0, in_table.newest)
     return [
         f"{_has(name, in_table.newest)} The query keeps its ID and numbers its batches from 0 "
         "again, "
-        f"so the table skips {skipped[0].lower()}{skipped[1:]}, whatever they contain: those rows "
+        f"so the table skips {batches[0].lower()}{batches[1:]}, whatever they contain: those rows "
         "are lost. Instead, clone the query and reset the clone, or write to a new table."
     ]
 
@@ -134,9 +134,9 @@ def continued(name: str, in_table: InTable, batch: int) -> list[str]:
             f"{_has(name, in_table.newest)} The next batch is {batch + 1:,}, so nothing is "
             "skipped; rows that are read again are in the table twice."
         ]
-    skipped = _span(batch + 1, in_table.newest)
+    batches = _span(batch + 1, in_table.newest)
     return [
-        f"{_has(name, in_table.newest)} {skipped} will be skipped, and the rows in skipped batches "
+        f"{_has(name, in_table.newest)} {batches} will be skipped, and the rows in skipped batches "
         "are lost."
     ]
 

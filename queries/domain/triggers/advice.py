@@ -1,6 +1,6 @@
 """Advice on a query's trigger from its own batches: what another trigger would cost and gain.
 
-`batch_cost` describes how latency and throughput follow from the cost of a batch. Advice does
+`intervals` describes how latency and throughput follow from the cost of a batch. Advice does
 not change anything, and never suggests a definition that would be rejected.
 """
 
@@ -302,11 +302,13 @@ def real_time_of(spec: SqlQuery | PythonQuery) -> SqlQuery | PythonQuery | None:
         return None
     if operators(spec).used & KEEPS_STATE or has_async_progress(spec):
         return None
-    removed = {"maxoffsetspertrigger", "minoffsetspertrigger"}
+    removed_options = {"maxoffsetspertrigger", "minoffsetspertrigger"}
     sources = tuple(
         source.model_copy(
             update={
-                "options": {k: v for k, v in source.options.items() if k.lower() not in removed}
+                "options": {
+                    k: v for k, v in source.options.items() if k.lower() not in removed_options
+                }
             }
         )
         for source in spec.sources
@@ -315,10 +317,10 @@ def real_time_of(spec: SqlQuery | PythonQuery) -> SqlQuery | PythonQuery | None:
     return spec.model_copy(update={"sources": sources, "sink": sink, "trigger": RealTime()})
 
 
-def _hourly(expectation: Expected) -> str:
-    return f"{3_600_000 / expectation.period_ms:,.0f}" if expectation.period_ms else "unlimited"
+def _hourly(prediction: Expected) -> str:
+    return f"{3_600_000 / prediction.period_ms:,.0f}" if prediction.period_ms else "unlimited"
 
 
-def _band(expectation: Expected) -> str:
-    low, high = words(expectation.low_ms or 0), words(expectation.high_ms or 0)
+def _band(prediction: Expected) -> str:
+    low, high = words(prediction.low_ms or 0), words(prediction.high_ms or 0)
     return f"{low} to {high} within the error band"

@@ -273,10 +273,14 @@ def left_to_preflight(spec: SqlQuery | PythonQuery) -> str:
             "A preflight will show whether the function builds a stateful query: Spark refuses "
             "async progress tracking for those at the first batch."
         )
-    used = operators(spec)
-    if stateful_because(spec) or (used.readable and not used.unknown):
+    sql_operators = operators(spec)
+    if stateful_because(spec) or (sql_operators.readable and not sql_operators.unknown):
         return ""
-    what = f"{', '.join(used.unknown)} aggregates" if used.readable else "the text is stateful"
+    what = (
+        f"{', '.join(sql_operators.unknown)} aggregates"
+        if sql_operators.readable
+        else "the text is stateful"
+    )
     return (
         f"A preflight will show whether {what}: Spark refuses async progress tracking for "
         "stateful queries at the first batch."

@@ -63,13 +63,15 @@ def ground_of(
     beside: Mapping[str, int],
 ) -> Ground:
     """Return the conditions for a query's trigger in an application; see `Ground`."""
-    configured = whole(spec.conf.get(_SHUFFLE_KEY) or application.conf.get(_SHUFFLE_KEY, ""))
+    shuffle_partitions = whole(
+        spec.conf.get(_SHUFFLE_KEY) or application.conf.get(_SHUFFLE_KEY, "")
+    )
     return Ground(
         cores=cores_of(application, host_cores=host_cores),
         master=application.master,
         partitions=partitions,
         beside=beside,
-        shuffle_partitions=SHUFFLE_PARTITIONS if configured is None else configured,
+        shuffle_partitions=SHUFFLE_PARTITIONS if shuffle_partitions is None else shuffle_partitions,
     )
 
 
@@ -77,8 +79,8 @@ def cores_of(application: ApplicationSpec, *, host_cores: int | None) -> int | N
     """Return how many tasks an application can run at the same time; None if unknown."""
     match = _LOCAL.fullmatch(application.master)
     if match is None:
-        configured = application.conf.get("spark.cores.max", "")
-        return whole(configured)
+        cores_max = application.conf.get("spark.cores.max", "")
+        return whole(cores_max)
     if match[1] == "*":
         return host_cores
     return int(match[1] or 1)

@@ -87,12 +87,12 @@ def _continuous(spec: SqlQuery | PythonQuery) -> list[Problem]:
     return problems
 
 
-def _operators(refused: frozenset[SqlOperator], why: str, kind: str) -> list[Problem]:
+def _operators(refused_operators: frozenset[SqlOperator], why: str, kind: str) -> list[Problem]:
     return [
         Problem(
             "trigger.kind", kind, f"{why}; the text {operator}.", "Use a processing-time trigger."
         )
-        for operator in sorted(refused)
+        for operator in sorted(refused_operators)
     ]
 
 
@@ -120,11 +120,11 @@ def _real_time(spec: SqlQuery | PythonQuery) -> list[Problem]:
     return problems
 
 
-def _refused_in_real_time(used: Operators) -> frozenset[SqlOperator]:
-    refused = used.used & REAL_TIME_REFUSES
-    if {SqlOperator.UNION, SqlOperator.TWICE} <= used.used:
-        refused |= {SqlOperator.TWICE}
-    return refused
+def _refused_in_real_time(sql_operators: Operators) -> frozenset[SqlOperator]:
+    refused_operators = sql_operators.used & REAL_TIME_REFUSES
+    if {SqlOperator.UNION, SqlOperator.TWICE} <= sql_operators.used:
+        refused_operators |= {SqlOperator.TWICE}
+    return refused_operators
 
 
 @dataclass(frozen=True, slots=True)

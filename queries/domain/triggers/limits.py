@@ -120,13 +120,13 @@ def doubts(spec: SqlQuery | PythonQuery, ground: Ground) -> list[str]:
         return sentences
     if isinstance(spec, PythonQuery):
         return [*sentences, "Its plan is built by a Python function that only Spark can analyze."]
-    used = operators(spec)
-    if not used.readable:
+    sql_operators = operators(spec)
+    if not sql_operators.readable:
         sentences.append("Only Spark can parse its SQL.")
-    if used.unknown:
-        sentences.append(f"The effect of {', '.join(used.unknown)} is unknown.")
+    if sql_operators.unknown:
+        sentences.append(f"The effect of {', '.join(sql_operators.unknown)} is unknown.")
     if spec.trigger.kind == "real_time":
-        sentences += _real_time_doubts(used.used)
+        sentences += _real_time_doubts(sql_operators.used)
     return sentences
 
 
@@ -192,12 +192,12 @@ def _about(problem: Problem) -> str:
     return f"{problem.field.rpartition('.')[2]} = {problem.value}"
 
 
-def _real_time_doubts(used: frozenset[SqlOperator]) -> list[str]:
+def _real_time_doubts(sql_operators: frozenset[SqlOperator]) -> list[str]:
     sentences = []
-    if used & {SqlOperator.STATIC_JOIN, SqlOperator.MEMBERSHIP}:
+    if sql_operators & {SqlOperator.STATIC_JOIN, SqlOperator.MEMBERSHIP}:
         sentences.append("A joined table must be small enough for Spark to send it to every task.")
-    keeps_state = used & KEEPS_STATE
-    if keeps_state and SqlOperator.UNION in used:
+    keeps_state = sql_operators & KEEPS_STATE
+    if keeps_state and SqlOperator.UNION in sql_operators:
         sentences.append(
             "State before a union is not allowed; only the plan shows whether there is any."
         )

@@ -352,11 +352,11 @@ def store_problems(
     `connectors` are those of the application. One without a recipe of ours may contain the client
     of any store, so nothing is known then.
     """
-    declared = frozenset(connectors)
-    if declared - recipes:
+    declared_connectors = frozenset(connectors)
+    if declared_connectors - recipes:
         return []
     return [
         no_connector(field, location, connector)
         for field, location in places
-        if (connector := connector_of(location)) and connector not in declared
+        if (connector := connector_of(location)) and connector not in declared_connectors
     ]

@@ -44,10 +44,10 @@ def sql_params_problems(spec: SqlQuery) -> list[Problem]:
     markers = parameters(spec)
     if markers is None:
         return problems  # only Spark can parse the text
-    used, others = markers
+    used_markers, others = markers
     problems += map(not_bound, sorted(others))
-    problems += map(without_default, sorted(used - spec.params.keys()))
-    for name in sorted(spec.params.keys() - used):
+    problems += map(without_default, sorted(used_markers - spec.params.keys()))
+    for name in sorted(spec.params.keys() - used_markers):
         message = "is not used by the SQL."
         problems.append(
             Problem(f"params.{name}", name, message, f"Use :{name} in the SQL, or remove it.")

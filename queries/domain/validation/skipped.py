@@ -69,8 +69,11 @@ def as_json(skips: Iterable[Skip]) -> list[dict[str, Any]]:
     return [asdict(skip) | {"word": skip.word} for skip in skips]
 
 
-def from_json(stored: Iterable[Mapping[str, Any]]) -> list[Skip]:
+def from_json(stored_skips: Iterable[Mapping[str, Any]]) -> list[Skip]:
     """Return the skips stored with a revision, ignoring those from a later release."""
     checks = set(Check)
-    shown = [row for row in stored if row["check"] in checks]
-    return [Skip(Check(row["check"]), str(row["why"]), bool(row["again"])) for row in shown]
+    known_skips = [stored_skip for stored_skip in stored_skips if stored_skip["check"] in checks]
+    return [
+        Skip(Check(stored_skip["check"]), str(stored_skip["why"]), bool(stored_skip["again"]))
+        for stored_skip in known_skips
+    ]

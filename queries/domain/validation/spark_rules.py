@@ -160,9 +160,9 @@ def option_problems(
     field: str, name: str, options: Mapping[str, str], declared: Iterable[str] = ()
 ) -> list[Problem]:
     """Return a problem for each option of a format that Spark would ignore or pass on."""
-    misspelled = misspelt(field, name, options, declared)
-    wrong_fields = {problem.field for problem in misspelled}
-    return misspelled + [
+    spelling_problems = misspelt(field, name, options, declared)
+    wrong_fields = {problem.field for problem in spelling_problems}
+    return spelling_problems + [
         problem for problem in refused(field, name, options) if problem.field not in wrong_fields
     ]
 

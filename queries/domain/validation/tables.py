@@ -281,7 +281,7 @@ def name_problems(field: str, options: Mapping[str, str], conf: Mapping[str, str
 
 def catalog_problems(names: Iterable[str], conf: Mapping[str, str]) -> list[Problem]:
     """Return a problem for each table name in SQL whose catalog is not declared in `conf`."""
-    declared = {*names_of(conf), "spark_catalog", "system"}
+    declared_catalogs = {*names_of(conf), "spark_catalog", "system"}
     return [
         Problem(
             "sql",
@@ -290,5 +290,5 @@ def catalog_problems(names: Iterable[str], conf: Mapping[str, str]) -> list[Prob
             CATALOG.format(name=name.split(".")[0]),
         )
         for name in sorted(names)
-        if name.split(".")[0] not in declared
+        if name.split(".")[0] not in declared_catalogs
     ]

@@ -184,8 +184,8 @@ def prune(folder: Path, wanted: Iterable[Path], *, before: float) -> None:
     for path in (path for pattern in _MADE for path in folder.glob(pattern)):
         with suppress(OSError):
             archived = path.with_suffix(".jsa")
-            used = (archived if archived.exists() else path).stat().st_mtime
-            if archived in wanted_paths or used >= before:
+            used_at = (archived if archived.exists() else path).stat().st_mtime
+            if archived in wanted_paths or used_at >= before:
                 continue
             if path.is_dir():
                 shutil.rmtree(path)

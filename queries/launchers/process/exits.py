@@ -145,10 +145,10 @@ def _last_seq(folder: DriverFolder) -> int | None:
     """Return the last event number that the driver reported as sent; None if there is none."""
     try:
         path = folder.own / LAST_SEQ
-        number = (read_file(path, most=_LONGEST_NUMBER + 2, within=folder.root) or "").strip()
+        number_text = (read_file(path, most=_LONGEST_NUMBER + 2, within=folder.root) or "").strip()
     except (OSError, ValueError):  # a link, a folder, or not text: the driver's code wrote it
         return None
-    return whole(number)
+    return whole(number_text)
 
 
 def _masked(folder: DriverFolder, spec: DriverSpec, log: str) -> str:

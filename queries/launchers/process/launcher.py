@@ -193,10 +193,10 @@ class LocalProcessLauncher:
         folder = DriverFolder.of(directory)
         if (folder.control / EXIT).exists():
             return True
-        claimed = is_locked(folder.own / DRIVER_LOCK, within=directory) or epoch_claims.is_claimed(
-            directory
-        )
-        if (folder.control / IDENT).exists() or claimed or sighting.processes_of(directory):
+        is_claimed = is_locked(
+            folder.own / DRIVER_LOCK, within=directory
+        ) or epoch_claims.is_claimed(directory)
+        if (folder.control / IDENT).exists() or is_claimed or sighting.processes_of(directory):
             return False
         replace_file(folder.control / EXIT, exits.never_started().dumps())
         return True
@@ -493,8 +493,11 @@ class LocalProcessLauncher:
         """Write the assignment unless a higher generation exists; return whether it was written."""
         control = DriverFolder.of(directory).control
         with exclusive(control / ".assign.lock"):
-            written = sighting.loaded(Assignment, control / ASSIGNMENT)
-            if written is not None and written.generation > assignment.generation:
+            written_assignment = sighting.loaded(Assignment, control / ASSIGNMENT)
+            if (
+                written_assignment is not None
+                and written_assignment.generation > assignment.generation
+            ):
                 return False
             replace_file(control / ASSIGNMENT, assignment.dumps())
             return True

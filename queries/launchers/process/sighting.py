@@ -42,7 +42,7 @@ def look(
 ) -> Sighting:
     """Return everything visible about a driver, reading only files and /proc.
 
-    `known` is the identity that was seen earlier, if any: the files may have disappeared since
+    `identity` is the one that was seen earlier, if any: the files may have disappeared since
     then.
     """
     folder = DriverFolder.of(directory)

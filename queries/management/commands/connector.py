@@ -42,10 +42,10 @@ class Command(BaseCommand):
 
     def _list(self) -> None:
         users = spark_users() if is_set_up() else []
-        installed = False
+        any_installed = False
         for spark in reversed(SPARKS):
             for name in sorted(ready_connectors(spark)):
-                installed = True
+                any_installed = True
                 jars = jars_of(name, spark)
                 size = sum(jar.stat().st_size for jar in jars) / 1e6
                 using = [u for u in users if u.spark == spark and name in u.connectors]
@@ -56,7 +56,7 @@ class Command(BaseCommand):
                 )
                 for line in checked(folder_for(spark) / name):
                     self.stdout.write(f"  {line}")
-        if not installed:
+        if not any_installed:
             self.stdout.write("No connectors are installed.")
 
 

@@ -39,13 +39,13 @@ class Command(BaseCommand):
 
     def _list(self) -> None:
         users = spark_users() if is_set_up() else []
-        installed = installed_sparks()
+        installed_versions = installed_sparks()
         for spark in reversed(SPARKS):
             using = ", ".join(str(user) for user in users if user.spark == spark) or "nothing"
             folder = folder_of(spark)
             if folder is None:
                 self.stdout.write(f"Spark {spark}: Headgate's own, used by {using}")
-            elif spark not in installed:
+            elif spark not in installed_versions:
                 self.stdout.write(f"Spark {spark}: not installed, used by {using}")
             else:
                 self.stdout.write(f"Spark {spark}: in {folder}, used by {using}")

@@ -306,8 +306,8 @@ def missing_guards(connection: BaseDatabaseWrapper) -> list[str]:
     )
     with connection.cursor() as cursor:
         cursor.execute(sql)
-        installed = {row[0] for row in cursor.fetchall()}
-    return sorted({rule.name for rule in rules_of(connection)} - installed)
+        installed_names = {row[0] for row in cursor.fetchall()}
+    return sorted({rule.name for rule in rules_of(connection)} - installed_names)
 
 
 def _sqlite(rule: GuardTrigger) -> list[str]:

@@ -112,7 +112,7 @@ class Locks:
     def take(
         self, location: str, *, run: int, epoch: int, takeover: bool = False
     ) -> CheckpointLock:
-        """Lock a checkpoint and write its owner file; raise `Refused` if that is not allowed."""
+        """Lock a checkpoint and write its owner file; raise `CheckpointRefused` if not allowed."""
         path = lock_file(location)
         if not self._sees(location):
             # Treated like a lock that only a new driver can get: supervision replaces an idle one.
@@ -149,8 +149,8 @@ class Locks:
     ) -> None:
         """Wait until a former owner elsewhere must have halted, or the start is not wanted.
 
-        `tell` gets the time at which the wait ends (ISO 8601 UTC), and then None. Raises `Refused`
-        if another start owns the checkpoint afterwards.
+        `report_wait` gets the time at which the wait ends (ISO 8601 UTC), and then None. Raises
+        `CheckpointRefused` if another start owns the checkpoint afterwards.
         """
         if not lock.free_at:
             return
@@ -183,10 +183,11 @@ class Locks:
                 with suppress(OSError):  # users' code may have closed it
                     give_lock_back(lock.descriptor)
 
-    def still_active(self, reported: str) -> CheckpointRefused:
+    def still_active(self, spark_message: str) -> CheckpointRefused:
         """Return the error for a start whose query is already active without one of our runs."""
         text = (
-            f"An earlier run of the query has not ended in this driver. Spark reports: {reported}"
+            "An earlier run of the query has not ended in this driver. Spark reports: "
+            f"{spark_message}"
         )
         return CheckpointRefused("own", text, self._jvm_pid)
 
@@ -196,7 +197,7 @@ class Locks:
         """Return the locks that the kernel no longer reports as ours, with their current holders.
 
         If nobody holds a lock, it is first taken again on the same channel (never by opening the
-        file), and is returned only if that fails. `each` guards the check of each lock.
+        file), and is returned only if that fails. `isolate_errors` guards the check of each lock.
         """
         lost = []
         with self._guard:

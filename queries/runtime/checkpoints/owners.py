@@ -89,10 +89,10 @@ class Owner:
         return json.dumps({**about, **watch, "epoch": epoch}, sort_keys=True)
 
     def compare(self, location: str, path: str, text: str, epoch: int, *, takeover: bool) -> None:
-        """Raise `Refused` if the owner that a file names excludes a start with this epoch."""
+        """Raise `CheckpointRefused` if the owner in a file excludes a start with this epoch."""
         try:
             owner = json.loads(text)
-            installation, later = str(owner["installation"]), int(owner["epoch"])
+            installation, owner_epoch = str(owner["installation"]), int(owner["epoch"])
         except (ValueError, KeyError, TypeError) as error:
             if takeover:
                 return
@@ -105,12 +105,12 @@ class Owner:
                 f"The checkpoint {location} belongs to another installation ({installation}, "
                 f"last on host {owner.get('host', '?')}).",
             )
-        if installation == self.installation and later > epoch:
+        if installation == self.installation and owner_epoch > epoch:
             raise CheckpointRefused(
                 "fenced",
-                f"A later start (epoch {later}) has taken over the checkpoint {location}; this one "
-                f"is epoch {epoch}.",
-                owner_epoch=later,
+                f"A later start (epoch {owner_epoch}) has taken over the checkpoint {location}; "
+                f"this one is epoch {epoch}.",
+                owner_epoch=owner_epoch,
             )
 
 
@@ -197,7 +197,7 @@ class Owners:
         self._find = find
 
     def own(self, location: str, epoch: int, *, takeover: bool) -> Ownership:
-        """Own a checkpoint; raise `Refused` if its owner excludes this start, or was faster."""
+        """Own a checkpoint; raise `CheckpointRefused` if its owner excludes this or was faster."""
         folder = owners_folder(location)
         before = self._list(folder)
         self._compare(location, folder, sorted(before, reverse=True), epoch, takeover=takeover)
@@ -209,38 +209,40 @@ class Owners:
         except NotExclusive as error:
             not_fenced = str(error)
             self._overwrite(path, text)
-        times = self._still(location, number)
+        written_ms_by_number = self._still(location, number)
         if self._read(path) != text:
             raise _faster(location, path)
         owner = self._owner
         wait_s = takeover_s(
-            self._formers(location, folder, times),
+            self._formers(location, folder, written_ms_by_number),
             installation=owner.installation,
             host=owner.host,
             watch_s=owner.watch_s,
         )
-        self._clean_up(folder, times)
+        self._clean_up(folder, written_ms_by_number)
         return Ownership(number, not_fenced, wait_s)
 
     def confirm(self, location: str, number: int) -> None:
-        """Raise `Refused` if another start owns the checkpoint by now."""
+        """Raise `CheckpointRefused` if another start owns the checkpoint by now."""
         self._still(location, number)
 
     def _still(self, location: str, number: int) -> dict[int, int]:
         """Return the objects with their times if this number is the highest; else raise."""
         folder = owners_folder(location)
-        times = self._list(folder)
-        if max(times, default=0) != number:
-            raise _faster(location, owner_object(folder, max(times, default=number)))
-        return times
+        written_ms_by_number = self._list(folder)
+        if max(written_ms_by_number, default=0) != number:
+            raise _faster(location, owner_object(folder, max(written_ms_by_number, default=number)))
+        return written_ms_by_number
 
-    def _formers(self, location: str, folder: str, times: dict[int, int]) -> Iterator[Former]:
+    def _formers(
+        self, location: str, folder: str, written_ms_by_number: dict[int, int]
+    ) -> Iterator[Former]:
         """Yield the owners before the newest whose drivers may not have noticed the next one."""
-        own, *earlier = sorted(times, reverse=True)
-        succeeded_at = times[own]
-        files = [(owner_object(folder, number), times[number]) for number in earlier]
+        own, *earlier = sorted(written_ms_by_number, reverse=True)
+        succeeded_at = written_ms_by_number[own]
+        files = [(owner_object(folder, number), written_ms_by_number[number]) for number in earlier]
         for path, at in (*files, (owner_file(location), 0)):
-            succeeded_s = (times[own] - succeeded_at) / 1000
+            succeeded_s = (written_ms_by_number[own] - succeeded_at) / 1000
             if succeeded_s > fence_s(LONGEST_WATCH_S):
                 return
             if text := self._read(path):
@@ -332,9 +334,9 @@ class Owners:
         system, hadoop_path = self._find(name)
         _write(system.create(hadoop_path, True), text)
 
-    def _clean_up(self, folder: str, times: dict[int, int]) -> None:
+    def _clean_up(self, folder: str, written_ms_by_number: dict[int, int]) -> None:
         """Remove old objects; a failure costs nothing, because the next start tries again."""
-        for number in superfluous_owners(times):
+        for number in superfluous_owners(written_ms_by_number):
             system, hadoop_path = self._find(owner_object(folder, number))
             try:
                 system.delete(hadoop_path, False)

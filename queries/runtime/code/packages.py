@@ -26,7 +26,7 @@ def add(folder: str) -> None:
 def worker_conf(folder: str, master: str, conf: dict[str, str]) -> dict[str, str]:
     """Return the configuration that gives Spark's Python workers the folder; {} without a folder.
 
-    `given` is the application's own configuration. The executors of a cluster get the folder as an
+    `conf` is the application's own configuration. The executors of a cluster get the folder as an
     archive, which Spark unpacks in their working directory, together with the module that starts
     their workers.
     """
@@ -50,8 +50,8 @@ def lead_to_daemon(folder: str, master: str) -> None:
     Call this before the JVM is started, because it inherits the path.
     """
     if folder and not master.startswith("local"):
-        inherited = os.environ.get("PYTHONPATH", "")
-        os.environ["PYTHONPATH"] = ":".join(filter(None, (inherited, f"{folder}/{SHIPPED}")))
+        inherited_path = os.environ.get("PYTHONPATH", "")
+        os.environ["PYTHONPATH"] = ":".join(filter(None, (inherited_path, f"{folder}/{SHIPPED}")))
 
 
 if __name__ == "__main__":

@@ -52,7 +52,7 @@ def none() -> RunFailure | None:
 def start_timed_out(thread: threading.Thread, problem: str, busy: str, mask: Mask) -> RunError:
     """Return the failure of a start that was given up, with its thread's place in users' code.
 
-    `said` is what is wrong with the query's start; `busy` is a sentence about the host, or "".
+    `problem` is what is wrong with the query's start; `busy` is a sentence about the host, or "".
     """
     frame = sys._current_frames().get(thread.ident or 0)
     frames = traceback.extract_stack(frame) if frame is not None else []

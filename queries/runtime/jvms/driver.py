@@ -66,7 +66,7 @@ class Jvm:
         _equip(self._spec, self.references)
         self._folder = tempfile.mkdtemp()
         epoch = claim()
-        inherited = (self.lock,) if epoch is None else (self.lock, epoch)
+        inherited_descriptors = (self.lock,) if epoch is None else (self.lock, epoch)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # inherited by the JVM
         self.process = subprocess.Popen(
             _command(self._spec, self._own, archive),
@@ -77,7 +77,7 @@ class Jvm:
                 "SPARK_CONNECT_MODE": "0",
                 "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._port_file),
             },
-            pass_fds=inherited,
+            pass_fds=inherited_descriptors,
         )
         self.shim.send_line(f"jvm {self.process.pid}")
         if epoch is not None:  # not earlier: that start runs the functions registered for forks

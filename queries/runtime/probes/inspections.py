@@ -324,9 +324,11 @@ class Records:
         return any(read.start or read.end for read in self._task.reads if read.source == name)
 
     def _read_again(self, source: Mapping[str, Any], read: BatchRead) -> Any:
-        resolved = self._references.resolve_all(source.get("options") or {})
-        require_options(self._roots, source["format"], resolved)
-        options = {key: value for key, value in resolved.items() if key.lower() not in _STREAMING}
+        resolved_options = self._references.resolve_all(source.get("options") or {})
+        require_options(self._roots, source["format"], resolved_options)
+        options = {
+            key: value for key, value in resolved_options.items() if key.lower() not in _STREAMING
+        }
         reader = self._session.read.format(source["format"]).options(**options)
         if source.get("schema"):
             reader = reader.schema(source["schema"])
@@ -334,7 +336,7 @@ class Records:
             return reader.options(**_offsets(read)).load()
         for path in read.files:
             require_options(self._roots, source["format"], {"path": path})
-        path = next((value for key, value in resolved.items() if key.lower() == "path"), "")
+        path = next((value for key, value in resolved_options.items() if key.lower() == "path"), "")
         if path and not set("*?[{") & set(path):
             reader = reader.option("basePath", path)  # like the stream, for the columns of folders
         return reader.load(list(read.files))
@@ -367,5 +369,5 @@ def look(
         searched, failing = records.failing()
     shown = records.shown(failing)
     with step("Counting the keys"):
-        hot = records.hot_keys()
-    return {"sources": shown, "searched": searched, "failing": failing, "hot": hot}
+        hot_keys = records.hot_keys()
+    return {"sources": shown, "searched": searched, "failing": failing, "hot": hot_keys}

@@ -86,15 +86,17 @@ class Meeting:
     def begin(self, writer: Any, start: Callable[[], Any]) -> Any:
         """Lock the checkpoint of a writer's query, have Spark start the query, and follow it."""
         settings, frame, board = settings_of(writer), writer._df, self._context.board
-        specified = self._specified_location(settings, frame)
-        self._await_former(identity(settings.name, specified))
-        script_query = self._register(settings, frame, specified)
+        specified_location = self._specified_location(settings, frame)
+        self._await_former(identity(settings.name, specified_location))
+        script_query = self._register(settings, frame, specified_location)
         number, location = script_query.number, script_query.location
         lock = None
         try:
             # A relative path is resolved within the application's own folder.
-            if specified and not specified.startswith(f"{self._job.checkpoints}/"):
-                require_options(self._context.roots, "", {"path": specified})
+            if specified_location and not specified_location.startswith(
+                f"{self._job.checkpoints}/"
+            ):
+                require_options(self._context.roots, "", {"path": specified_location})
             lock = self._context.locks.take(location, run=-number, epoch=self._epoch)
             if script_query.temporary:
                 _empty(location)
@@ -162,11 +164,11 @@ class Meeting:
     def newest(self) -> list[MetRun]:
         """Return each identity's newest run, except identities that are being started again."""
         with self._guard:
-            newest: dict[str, MetRun] = {}
+            newest_runs: dict[str, MetRun] = {}
             for number in sorted(self.runs):
-                newest[self.runs[number].found.identity] = self.runs[number]
+                newest_runs[self.runs[number].found.identity] = self.runs[number]
             again = set(self._starting.values())
-        return [run for query_identity, run in newest.items() if query_identity not in again]
+        return [run for query_identity, run in newest_runs.items() if query_identity not in again]
 
     def strangers(self, spark: Any) -> list[Any]:
         """Return the queries that were started directly through the JVM, past this interception."""
@@ -231,16 +233,18 @@ class Meeting:
             f"host's disk. Write {full[:400]}, or {location[:400]} for a folder of this host."
         )
 
-    def _register(self, settings: WriterSettings, frame: Any, specified: str) -> FoundQuery:
+    def _register(
+        self, settings: WriterSettings, frame: Any, specified_location: str
+    ) -> FoundQuery:
         """Return the query with a new number; raise `StartRefused` if its start is not allowed."""
-        query_identity = identity(settings.name, specified)
-        temporary = "" if specified else _temporary(settings, frame)
-        location = self._location(settings, specified, query_identity, temporary)
+        query_identity = identity(settings.name, specified_location)
+        temporary = "" if specified_location else _temporary(settings, frame)
+        location = self._location(settings, specified_location, query_identity, temporary)
         with self._guard:
             if self.closed:
                 raise StartRefused(_CLOSED)
             if not temporary:
-                self._require_answer(query_identity, settings.name, specified)
+                self._require_answer(query_identity, settings.name, specified_location)
             running = {run.found.identity for run in self.runs.values() if not self._has_ended(run)}
             running |= set(self._starting.values())
             if query_identity == UNNAMED and query_identity in running:
@@ -259,13 +263,23 @@ class Meeting:
             self._identities.add(query_identity)
         self._make_room()
         return FoundQuery(
-            number, query_identity, settings.name, specified, location, temporary, settings.trigger
+            number,
+            query_identity,
+            settings.name,
+            specified_location,
+            location,
+            temporary,
+            settings.trigger,
         )
 
-    def _require_answer(self, query_identity: str, name: str, specified: str) -> None:
+    def _require_answer(self, query_identity: str, name: str, specified_location: str) -> None:
         """Raise `StartRefused`, and close, if a known query may have changed its identity."""
         open_question = question(
-            self._job, self._identities, identity=query_identity, name=name, checkpoint=specified
+            self._job,
+            self._identities,
+            identity=query_identity,
+            name=name,
+            checkpoint=specified_location,
         )
         if open_question is None:
             return
@@ -273,28 +287,35 @@ class Meeting:
         names = {row.query: row.identity for row in self._job.known}
         missing = ", ".join(names[query] for query in open_question.missing)
         raise StartRefused(
-            f"The query {called(name, specified)} is new, and the script has not started "
+            f"The query {called(name, specified_location)} is new, and the script has not started "
             "queries that "
             f"it started before: {missing}. An author must decide on the application's page "
             "whether the new query is one of these; until then, it is not started."
         )
 
     def _location(
-        self, settings: WriterSettings, specified: str, query_identity: str, temporary: str
+        self, settings: WriterSettings, specified_location: str, query_identity: str, temporary: str
     ) -> str:
         if temporary:
-            return f"{self._job.checkpoints}/{folder(settings.name, specified)}{TEMPORARY}"
+            return f"{self._job.checkpoints}/{folder(settings.name, specified_location)}{TEMPORARY}"
         row: KnownQuery | None = self._recorded.get(query_identity)
-        if row is not None and row.asked == specified and not row.location.endswith(TEMPORARY):
+        if (
+            row is not None
+            and row.asked == specified_location
+            and not row.location.endswith(TEMPORARY)
+        ):
             return row.location  # differs from what the script specifies after a rewind or a reset
-        return specified or f"{self._job.checkpoints}/{folder(settings.name, specified)}"
+        return (
+            specified_location
+            or f"{self._job.checkpoints}/{folder(settings.name, specified_location)}"
+        )
 
     def _make_room(self) -> None:
         """Stop reporting the oldest ended queries if there are many."""
         with self._guard:
             ended = [number for number, run in self.runs.items() if self._has_ended(run)]
-            oldest = ended[: max(0, len(self.runs) + 1 - MAX_QUERIES)]
-        for number in oldest:
+            oldest_numbers = ended[: max(0, len(self.runs) + 1 - MAX_QUERIES)]
+        for number in oldest_numbers:
             self.forget(number)
 
     def _has_ended(self, run: MetRun) -> bool:

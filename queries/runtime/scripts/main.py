@@ -249,11 +249,11 @@ class ScriptRuns(Assignments):
 
     def _drop(self, run: int) -> None:
         number = self._numbers.get(run)
-        hosted = self._meeting.runs.get(number) if number is not None else None
-        if hosted is None:
+        hosted_run = self._meeting.runs.get(number) if number is not None else None
+        if hosted_run is None:
             self._board.forget(run)
-        elif self._has_not_ended(run) or hosted.working:
-            hosted.request_end(Want.STOP)
+        elif self._has_not_ended(run) or hosted_run.working:
+            hosted_run.request_end(Want.STOP)
         else:
             self._numbers.pop(run, None)
-            self._meeting.forget(hosted.found.number)
+            self._meeting.forget(hosted_run.found.number)

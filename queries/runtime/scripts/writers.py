@@ -68,11 +68,11 @@ def install(note: Note, stop_queries: Callable[[], None]) -> None:
     SparkContext.stop = stop
 
 
-def missed(requested: dict[str, Any], session: Any) -> list[str]:
+def missed(requested_settings: dict[str, Any], session: Any) -> list[str]:
     """Return a sentence for each requested setting whose actual value is different."""
     context = session.sparkContext.getConf()
     lines = []
-    for name, value in sorted(requested.items()):
+    for name, value in sorted(requested_settings.items()):
         wanted = _text(value)
         if name == "spark.app.name" or not name.startswith("spark."):
             continue

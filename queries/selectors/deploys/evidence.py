@@ -67,7 +67,7 @@ def of_query(change: DeployChange, revision: int, *, now: datetime) -> DeployEvi
     counted = batches.aggregate(count=Count("pk"), first=Min("batch"))
     failures = _failures(change, runs)
     lag, rate = _lag(query, since=proven, now=now)
-    observed = ObservedChange(
+    observed_change = ObservedChange(
         name=query.name,
         restarted_at=change.restarted_at,
         is_wanted=query.desired == Desired.RUNNING,
@@ -87,10 +87,13 @@ def of_query(change: DeployChange, revision: int, *, now: datetime) -> DeployEvi
     )
     judged_by = Detail.JUDGED_RUNS
     if query.discovered:
-        observed = _of_script(observed, change, runs)
-        judged_by = Detail.NOT_JUDGED if observed.unstarted_since else judged_by
+        observed_change = _of_script(observed_change, change, runs)
+        judged_by = Detail.NOT_JUDGED if observed_change.unstarted_since else judged_by
     elif not change.is_written and not change.ran:
-        observed, judged_by = replace(observed, basis=Basis.FAILURES), Detail.JUDGED_FAILURES
+        observed_change, judged_by = (
+            replace(observed_change, basis=Basis.FAILURES),
+            Detail.JUDGED_FAILURES,
+        )
     stored = {
         "judged_by": Because(judged_by).as_json(),
         "restarted_at": change.restarted_at.isoformat(),
@@ -100,7 +103,7 @@ def of_query(change: DeployChange, revision: int, *, now: datetime) -> DeployEvi
         "lag": lag,
         "failures": stored_failures(failures),
     }
-    return DeployEvidence(observed, stored, counted["first"])
+    return DeployEvidence(observed_change, stored, counted["first"])
 
 
 def is_starting(phase: str, reason: str) -> bool:
@@ -110,21 +113,21 @@ def is_starting(phase: str, reason: str) -> bool:
 
 
 def _of_script(
-    observed: ObservedChange, change: DeployChange, runs: QuerySet[Run]
+    observed_change: ObservedChange, change: DeployChange, runs: QuerySet[Run]
 ) -> ObservedChange:
     """Return the evidence about a query that its script starts or no longer starts."""
     newest = runs.order_by("-epoch").first()
     if newest is not None:
         ended = newest.outcome in DONE
-        about = Because(Detail.AWAITS_COMMIT, {"about": observed.waits_for.as_json()})
-        phase = Phase.COMPLETED if ended else observed.phase
+        about = Because(Detail.AWAITS_COMMIT, {"about": observed_change.waits_for.as_json()})
+        phase = Phase.COMPLETED if ended else observed_change.phase
         return replace(
-            observed, basis=Basis.FOUND, is_wanted=not ended, phase=phase, waits_for=about
+            observed_change, basis=Basis.FOUND, is_wanted=not ended, phase=phase, waits_for=about
         )
     driver = driver_since(change)
     since = quiet_since(driver) if driver else None
     return replace(
-        observed,
+        observed_change,
         basis=Basis.FOUND,
         is_wanted=True,
         waits_for=Because(Detail.SCRIPT_STARTS),
@@ -260,7 +263,7 @@ def of_application(change: DeployChange, revision: int, *, now: datetime) -> Dep
     failures = failures_of(change, Q(run__driver=driver) if script and driver else Q(pk=None))
     pinned = row.target_revision
     ready = ready_at(driver) if driver else None
-    observed = ObservedChange(
+    observed_change = ObservedChange(
         name=row.name,
         restarted_at=change.restarted_at,
         is_wanted=life.is_wanted,
@@ -288,7 +291,7 @@ def of_application(change: DeployChange, revision: int, *, now: datetime) -> Dep
         ],
         "failures": stored_failures(failures),
     }
-    return DeployEvidence(observed, stored, None)
+    return DeployEvidence(observed_change, stored, None)
 
 
 def _is_starting(script: Script | None, driver: Driver | None) -> bool:
@@ -338,14 +341,14 @@ def _of_driver(row: Application, driver: Driver | None, runs: Iterable[Run]) -> 
     is_good = [run for run in runs if run.proven_at or run.outcome == RunOutcome.COMPLETED]
     proven = min((_good_at(run) for run in is_good), default=None)
     phase, waits_for = Phase.STARTING, Because(Detail.AWAITS_ANY_QUERY)
-    blocked = [query for query in wanted if query.phase in HELD_PHASES]
-    current = [query for query in blocked if query.seen_generation >= query.generation]
+    held_queries = [query for query in wanted if query.phase in HELD_PHASES]
+    current = [query for query in held_queries if query.seen_generation >= query.generation]
     if not wanted:
         phase = Phase.COMPLETED if is_good else Phase.STOPPED
     elif row.hold == Hold.FAILED:
         phase, waits_for = Phase.FAILED, row.hold_reason
     elif not is_good and len(current) == len(wanted):
-        first = blocked[0]
+        first = held_queries[0]
         phase = Phase.FAILED
         waits_for = waited(first.phase, first.phase_reason, first.phase_detail)
     elif driver is not None and driver.state == DriverState.LIVE:

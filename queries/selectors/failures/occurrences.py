@@ -107,7 +107,7 @@ def standby_after(failure: Failure) -> Driver | None:
 
 
 def deaths_in_a_row(application: Application, *, most: int, until: int | None = None) -> int:
-    """Return how many drivers in a row have died (`outcomes.is_in_a_row`), at most `most`.
+    """Return how many drivers in a row have died (`is_in_a_row`), at most `most`.
 
     `until` is the epoch of the last one to count; None for the newest.
     """

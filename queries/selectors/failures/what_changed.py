@@ -137,19 +137,21 @@ def death_of(failure: Failure) -> Death | None:
 
 def _last_good_run(run: Run) -> Run | None:
     """Return the newest earlier run that committed, preferably one that did not fail later."""
-    earlier = (
+    earlier_runs = (
         visible.runs()
         .select_related("driver__application_revision", "revision", "checkpoint")
         .filter(query=run.query_id, epoch__lt=run.epoch, first_commit_at__isnull=False)
         .order_by("-epoch")
     )
-    return earlier.exclude(outcome__in=FAILED_OUTCOMES).first() or earlier.first()
+    return earlier_runs.exclude(outcome__in=FAILED_OUTCOMES).first() or earlier_runs.first()
 
 
 def _last_good_driver(driver: Driver) -> Driver | None:
     """Return the newest earlier driver of the application in which a run committed a batch."""
-    earlier = visible.drivers().filter(application=driver.application_id, epoch__lt=driver.epoch)
-    good = earlier.filter(runs__first_commit_at__isnull=False)
+    earlier_drivers = visible.drivers().filter(
+        application=driver.application_id, epoch__lt=driver.epoch
+    )
+    good = earlier_drivers.filter(runs__first_commit_at__isnull=False)
     return good.select_related("application_revision").order_by("-epoch").first()
 
 

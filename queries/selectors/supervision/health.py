@@ -57,10 +57,10 @@ def healths(
     latest, bars = heard.latest(ids), heard.heartbeat_bars(ids, count=BATCHES)
     telemetry = heard.telemetry({runs[pk].driver_id for pk in ids})
     lags, errors = lag_lines(ids, now=now), missing_sources(ids)
-    assessed: dict[int, Health | None] = {}
+    health_by_query: dict[int, Health | None] = {}
     for query in queries:
         with _loop.isolate_errors(f"query {query.name}"):
-            assessed[query.pk] = health_of(
+            health_by_query[query.pk] = health_of(
                 query,
                 runs[query.pk],
                 spec=runs[query.pk].revision.spec,
@@ -72,7 +72,7 @@ def healths(
                 source_error=errors.get(query.pk),
                 now=now,
             )
-    return {pk: health for pk, health in assessed.items() if health is not None}
+    return {pk: health for pk, health in health_by_query.items() if health is not None}
 
 
 def trigger_of(spec: Mapping[str, Any]) -> dict[str, Any]:

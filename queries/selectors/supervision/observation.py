@@ -124,14 +124,14 @@ def read_rows(application_id: int) -> Rows | None:
             driver.application_revision = newest
     runs: dict[int, Run] = {}
     checkpoints: dict[int, Checkpoint] = {}
-    supervised: list[Query] = []
+    supervised_queries: list[Query] = []
     for query in sorted(_queries().filter(application=application_id), key=lambda row: row.pk):
         query.application = application
         run: Run | None = getattr(query, "open_run", None)
         # An archived query that still has a run (impossible, but cheap to handle) is not forgotten.
         if query.archived_at is not None and run is None:
             continue
-        supervised.append(query)
+        supervised_queries.append(query)
         checkpoint: Checkpoint | None = getattr(query, "current", None)
         if checkpoint is not None:
             checkpoints[query.pk] = checkpoint
@@ -142,7 +142,7 @@ def read_rows(application_id: int) -> Rows | None:
         application=application,
         revision=newest,
         driver=driver,
-        queries=tuple(supervised),
+        queries=tuple(supervised_queries),
         runs=runs,
         checkpoints=checkpoints,
         script=getattr(application, "script", None),
@@ -257,14 +257,14 @@ def slots(spec: ApplicationSpec, *, now: datetime) -> Slots:
     counted = rows.values_list("kind", "memory").annotate(
         Count("pk"), starting=Count("pk", filter=holds & ~Q(kind=DriverKind.STORAGE))
     )
-    used = starting = 0
+    used_mb = starting = 0
     for kind, memory, count, started in counted:
-        used += count * _counted_mb(kind, memory)
+        used_mb += count * _counted_mb(kind, memory)
         starting += started
     return Slots(
         starting=starting,
         limit=settings.STARTS_AT_ONCE,
-        memory_used_mb=used,
+        memory_used_mb=used_mb,
         memory_budget_mb=memory_budget_mb(),
         memory_needed_mb=memory_mb(spec.memory),
     )
@@ -377,7 +377,7 @@ def _query(
         hold=Hold(query.hold),
         run=_run(run, _line(run, by_run), ended) if run else None,
         hangs=next(
-            (report.hangs for report in by_run.values() if _hangs(report, query)), Hangs.NOTHING
+            (status.hangs for status in by_run.values() if _hangs(status, query)), Hangs.NOTHING
         ),
         source_unreachable_since=query.source_unreachable_since,
         stalled=query.pk in stalled,

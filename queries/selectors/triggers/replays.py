@@ -78,16 +78,16 @@ def exposure(query: Query, *, now: datetime) -> Exposure | None:
     revision = live.revision if live else query.revisions.order_by("-number").first()
     if revision is None or checkpoint is None:
         return None
-    tracked = tracking_of(revision, live)
-    if tracked is None and run is not None and live is None and gap_of(checkpoint.location):
-        tracked = tracking_of(run.revision, run)
-    if tracked is None:
+    async_tracking = tracking_of(revision, live)
+    if async_tracking is None and run is not None and live is None and gap_of(checkpoint.location):
+        async_tracking = tracking_of(run.revision, run)
+    if async_tracking is None:
         return None
     try:
         logs = available_logs(checkpoint.location)
         begun, committed = logs.begun(), logs.committed()
     except (NotLocal, OSError) as error:
-        return _blind(tracked, unknown_because(error))
+        return _blind(async_tracking, unknown_because(error))
     resume_batch = resumed_after(begun, committed)
     rows = _behind(query, run, resume_batch)
     counted, counted_from = _rows(logs, resume_batch, rows)
@@ -96,8 +96,8 @@ def exposure(query: Query, *, now: datetime) -> Exposure | None:
     running = _running(live, begun, newest)
     in_flight = _in_flight(logs, live, running, begun) if live and running is not None else 0
     return Exposure(
-        interval_ms=tracked.interval_ms,
-        by_default=tracked.by_default,
+        interval_ms=async_tracking.interval_ms,
+        by_default=async_tracking.by_default,
         kept=resume_batch,
         kept_at=committed_at,
         missing=missing_batch(begun),
@@ -136,16 +136,16 @@ def tracking_of(revision: QueryRevision, run: Run | None) -> Tracking | None:
     state, which disables Spark's default. Without a run, the application's newest revision provides
     the configuration.
     """
-    tracked = tracking(revision.spec)
-    if tracked is None or not tracked.by_default:
-        return tracked
+    async_tracking = tracking(revision.spec)
+    if async_tracking is None or not async_tracking.by_default:
+        return async_tracking
     application = (
         run.driver.application_revision if run else revision.query.application.target_revision
     )
     if application is not None:
         spec = application.spec
-        tracked = tracking(revision.spec, spec.get("conf"), spark_of(spec))
-    return None if tracked is None or _keeps_state(revision.query_id) else tracked
+        async_tracking = tracking(revision.spec, spec.get("conf"), spark_of(spec))
+    return None if async_tracking is None or _keeps_state(revision.query_id) else async_tracking
 
 
 def _keeps_state(query: int) -> bool:
@@ -153,9 +153,9 @@ def _keeps_state(query: int) -> bool:
     return newest is not None and bool(newest.body.get("stateOperators"))
 
 
-def _blind(tracked: Tracking, why: str) -> Exposure:
+def _blind(async_tracking: Tracking, why: str) -> Exposure:
     nothing = (None, None, None, None, None, 0, None, "", None)
-    return Exposure(tracked.interval_ms, tracked.by_default, *nothing, unreadable=why)
+    return Exposure(async_tracking.interval_ms, async_tracking.by_default, *nothing, unreadable=why)
 
 
 def _behind(query: Query, run: Run | None, resume_batch: int | None) -> list[Progress]:
@@ -315,11 +315,15 @@ def _cut_off(before: Run, first: Progress) -> tuple[int | None, int | None]:
 
 def _run_before(run: Run) -> Run | None:
     """Return the newest earlier run on the same checkpoint that has reported a batch."""
-    earlier = Run.objects.filter(
+    earlier_runs = Run.objects.filter(
         query=run.query_id, checkpoint=run.checkpoint_id, epoch__lt=run.epoch
     ).order_by("-epoch")[:20]
     return next(
-        (candidate for candidate in earlier if Progress.objects.filter(run=candidate.pk).exists()),
+        (
+            candidate
+            for candidate in earlier_runs
+            if Progress.objects.filter(run=candidate.pk).exists()
+        ),
         None,
     )
 

@@ -140,7 +140,7 @@ PASSWORD_BYTES = 18
 def create_user(*, username: str, role: Role | None, actor: str, now: datetime) -> tuple[User, str]:
     """Create an account and return it with its random password, which is shown only once.
 
-    Raises `Invalid` for the name, and `Conflict` for an author (`refuse_second_team`).
+    Raises `Invalid` for the name, and `Conflict` for an author (`risk`).
     """
     name = username.strip()
     if not name or len(name) > 150 or not all(c.isalnum() or c in "@.+-_" for c in name):
@@ -162,7 +162,7 @@ def set_role(*, user: User, role: Role | None, actor: str, now: datetime) -> Non
     """Give a user exactly one role; None removes every role. Open pages show this immediately.
 
     Raises `NotAllowed` if no admin would remain, or if the role comes from groups; `Conflict` for
-    an author beside a risky worker (`refuse_second_team`).
+    an author beside a risky worker (`risk`).
     """
     _is_local(user)
     with transaction.atomic():

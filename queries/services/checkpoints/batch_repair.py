@@ -56,10 +56,12 @@ def look_for_foreign_batches(*, now: datetime) -> int:
         query__archived_at=None,
         query__application__host=settings.HEADGATE_HOST,
     )
-    used = list(checkpoints.annotate(first_run=Min("runs__created_at")).exclude(first_run=None))
+    used_checkpoints = list(
+        checkpoints.annotate(first_run=Min("runs__created_at")).exclude(first_run=None)
+    )
     news = 0
-    for first in range(0, len(used), _AT_ONCE):
-        some = used[first : first + _AT_ONCE]
+    for first in range(0, len(used_checkpoints), _AT_ONCE):
+        some = used_checkpoints[first : first + _AT_ONCE]
         spans = _spans([checkpoint.query_id for checkpoint in some], now - SPAN)
         for checkpoint in some:
             with _loop.isolate_errors(f"checkpoint number {checkpoint.pk}"), suppress(NotLocal):
@@ -140,7 +142,7 @@ _loop_batch_repair = loop_errors("repair from checkpoints", logger)
 UNDER_WAY = timedelta(seconds=60)
 _RUNS_AT_ONCE = 200  # waiting ones included
 #: How long an ended run waits for logs that cover its end. The next run's driver writes them; lost
-#: batches are not looked up for longer either (`recovered.ASKED_FOR`).
+#: batches are not looked up for longer either (`recovered.REPAIRED_FOR`).
 _WAITS_FOR = recovered.REPAIRED_FOR
 
 
@@ -214,12 +216,12 @@ def committed_by(logs: Logs, began: datetime, ended: datetime) -> list[int]:
     The time of the commit decides, because a batch started by one run may have been committed by
     another. Continuous epochs have no time in the log and are omitted.
     """
-    committed = []
+    committed_batches = []
     for batch in logs.committed():
         at, timed = logs.written_at("commits", batch), logs.began_at(batch) is not None
         if at is not None and timed and began <= at <= ended + AFTER_ITS_END:
-            committed.append(batch)
-    return committed
+            committed_batches.append(batch)
+    return committed_batches
 
 
 def repair_from_checkpoints(*, now: datetime) -> int:

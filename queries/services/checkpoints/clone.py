@@ -74,9 +74,9 @@ def request_clone(
     host = None
     if not application:
         host = query.application.revisions.order_by("-number")[0].spec
-    used = Checkpoint.objects.values_list("location", flat=True)
+    used_locations = Checkpoint.objects.values_list("location", flat=True)
     if local_path(origin) is not None:
-        location = local_roots.default_checkpoint(name, application, avoid=set(used))
+        location = local_roots.default_checkpoint(name, application, avoid=set(used_locations))
     else:  # beside the original: files are copied only within a storage
         location = f"{current(query).location.rpartition('/')[0]}/{name}"
     definition: dict[str, Any] = {

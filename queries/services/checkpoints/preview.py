@@ -111,9 +111,15 @@ def preview_reset(query: Query, wish: WantedStart) -> CheckpointPreview:
             remote_sink(query)
     except HeadgateError as error:
         return CheckpointPreview("reset", str(error), newest=newest)
-    countable = [moved for moved in new_starts.moved if moved.repeated is not None]
-    counted = [moved.repeated or 0 for moved in countable if moved.before is not None]
-    files = [moved.repeated or 0 for moved in countable if moved.before is None]
+    countable = [
+        moved_source for moved_source in new_starts.moved if moved_source.repeated is not None
+    ]
+    counted = [
+        moved_source.repeated or 0 for moved_source in countable if moved_source.before is not None
+    ]
+    files = [
+        moved_source.repeated or 0 for moved_source in countable if moved_source.before is None
+    ]
     warnings = _in_flight(logs) if logs else []
     if left:
         warnings.append(

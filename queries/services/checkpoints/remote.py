@@ -162,7 +162,7 @@ def copy_beside(
 ) -> Copied | StepResult:
     """Copy a checkpoint as of a batch to another location of the same kind.
 
-    Returns and raises as `copy_here` does. An unfinished copy is replaced.
+    Returns and raises as `copy_to_this_host` does. An unfinished copy is replaced.
     """
     if (path := local_path(destination)) is not None:
         folder = Path(path)

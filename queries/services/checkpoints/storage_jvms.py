@@ -197,9 +197,9 @@ def _make_room(launcher: Launcher) -> None:
     ).select_related("application")
     if len(rows) < settings.STORAGE_JVMS:
         return
-    used = {row: launcher.storage_unused_s(row.application.name, row.epoch) for row in rows}
-    longest = max(used, key=lambda row: used[row])
-    if used[longest] < SPARE_AFTER_S:
+    unused_s = {row: launcher.storage_unused_s(row.application.name, row.epoch) for row in rows}
+    longest = max(unused_s, key=lambda row: unused_s[row])
+    if unused_s[longest] < SPARE_AFTER_S:
         raise NoStorage(f"All {settings.STORAGE_JVMS} storage JVMs of the host are in use")
     launcher.end_probe(longest.application.name, longest.epoch)
     raise NoStorage("A storage JVM of another application is ending")

@@ -172,7 +172,7 @@ def effects(
     *,
     now: datetime,
 ) -> list[str]:
-    """Return the sentences of `say` about a table and the query's batches in it.
+    """Return the sentences of `describe` about a table and the query's batches in it.
 
     Raises `NotReadYet` for a table on a storage that has not been read recently.
     """
@@ -248,9 +248,9 @@ def _find(files: Files, table: TablePlace, identity: str, unpack: Unpack | None 
     log = read_delta(files, table.location, unpack=unpack)
     if log.state.txns is None:
         oldest = max(0, log.newest - SEARCHED + 1)
-        log = read_delta(files, table.location, needed=[oldest], earlier=log)
+        log = read_delta(files, table.location, needed=[oldest], earlier_log=log)
         if log.earliest is not None:  # older commits were removed
-            log = read_delta(files, table.location, needed=[log.earliest], earlier=log)
+            log = read_delta(files, table.location, needed=[log.earliest], earlier_log=log)
     return in_delta(identity, log.state, log.commits.values())
 
 

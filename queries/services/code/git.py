@@ -168,41 +168,46 @@ def resolved(
     """Return an application's definition with its branch or tag resolved, and the commit.
 
     The commit is None if the definition specifies neither a branch nor a tag, or if it also
-    specifies a commit, which is kept. `known` contains commits that were resolved earlier and are
-    not looked up again. Raises `Invalid` if the name does not exist or the host is not responding.
+    specifies a commit, which is kept. `resolved_refs` contains commits that were resolved earlier
+    and are not looked up again. Raises `Invalid` if the name does not exist or the host is not
+    responding.
     """
-    ref_request = ref_of(spec)
-    if ref_request is None:
+    requested_ref = ref_of(spec)
+    if requested_ref is None:
         return dict(spec), None
-    if problems := ref_problems(ref_request, hosts=code_hosts()):
+    if problems := ref_problems(requested_ref, hosts=code_hosts()):
         raise Invalid(problems)
     git_ref = next(
-        (ref for ref in resolved_refs if (ref.git, ref.ref) == (ref_request.git, ref_request.ref)),
+        (
+            ref
+            for ref in resolved_refs
+            if (ref.git, ref.ref) == (requested_ref.git, requested_ref.ref)
+        ),
         None,
     )
     if git_ref is None:
         git_ref = GitRef(
-            git=ref_request.git,
-            ref=ref_request.ref,
-            commit=commit_of(ref_request, _listed(ref_request)),
+            git=requested_ref.git,
+            ref=requested_ref.ref,
+            commit=commit_of(requested_ref, _listed(requested_ref)),
         )
     return with_commit(spec, git_ref.commit), git_ref
 
 
-def _listed(ref_request: RequestedRef) -> str:
+def _listed(requested_ref: RequestedRef) -> str:
     """Return the host's response for the requested refs; raise `Invalid` if there is none."""
     code_dir = Path(settings.CODE_DIR)
     code_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     draft = Path(tempfile.mkdtemp(prefix=DRAFT, dir=code_dir))
     try:
-        git, env, url = git_command(ref_request.git, draft)
-        command = [*git, "ls-remote", "--quiet", url, *names_of(ref_request.ref)]
+        git, env, url = git_command(requested_ref.git, draft)
+        command = [*git, "ls-remote", "--quiet", url, *names_of(requested_ref.ref)]
         download = Download.into(draft, seconds=ANSWER_S)
         return run(command, folder=draft, env=env, download=download).out
     except CommandFailed as error:
         way_out = "Check the repository and the host, or set the full hash in code.commit."
-        message = f"could not be queried for {ref_request.ref}: {error}"
-        raise Invalid([Problem("code.git", ref_request.git, message, way_out)]) from error
+        message = f"could not be queried for {requested_ref.ref}: {error}"
+        raise Invalid([Problem("code.git", requested_ref.git, message, way_out)]) from error
     finally:
         shutil.rmtree(draft, ignore_errors=True)
 

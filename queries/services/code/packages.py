@@ -124,12 +124,12 @@ class CommandFailed(Exception):
 
 def environment(*names: str, **more: str) -> dict[str, str]:
     """Return the environment for a command: a few allowed variables, plus `more`."""
-    allowed = {
+    allowed_variables = {
         name: value
         for name, value in os.environ.items()
         if _PASS.fullmatch(name) or (names and name.startswith(names))
     }
-    return allowed | more
+    return allowed_variables | more
 
 
 def run(
@@ -239,12 +239,12 @@ def install(spec: ApplicationSpec) -> None:
 
 
 def _install(text: str, draft: Path, target: Path) -> None:
-    installed, env = code.environment(), _environment()
+    installed_versions, env = code.environment(), _environment()
     download = Download.into(draft, Path(env["UV_CACHE_DIR"]))
     wishes, limits, rest = (draft / f"{name}.txt" for name in ("wishes", "constraints", "rest"))
     wishes.write_text(text)
     limits.write_text(
-        "".join(f"{name}=={version}\n" for name, version in sorted(installed.items()))
+        "".join(f"{name}=={version}\n" for name, version in sorted(installed_versions.items()))
     )
     dry_run = _uv(
         *("pip", "install", "--dry-run", "--constraint", str(limits), "--requirement", str(wishes)),
@@ -326,11 +326,11 @@ def _of_pip() -> dict[str, str]:
     command = [sys.executable, "-m", "pip", "config", "list"]
     env = environment("PIP_", "XDG_CONFIG_")
     try:
-        completed = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
+        process = subprocess.run(command, capture_output=True, text=True, env=env, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return {}
     uv_settings: dict[str, str] = {}
-    for line in completed.stdout.splitlines():
+    for line in process.stdout.splitlines():
         where, _, value = line.partition("=")
         section, _, name = where.rpartition(".")
         if section in ("global", "install", ":env:") and name in _FROM_PIP:

@@ -69,7 +69,7 @@ def take(spec: ApplicationSpec) -> InPlace:
     Raises `LaunchRefused` if they could not be prepared, with the recorded failure, which it
     clears. While they are being prepared, raises it with `passing`.
     """
-    reasons = [_pop_failure(target) for target in places.missing_places(spec)]
+    reasons = [_pop_failure(missing_path) for missing_path in places.missing_places(spec)]
     if reason := " ".join(filter(None, reasons)):
         raise LaunchRefused(reason)
     if reasons:
@@ -83,15 +83,17 @@ def take(spec: ApplicationSpec) -> InPlace:
         )
     folder = places.packages_folder(spec) if spec.packages.strip() else None
     code_root = places.root_of(spec.code)
-    used = [path for path in (code_root.parent if code_root else None, folder) if path is not None]
-    if not all(map(use_folder, used)):  # one has just been released
+    used_paths = [
+        path for path in (code_root.parent if code_root else None, folder) if path is not None
+    ]
+    if not all(map(use_folder, used_paths)):  # one has just been released
         raise LaunchRefused("Its code or packages are being prepared.", passing=True)
     return InPlace(roots, str(folder or ""))
 
 
-def _pop_failure(target: Path) -> str:
+def _pop_failure(path: Path) -> str:
     """Return and clear the reason why a place could not be prepared; "" if none is known."""
-    marker = places.marker(target)
+    marker = places.marker(path)
     reason = read_file(marker) or ""
     marker.unlink(missing_ok=True)
     return reason
@@ -100,16 +102,16 @@ def _pop_failure(target: Path) -> str:
 def begin(spec: ApplicationSpec) -> None:
     """Start preparing the missing places, unless that is already in progress."""
     missing = places.missing_places(spec)
-    for target in missing:
-        is_code = spec.code is not None and target == places.git_note(spec.code)
+    for path in missing:
+        is_code = spec.code is not None and path == places.git_note(spec.code)
         work = partial(fetch, spec.code) if spec.code and is_code else partial(install, spec)
         with _lock:
-            if target in _at_work or places.marker(target).exists():
+            if path in _at_work or places.marker(path).exists():
                 continue
             thread = threading.Thread(
-                target=_fill, args=(target, spec, work), name="code and packages", daemon=True
+                target=_fill, args=(path, spec, work), name="code and packages", daemon=True
             )
-            _at_work[target] = thread
+            _at_work[path] = thread
         thread.start()
 
 
@@ -121,41 +123,39 @@ def wait(timeout_s: float) -> None:
         thread.join(timeout_s)
 
 
-def _fill(target: Path, spec: ApplicationSpec, work: Callable[[], None]) -> None:
+def _fill(path: Path, spec: ApplicationSpec, work: Callable[[], None]) -> None:
     try:
         with _slots:
-            _alone(target, spec, work)
+            _alone(path, spec, work)
     except Exception as error:  # thread boundary: the application reports the failure
         is_expected = isinstance(error, FetchFailed | InstallFailed)
         if not is_expected:
             logger.exception("code or packages could not be put into place")
-        _note(
-            target, str(error) if is_expected else f"An error in Headgate: {type(error).__name__}."
-        )
+        _note(path, str(error) if is_expected else f"An error in Headgate: {type(error).__name__}.")
     finally:
         close_old_connections()
         with _lock:
-            _at_work.pop(target, None)
+            _at_work.pop(path, None)
 
 
-def _alone(target: Path, spec: ApplicationSpec, work: Callable[[], None]) -> None:
+def _alone(path: Path, spec: ApplicationSpec, work: Callable[[], None]) -> None:
     """Do the work unless another process on this host is doing it or has done it."""
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = take_lock(lock_of(target))
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = take_lock(lock_of(path))
     if lock is None:
         return
     try:
-        if target in places.missing_places(spec):
+        if path in places.missing_places(spec):
             work()
-            logger.info("put into place: %s", target.name[:12])
+            logger.info("put into place: %s", path.name[:12])
     finally:
         os.close(lock)
 
 
-def _note(target: Path, reason: str) -> None:
+def _note(path: Path, reason: str) -> None:
     try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        replace_file(places.marker(target), reason)
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        replace_file(places.marker(path), reason)
     except OSError:
         logger.exception("could not record a failure: %s", reason)
 
@@ -177,9 +177,9 @@ def freeze(spec: ApplicationSpec, launcher: Launcher) -> Frozen:
 
     Raises `LaunchRefused` if they are not available, with `passing` while they are being prepared.
     """
-    prepared = take(spec)
-    roots, sha256 = launcher.freeze_code(prepared.roots)
-    return Frozen(roots, sha256, prepared.packages)
+    prepared_code = take(spec)
+    roots, sha256 = launcher.freeze_code(prepared_code.roots)
+    return Frozen(roots, sha256, prepared_code.packages)
 
 
 def frozen(driver: Driver, launcher: Launcher) -> Frozen:
@@ -188,17 +188,17 @@ def frozen(driver: Driver, launcher: Launcher) -> Frozen:
     Raises `LaunchRefused` if the copy is gone and cannot be restored.
     """
     spec = ApplicationSpec.model_validate(driver.application_revision.spec)
-    prepared = take(spec)
+    prepared_code = take(spec)
     copies = launcher.frozen_code(count_of_roots(spec), driver.code_sha256)
     if copies is None:  # the same code gives the same copies
-        copies, now = launcher.freeze_code(prepared.roots)
+        copies, now = launcher.freeze_code(prepared_code.roots)
         if now != driver.code_sha256:
             raise LaunchRefused(
                 f"The copy of the code for driver {driver.epoch} ({driver.code_sha256[:12]}) "
                 "is gone, and the files have changed since. Start the application again; a new "
                 "driver runs the current files."
             )
-    return Frozen(copies, driver.code_sha256, prepared.packages)
+    return Frozen(copies, driver.code_sha256, prepared_code.packages)
 
 
 _loop = loop_errors("code", logger)
@@ -289,8 +289,8 @@ def _forget_uploads(names: Names, before: datetime) -> int:
             Installation.lock()  # definitions are saved under this lock: no new references
             revisions = ApplicationRevision.objects.filter(application__archived_at=None)
             if not revisions.filter(spec__code__upload=named(sha256)).exists():
-                expired = UploadedCode.objects.filter(pk=pk, uploaded_at__lt=before)
-                removed += expired.delete()[0]
+                expired_uploads = UploadedCode.objects.filter(pk=pk, uploaded_at__lt=before)
+                removed += expired_uploads.delete()[0]
     return removed
 
 
@@ -301,11 +301,16 @@ def _fetched(notes: Path) -> set[str]:
 
 
 def _remove(
-    folder: Path, referenced: Iterable[str], before: datetime, oldest_driver: datetime | None = None
+    folder: Path,
+    referenced_names: Iterable[str],
+    before: datetime,
+    oldest_driver: datetime | None = None,
 ) -> int:
     """Delete the prunable contents of a folder; return how many."""
     contents = [StoredFolder(path.name, _used_at(path)) for path in _listed(folder)]
-    going = forgotten(contents, named=set(referenced), before=before, oldest_driver=oldest_driver)
+    going = forgotten(
+        contents, named=set(referenced_names), before=before, oldest_driver=oldest_driver
+    )
     removed = 0
     for name in going[:_AT_ONCE]:
         with _loop.isolate_errors(f"content {name[:12]}"):

@@ -76,34 +76,40 @@ def judge(
     form: SqlQuery | PythonQuery,
     around: Around,
     *,
-    parsed: SqlVerdict | None,
+    sql_verdict: SqlVerdict | None,
     ask: bool,
     seen: topics.Looked | None = None,
 ) -> Judged:
     """Validate a query's definition, whether it is saved individually or as part of a set.
 
-    `parsed` is the verdict of Spark's parser on its SQL, if it was checked. With `ask`, the brokers
-    are queried for partitions if the definition depends on them and is otherwise valid; `seen`
-    contains the result of an earlier query.
+    `sql_verdict` is the verdict of Spark's parser on its SQL, if it was checked. With `ask`, the
+    brokers are queried for partitions if the definition depends on them and is otherwise valid;
+    `seen` contains the result of an earlier query.
     """
     raw, query = parsing.as_json(form), around.query
     if seen is None:
         counts = partition_counts(query.pk, raw) if query and _holds(form) else {}
         seen = topics.Looked(counts)
         ask = ask and topics.needed(raw, beginning=around.beginning)
-        if ask and not _problems(form, around, counts, parsed):
+        if ask and not _problems(form, around, counts, sql_verdict):
             seen = topics.look(raw, around.host_name, query, beginning=around.beginning)
-    problems = _problems(form, around, seen.counts, parsed) + seen.problems
+    problems = _problems(form, around, seen.counts, sql_verdict) + seen.problems
     if query is not None and around.newest is not None:
         problems += gap_problems(query, around.newest, form)
     if problems:
         return Judged(problems, seen=seen)
-    skipped = skips(form, application=around.application, partitions=seen.counts, parsed=parsed)
+    skipped = skips(
+        form, application=around.application, partitions=seen.counts, sql_verdict=sql_verdict
+    )
     skipped += [
         Skip(Check.PLACE, MISSING_ROOT.format(root=root))
         for root in local_roots.missing_of(form, around.host_name)
     ]
-    found = (parsed.state, parsed.spark, parsed.reads) if parsed else (None, "", None)
+    found = (
+        (sql_verdict.state, sql_verdict.spark, sql_verdict.reads)
+        if sql_verdict
+        else (None, "", None)
+    )
     return Judged([], Checked(tuple(skipped), *found), seen)
 
 
@@ -115,7 +121,7 @@ def _problems(
     form: SqlQuery | PythonQuery,
     around: Around,
     counts: Mapping[str, int],
-    parsed: SqlVerdict | None,
+    sql_verdict: SqlVerdict | None,
 ) -> list[Problem]:
     problems = _faults(form, around, counts)
     problems += local_roots.data_problems(form, around.host_name)
@@ -124,10 +130,14 @@ def _problems(
     )
     if isinstance(form, PythonQuery):
         problems += surroundings.function_problems(form, around.application)
-    elif parsed is not None and not parsed.ok and not has_own_grammar(conf_of(around.application)):
+    elif (
+        sql_verdict is not None
+        and not sql_verdict.ok
+        and not has_own_grammar(conf_of(around.application))
+    ):
         # Spark's rejection of a text replaces any guesses about it.
         problems = [one for one in problems if one.field != "sql"]
-        problems.append(refused(form.sql, parsed))
+        problems.append(refused(form.sql, sql_verdict))
     return problems
 
 
@@ -216,12 +226,12 @@ def skips(
     *,
     application: ApplicationSpec,
     partitions: Mapping[str, int],
-    parsed: SqlVerdict | None,
+    sql_verdict: SqlVerdict | None,
 ) -> list[Skip]:
     """Return the skipped checks of a definition, each with the reason."""
     found = []
     if isinstance(form, SqlQuery):
-        found += sql_skips(form, parsed, conf_of(application), application.spark)
+        found += sql_skips(form, sql_verdict, conf_of(application), application.spark)
     elif application.code is not None and root_of(application.code) is None:
         why = f"{form.function} is looked up when the code is fetched, before the first start."
         found.append(Skip(Check.CODE, why))

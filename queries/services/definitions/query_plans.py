@@ -256,7 +256,7 @@ def _validate(
             topics.begins(row, item.manifest.checkpoint if item.manifest else ""),
         )
         ask = time.monotonic() < deadline and not item.problems
-        judged = judge(item.query_form, around, parsed=verdict, ask=ask, seen=seen)
+        judged = judge(item.query_form, around, sql_verdict=verdict, ask=ask, seen=seen)
         item.problems += below_spec(judged.problems)
         item.checked, item.answers = judged.checked, Answers(verdict, judged.seen)
         if row is not None and not judged.problems and not alone:

@@ -75,7 +75,7 @@ _NAMED = 5
 
 @dataclass(frozen=True, slots=True)
 class WaveOrdering:
-    """Which units wait for others, by `Unit.key`."""
+    """Which units wait for others, by `RestartGroup.key`."""
 
     before: Mapping[str, Collection[str]] = field(default_factory=dict)
     circles: tuple[tuple[str, ...], ...] = ()  # names that read each other's data

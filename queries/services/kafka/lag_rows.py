@@ -92,13 +92,18 @@ def write(
             errors.append(answer.silent or answer.unusable)
     whole = all(answer.look is not None for answer in answers.values())
     with transaction.atomic():
-        vanished = {
+        vanished_partitions = {
             at
             for at in stored_lags.keys() - fresh.keys()
             if at[1] < 0 or (whole and at not in partitions)
         }
         _store(
-            reading, fresh, stored_lags, vanished, error=" ".join(dict.fromkeys(errors)), now=now
+            reading,
+            fresh,
+            stored_lags,
+            vanished_partitions,
+            error=" ".join(dict.fromkeys(errors)),
+            now=now,
         )
         rows = list(SourceLag.objects.filter(query=reading.query))
         topics.store(reading, memory, now)
@@ -115,40 +120,43 @@ def write(
         changed(f"query:{reading.query.pk}")
 
 
-def write_reported(reported: ReportedOffsets, now: datetime) -> None:
+def write_reported(reported_offsets: ReportedOffsets, now: datetime) -> None:
     """Write committed and latest offsets, with rates, that only a query's progress reports."""
-    rows_of = SourceLag.objects.filter(query=reported.query).exclude(partition=TABLE)
+    rows_of = SourceLag.objects.filter(query=reported_offsets.query).exclude(partition=TABLE)
     stored_lags = {(row.source, row.partition): row for row in rows_of}
     rows = {}
-    for topic, partitions in reported.latest.items():
+    for topic, partitions in reported_offsets.latest.items():
         for partition, latest in partitions.items():
             before = stored_lags.get((topic, partition))
             look = PartitionLook(
                 topic=topic,
                 partition=partition,
                 at=now,
-                committed=reported.committed.get(topic, {}).get(partition),
+                committed=reported_offsets.committed.get(topic, {}).get(partition),
                 latest=latest,
             )
             look = after(look, look_of(before) if before is not None else None, running=True)
             rows[topic, partition] = SourceLag(
-                query=reported.query,
+                query=reported_offsets.query,
                 source=topic,
                 partition=partition,
                 seen_at=now,
                 **measured(look),
             )
     with transaction.atomic():
-        vanished = [row.pk for at, row in stored_lags.items() if at not in rows]
-        SourceLag.objects.filter(pk__in=vanished).delete()
+        vanished_pks = [row.pk for at, row in stored_lags.items() if at not in rows]
+        SourceLag.objects.filter(pk__in=vanished_pks).delete()
         upsert(SourceLag, rows.values(), "query", "source", "partition")
-        replaced = replaced_in(remembered_ids(reported.query.pk))
-        own = list(SourceLag.objects.filter(query=reported.query))
+        replaced = replaced_in(remembered_ids(reported_offsets.query.pk))
+        own = list(SourceLag.objects.filter(query=reported_offsets.query))
         fresh = risk_columns(
-            reported.query, own, replaced, running=True, may_have_read=True, now=now
+            reported_offsets.query, own, replaced, running=True, may_have_read=True, now=now
         )
-        news = store_risk(reported.query, fresh)
-    changed(f"lag:{reported.query.pk}", *([f"query:{reported.query.pk}"] if news else []))
+        news = store_risk(reported_offsets.query, fresh)
+    changed(
+        f"lag:{reported_offsets.query.pk}",
+        *([f"query:{reported_offsets.query.pk}"] if news else []),
+    )
 
 
 def _rows(
@@ -247,16 +255,16 @@ def _store(
     reading: Reading,
     fresh: StoredLags,
     stored_lags: StoredLags,
-    vanished: set[At],
+    vanished_partitions: set[At],
     *,
     error: str,
     now: datetime,
 ) -> None:
     """Write a pass's rows; keep rows that were not seen, and the reason in a row of this pass."""
     rows = SourceLag.objects.filter(query=reading.query)
-    rows.filter(pk__in=[stored_lags[at].pk for at in vanished]).delete()
+    rows.filter(pk__in=[stored_lags[at].pk for at in vanished_partitions]).delete()
     upsert(SourceLag, fresh.values(), "query", "source", "partition")
-    if not error and stored_lags.keys() - fresh.keys() - vanished:
+    if not error and stored_lags.keys() - fresh.keys() - vanished_partitions:
         error = "A partition currently has no leader."
     if error:
         names = ", ".join(source.name for source in reading.sources)[:255]
@@ -347,18 +355,21 @@ def risk_columns(
     tables = [(row.source, table_lag(row)) for row in rows if row.partition == TABLE]
     of_tables = table_risk(tables, running=running, within=within, now=now)
     risks = [candidate for candidate in (of_topics, of_tables) if candidate is not None]
-    earliest = min(risks, key=lambda candidate: candidate.at, default=None)
-    if earliest is None:
+    earliest_risk = min(risks, key=lambda candidate: candidate.at, default=None)
+    if earliest_risk is None:
         return {"risk": "", "risk_at": None}
-    return {"risk": earliest.sentence, "risk_at": _steady(earliest.at, query.risk_at, now)}
+    return {
+        "risk": earliest_risk.sentence,
+        "risk_at": _steady(earliest_risk.at, query.risk_at, now),
+    }
 
 
-def _steady(at: datetime, stored: datetime | None, now: datetime) -> datetime:
+def _steady(at: datetime, stored_at: datetime | None, now: datetime) -> datetime:
     """Return the stored time of a loss if it is about the same: since when, if it has occurred."""
-    if stored is None:
+    if stored_at is None:
         return at
-    occurred = at <= now and stored <= now
-    return stored if occurred or abs(at - stored) < _SAME_TIME else at
+    occurred = at <= now and stored_at <= now
+    return stored_at if occurred or abs(at - stored_at) < _SAME_TIME else at
 
 
 def store_risk(query: Query, wanted: dict[str, Any]) -> bool:

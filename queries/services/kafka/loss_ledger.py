@@ -137,8 +137,8 @@ def _write(work: BulkRun, batches: "list[_LedgerBatch]", now: datetime) -> int:
     done = 0
     while done < len(batches) and work.has_time:
         try:
-            with work.slice() as time_slice:
-                count = _write_some(batches[done:], now, time_slice)
+            with work.slice() as work_slice:
+                count = _write_some(batches[done:], now, work_slice)
         except Exception as error:
             if not lies_in_the_row(error):
                 raise
@@ -147,13 +147,13 @@ def _write(work: BulkRun, batches: "list[_LedgerBatch]", now: datetime) -> int:
     return done
 
 
-def _write_some(batches: "Sequence[_LedgerBatch]", now: datetime, time_slice: Slice) -> int:
+def _write_some(batches: "Sequence[_LedgerBatch]", now: datetime, work_slice: Slice) -> int:
     """Write batches until the slice is complete; return how many were written."""
-    selected: list[_LedgerBatch] = []
+    selected_batches: list[_LedgerBatch] = []
     late: set[tuple[int, str, date]] = set()
     lags: _Lags = {}
     for batch in batches:
-        selected.append(batch)
+        selected_batches.append(batch)
         if batch.unsound is not None:
             quarantine(LEDGER, _name(batch.row), batch.unsound, log=logger)
         late.update(_late_lines(batch))
@@ -162,19 +162,19 @@ def _write_some(batches: "Sequence[_LedgerBatch]", now: datetime, time_slice: Sl
         for span in batch.whole:
             if batch.query is not None:
                 correct_by_batch(query=batch.query, batch=batch.row.batch, span=span, now=now)
-        if len(late) >= _LATE_LINES or time_slice.over:
+        if len(late) >= _LATE_LINES or work_slice.over:
             break
-    _write_late([batch for batch in selected if batch.late], now)
-    Cursor.advance(LEDGER, selected[-1].row.pk)
-    return len(selected)
+    _write_late([batch for batch in selected_batches if batch.late], now)
+    Cursor.advance(LEDGER, selected_batches[-1].row.pk)
+    return len(selected_batches)
 
 
 def _write_separately(work: BulkRun, batch: "_LedgerBatch", now: datetime) -> int:
     """Write one batch separately; set it aside if its own data cannot be stored."""
-    with work.slice() as time_slice:
+    with work.slice() as work_slice:
         try:
             with transaction.atomic():
-                return _write_some([batch], now, time_slice)
+                return _write_some([batch], now, work_slice)
         except Exception as error:
             if not lies_in_the_row(error):
                 raise

@@ -209,8 +209,8 @@ def _driver_spec(driver: Driver, code: Frozen) -> DriverSpec:
 def await_answer(context: StepContext) -> ProbeResult | StepResult:
     """Return what the probe has found once it is done, else its current activity.
 
-    Raises `NoAnswer` if the probe died (killed, out of memory, or its host restarted), or if its
-    output cannot be read.
+    Raises `NoProbeAnswer` if the probe died (killed, out of memory, or its host restarted), or if
+    its output cannot be read.
     """
     driver = _must(context)
     name = driver.application.name
@@ -230,8 +230,8 @@ def await_answer(context: StepContext) -> ProbeResult | StepResult:
 def await_read(context: StepContext, part: str, what: str) -> ProbeResult | StepResult:
     """Return what the probe has found once it is done, else its current activity.
 
-    Raises `NoAnswer` as `await_answer` does, or if this part of `ProbeResult` is missing because
-    Spark could not read it. `what` describes the missing part in the message.
+    Raises `NoProbeAnswer` as `await_answer` does, or if this part of `ProbeResult` is missing
+    because Spark could not read it. `what` describes the missing part in the message.
     """
     answer = await_answer(context)
     if isinstance(answer, StepResult):
@@ -291,7 +291,7 @@ def probe_of(operation: Operation) -> Driver | None:
 def read_result(driver: Driver, *, launcher: Launcher) -> ProbeResult | None:
     """Return what a probe has found so far; None if there is nothing yet (or any more).
 
-    Raises `NoAnswer` if the result is malformed, incomplete or too large.
+    Raises `NoProbeAnswer` if the result is malformed, incomplete or too large.
     """
     tried = _tried(driver.operation) if driver.operation else []
     try:

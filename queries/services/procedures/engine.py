@@ -373,14 +373,20 @@ def _refuse_beside_another(row: Query, verb: Verb) -> None:
 
 def _lease(operation_id: int, now: datetime) -> Lease | None:
     """Claim the operation; return None if it is claimed already or has no work for this host."""
-    unfinished = _unfinished()
-    of_any = _leases.take(unfinished.filter(verb__in=MANY_VERBS), operation_id, now=now)
-    if of_any is not None or not unfinished.filter(_of_this_host(), pk=operation_id).exists():
+    unfinished_operations = _unfinished()
+    of_any = _leases.take(unfinished_operations.filter(verb__in=MANY_VERBS), operation_id, now=now)
+    if (
+        of_any is not None
+        or not unfinished_operations.filter(_of_this_host(), pk=operation_id).exists()
+    ):
         return of_any
     # The first step decides which host takes the others: they need each other's files.
     this_host = settings.HEADGATE_HOST
     return _leases.take(
-        unfinished.filter(host__in=("", this_host)), operation_id, now=now, host=this_host
+        unfinished_operations.filter(host__in=("", this_host)),
+        operation_id,
+        now=now,
+        host=this_host,
     )
 
 

@@ -107,13 +107,13 @@ def _decide_before(
     instead: SkipReason | None,
 ) -> None:
     """Decide what was due by the schedule that a new revision replaces."""
-    earlier: Any = type(revision).objects.filter(number__lt=revision.number)
+    earlier_revisions: Any = type(revision).objects.filter(number__lt=revision.number)
     if isinstance(revision, QueryRevision):
-        earlier = earlier.filter(query=revision.query)
+        earlier_revisions = earlier_revisions.filter(query=revision.query)
     else:
-        earlier = earlier.filter(application=revision.application)
+        earlier_revisions = earlier_revisions.filter(application=revision.application)
     try:
-        before = schedule_of(earlier.order_by("-number").first())
+        before = schedule_of(earlier_revisions.order_by("-number").first())
     except Invalid:  # it could start nothing, and must not prevent its repair
         return
     if before is not None and _digest(before) == state.digest:
@@ -262,23 +262,23 @@ def _recall(state: ScheduleState, target: Target, schedule: Schedule | None, now
     forgotten = 0
     for row in undone if state.kind == "cron" else ():
         forgotten += row.due_times
-        restored: list[datetime] = []
+        remaining_times: list[datetime] = []
         if schedule is not None and row.first_due_at is not None and row.first_due_at <= now:
             among = due_times(schedule, row.first_due_at - timedelta(seconds=1), now)
             own = PlannedRun.objects.filter(
                 **target.columns, due_at__range=(row.first_due_at, now), first_due_at=None
             )
             had = set(own.values_list("due_at", flat=True))
-            restored = [at for at in among if at not in had]
+            remaining_times = [at for at in among if at not in had]
         row.delete()
-        if restored:
-            forgotten -= len(restored)
+        if remaining_times:
+            forgotten -= len(remaining_times)
             row.key, row.due_at, row.due_times = (
-                restored[-1].isoformat(),
-                restored[-1],
-                len(restored),
+                remaining_times[-1].isoformat(),
+                remaining_times[-1],
+                len(remaining_times),
             )
-            row.first_due_at = restored[0] if len(restored) > 1 else None
+            row.first_due_at = remaining_times[0] if len(remaining_times) > 1 else None
             row.save(force_insert=True)
     record_act(
         Act.SCHEDULE,

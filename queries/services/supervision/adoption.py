@@ -29,15 +29,15 @@ HIGHEST_EPOCH = 2**53
 MOST_OF_OWNER = 10_000  # characters; Headgate writes about 200
 
 
-def outrun_owner(location: str, reported: int | None) -> None:
+def outrun_owner(location: str, reported_epoch: int | None) -> None:
     """Allocate future epochs above the one in a checkpoint's owner file, if that is ours.
 
-    A local file is read here. For any other location, `reported` is the epoch that the refused
-    driver read there; it refuses an owner of another installation for another reason. None if a
-    driver of an earlier release did not report it: the next attempts are refused until enough
+    A local file is read here. For any other location, `reported_epoch` is the epoch that the
+    refused driver read there; it refuses an owner of another installation for another reason. None
+    if a driver of an earlier release did not report it: the next attempts are refused until enough
     epochs have been allocated.
     """
-    epoch = reported if local_path(location) is None else _owners(location)
+    epoch = reported_epoch if local_path(location) is None else _owners(location)
     if epoch is None:
         return
     if epoch > HIGHEST_EPOCH:

@@ -217,8 +217,12 @@ def _request_change(
             change = verb(_transition_input(row))
             if change is None:
                 _refuse_other_params(row, name, params, requested_params)
-                earlier = own.filter(generation__lte=row.generation).order_by("-generation", "-pk")
-                return join_or_create(earlier, name, row.application, row, actor=actor, now=now)
+                earlier_operations = own.filter(generation__lte=row.generation).order_by(
+                    "-generation", "-pk"
+                )
+                return join_or_create(
+                    earlier_operations, name, row.application, row, actor=actor, now=now
+                )
             if change.pin and within is None:
                 refuse_start_on_gap(row)
                 refuse_unproven(row)

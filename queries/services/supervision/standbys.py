@@ -67,10 +67,10 @@ _OPEN = sorted(OPEN_DRIVER_STATES)
 def keep_standbys(*, launcher: Launcher, now: datetime) -> None:
     """Launch, observe and end the standbys of this host's applications."""
     newest = ApplicationRevision.objects.filter(application=OuterRef("application"))
-    standby_modes = newest.order_by("-number").annotate(kept=KT("spec__standby"))
+    standby_modes = newest.order_by("-number").annotate(standby_mode=KT("spec__standby"))
     local_drivers = Driver.objects.filter(host=settings.HEADGATE_HOST, state__in=_OPEN).order_by()
     drivers = local_drivers.filter(kind__in=DISPATCHED_KINDS).annotate(
-        wanted=Subquery(standby_modes.values("kept")[:1])
+        wanted=Subquery(standby_modes.values("standby_mode")[:1])
     )
     drivers = drivers.filter(Q(kind=DriverKind.STANDBY) | Q(wanted="own"))
     for pk, name in sorted(set(drivers.values_list("application_id", "application__name"))):

@@ -92,18 +92,18 @@ def loops(now: datetime) -> Part:
     from listeners.loops.backlogs import current, of_drivers
 
     try:
-        skipped = [*current(now), *of_drivers(now)]
+        skipped_rows = [*current(now), *of_drivers(now)]
     except DatabaseError as error:
         return problem("loops", f"The list of skipped objects cannot be read: {first_line(error)}")
-    return loops_part(skipped)
+    return loops_part(skipped_rows)
 
 
-def loops_part(skipped: "list[SkippedRow]") -> Part:
+def loops_part(skipped_rows: "list[SkippedRow]") -> Part:
     """Check for elements that loops skip while they process the others."""
-    if not skipped:
+    if not skipped_rows:
         return ok("loops", "Nothing is skipped.")
-    first = min(skipped, key=lambda element: element.since)
-    more = f" And {len(skipped) - 1:,} more." if len(skipped) > 1 else ""
+    first = min(skipped_rows, key=lambda element: element.since)
+    more = f" And {len(skipped_rows) - 1:,} more." if len(skipped_rows) > 1 else ""
     times = "once" if first.times == 1 else f"{first.times:,} times"
     return problem(
         "loops",
@@ -194,16 +194,18 @@ def data_roots_part() -> Part:
 
     try:
         application_roots = [root for roots in all_given_roots().values() for root in roots]
-        absent = missing(root_location(root) for root in (*settings.DATA_ROOTS, *application_roots))
+        absent_roots = missing(
+            root_location(root) for root in (*settings.DATA_ROOTS, *application_roots)
+        )
     except DatabaseError as error:
         return problem(DATA_ROOTS, f"The data roots cannot be read: {first_line(error)}")
-    if not absent:
+    if not absent_roots:
         return ok(DATA_ROOTS, "All data roots exist on this host.")
-    which = "is not a folder" if len(absent) == 1 else "are not folders"
+    which = "is not a folder" if len(absent_roots) == 1 else "are not folders"
     return problem(
         DATA_ROOTS,
-        f"{', '.join(absent)} {which} on host {settings.HEADGATE_HOST}; reads and writes there "
-        "fail. Create or mount it, then restart the applications that use it.",
+        f"{', '.join(absent_roots)} {which} on host {settings.HEADGATE_HOST}; reads and writes "
+        "there fail. Create or mount it, then restart the applications that use it.",
     )
 
 

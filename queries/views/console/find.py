@@ -174,12 +174,12 @@ def _rows(matches: SearchMatches) -> Iterator[tuple[str, list[Hit]]]:
 
 
 def _pages(request: HttpRequest, text: str) -> Iterator[Hit]:
-    lowered = text.lower()
+    lowered_text = text.lower()
     for item in navigation(request):
-        if lowered in item["entry"].label.lower():
+        if lowered_text in item["entry"].label.lower():
             yield Hit(item["entry"].icon, item["entry"].label, item["address"])
     for label, name, more in _PAGES:
-        if text and lowered in f"{label} {more}".lower():
+        if text and lowered_text in f"{label} {more}".lower():
             if name.endswith("-new") and not request.user.has_perm(DEFINE):
                 continue
             yield Hit("file-text", label, reverse(name))

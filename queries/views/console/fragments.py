@@ -82,9 +82,13 @@ def page_of(rows: QuerySet[Any], *, by: str, cursor: str = "", size: int = ROWS)
         ordered = rows_after(rows, by, "pk", after=after)
     except (ValueError, ValidationError):
         ordered, after = rows_after(rows, by, "pk", after=None), None
-    fetched = list(ordered[: size + 1])
-    more = f"{getattr(fetched[size - 1], by)}~{fetched[size - 1].pk}" if len(fetched) > size else ""
-    return ListPage(rows=fetched[:size], next=more, first=after is None)
+    fetched_rows = list(ordered[: size + 1])
+    more = (
+        f"{getattr(fetched_rows[size - 1], by)}~{fetched_rows[size - 1].pk}"
+        if len(fetched_rows) > size
+        else ""
+    )
+    return ListPage(rows=fetched_rows[:size], next=more, first=after is None)
 
 
 def filters(
@@ -95,9 +99,9 @@ def filters(
     For `choices`, only the given values are valid; the first one replaces any other text.
     """
     values = {name: params.get(name, "").strip() for name in (*names, *choices)}
-    for name, allowed in choices.items():
-        if values[name] not in allowed:
-            values[name] = next(iter(allowed))
+    for name, allowed_values in choices.items():
+        if values[name] not in allowed_values:
+            values[name] = next(iter(allowed_values))
     return values
 
 

@@ -266,10 +266,10 @@ class Hub:
         drawn.changes, drawn.pace = set(), drawn.pace.shown(now)
         if changes is None:
             drawn.whole_at = now
-        rendered: list[tuple[str, str, bytes]] = []
+        fragments: list[tuple[str, str, bytes]] = []
         with self._loop.isolate_errors(f"topic {topic}"):
-            rendered = await self._in_thread(_drawing, topic, changes, datetime.now(UTC))
-        for event, data, digest in rendered:
+            fragments = await self._in_thread(_drawing, topic, changes, datetime.now(UTC))
+        for event, data, digest in fragments:
             before = drawn.fragments.get(event)
             if before is None or before.digest != digest:
                 self.number += 1

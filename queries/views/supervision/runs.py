@@ -108,12 +108,12 @@ def lane(run: Run, now: datetime) -> list[RunStretch]:
         ("running", "ok", run.proven_at or run.first_commit_at),
         ("stopping", "warn", run.stop_asked_at),
     ]
-    reached = [(label, tone, at) for label, tone, at in marks if at is not None and at <= end]
+    reached_marks = [(label, tone, at) for label, tone, at in marks if at is not None and at <= end]
     whole = max((end - run.created_at).total_seconds(), 0.001)
     stretches = []
     x = 0.0
-    for index, (label, tone, at) in enumerate(reached):
-        until = reached[index + 1][2] if index + 1 < len(reached) else end
+    for index, (label, tone, at) in enumerate(reached_marks):
+        until = reached_marks[index + 1][2] if index + 1 < len(reached_marks) else end
         spent = max((until - at).total_seconds(), 0.0)
         width = 1000 * spent / whole
         stretches.append(RunStretch(label, tone, spent * 1000, round(x, 2), round(width, 2)))

@@ -75,7 +75,7 @@ def test_brokers_that_do_not_answer_are_named() -> None:
 def test_columns_that_only_spark_can_find_out_are_named() -> None:
     form = parsing.parse_query(SQL)
     told = SqlVerdict(ok=True, unjudged="only Spark can determine the columns of codes")
-    (skip,) = drafts.skips(form, application=ApplicationSpec(), partitions={}, parsed=told)
+    (skip,) = drafts.skips(form, application=ApplicationSpec(), partitions={}, sql_verdict=told)
     assert skip.text == "Column names not checked: only Spark can determine the columns of codes."
 
 
@@ -85,7 +85,7 @@ def test_code_that_is_not_fetched_yet_is_named() -> None:
     )
     code = {"git": "https://git.example/jobs", "commit": "a" * 40}
     application = parsing.parse_application({"code": code})
-    (skip,) = drafts.skips(form, application=application, partitions={}, parsed=None)
+    (skip,) = drafts.skips(form, application=application, partitions={}, sql_verdict=None)
     assert skip.check is Check.CODE
 
 

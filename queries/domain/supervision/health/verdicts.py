@@ -162,7 +162,7 @@ def _after(signals: HealthSignals, floor_s: float) -> timedelta:
 
 
 def _zombie(signals: HealthSignals) -> Health | None:
-    ended = [
+    ended_parts = [
         name
         for name, alive in (
             ("its JVM", signals.jvm_alive),
@@ -170,11 +170,12 @@ def _zombie(signals: HealthSignals) -> Health | None:
         )
         if alive is False
     ]
-    if not ended:
+    if not ended_parts:
         return None
     return Health(
         Verdict.ZOMBIE,
-        f"It should be running, but {' and '.join(ended)} {'have' if ended[1:] else 'has'} ended."
+        f"It should be running, but {' and '.join(ended_parts)} "
+        f"{'have' if ended_parts[1:] else 'has'} ended."
         f"{_late_heartbeat(signals)}",
         None,
     )

@@ -37,7 +37,7 @@ def main(command: int, go: int, report_pipe: int) -> None:
         os._exit(127)
     for descriptor in (go, *wanted["close"]):
         os.close(descriptor)
-    # The driver's processes have our UID: without this, they could write to `told` in /proc/1/fd.
+    # The driver's processes have our UID: without this, they could write to the pipe in /proc/1/fd.
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
     _report(report_pipe, f"start {child}")
     while True:

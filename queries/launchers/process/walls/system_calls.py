@@ -80,7 +80,7 @@ class _Compared(ctypes.Structure):
 def compiled() -> int:
     """Return a descriptor for the filter's program, at its start; the caller must close it.
 
-    Raises `Missing` if the library is missing or the kernel does not support filters.
+    Raises `IsolationMissing` if the library is missing or the kernel does not support filters.
     """
     if not Path("/proc/sys/kernel/seccomp/actions_avail").exists():
         raise IsolationMissing("the kernel does not support system call filters.")
