@@ -175,9 +175,9 @@ def _schema(df: Any, schema: Any, *, dead_letters: bool) -> tuple[pa.Schema, Any
     from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructField, StructType
 
-    parsed = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
+    struct_type = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
     own = {*HIDDEN, *([LETTER] if dead_letters else [])}
-    for field in parsed.fieldNames():
+    for field in struct_type.fieldNames():
         if field in own:
             raise BadArgument(
                 f"schema: {field!r} is a column that map_async adds itself; rename it"
@@ -185,10 +185,10 @@ def _schema(df: Any, schema: Any, *, dead_letters: bool) -> tuple[pa.Schema, Any
     zone = df.sparkSession.conf.get("spark.sql.session.timeZone")
     more = [LETTER_FIELD, *FIELDS] if dead_letters else FIELDS
     # Rows that were given up, and those that only carry metrics, have nulls everywhere.
-    fields = [StructField(field.name, field.dataType) for field in parsed.fields]
+    fields = [StructField(field.name, field.dataType) for field in struct_type.fields]
     # Spark 4.1 does not have the argument and always uses UTC: the instants are the same.
     zoned = {"timezone": zone} if "timezone" in signature(to_arrow_schema).parameters else {}
-    return to_arrow_schema(parsed, **zoned), StructType([*fields, *more])
+    return to_arrow_schema(struct_type, **zoned), StructType([*fields, *more])
 
 
 def _backoff(value: Any) -> Backoff:

@@ -63,10 +63,11 @@ class Cluster:
             claims.end(self.running(), limit_s=LEAVE_S)
             self._spawn()
         deadline = time.monotonic() + READY_LIMIT_S
-        while (registered := self.workers()) != WORKERS:
+        while (worker_count := self.workers()) != WORKERS:
             if time.monotonic() > deadline:
                 raise StartProblem(
-                    f"{registered or 'No'} of {WORKERS} workers have registered at {self.master}.",
+                    f"{worker_count or 'No'} of {WORKERS} workers have registered "
+                    f"at {self.master}.",
                     f"The logs are in {self.home.logs}; is a port in use "
                     f"(`ss -ltnp 'sport = :{self.port}'`)?",
                 )

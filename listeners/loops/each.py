@@ -130,9 +130,9 @@ class LoopErrors:
                 self._over(replace(ended, times=0))
 
 
-def _forget_oldest(remembered: OrderedDict[str, Any]) -> None:
-    while len(remembered) > _REMEMBERED:
-        remembered.popitem(last=False)
+def _forget_oldest(entries: OrderedDict[str, Any]) -> None:
+    while len(entries) > _REMEMBERED:
+        entries.popitem(last=False)
 
 
 def _key_of(error: Exception) -> str:

@@ -68,9 +68,9 @@ def lost_batches(*, now: datetime) -> list[LostBatches]:
     losses = []
     for gap in _gaps(now):
         with _errors.isolate_errors(f"gap {gap.pk} of driver {gap.driver}"):
-            stored = [(row.first, row.last) for row in _received(gap)]
+            received_ranges = [(row.first, row.last) for row in _received(gap)]
             ids = range(gap.first, min(gap.last, gap.first + _BATCHES_AT_ONCE - 1) + 1)
-            batches = tuple(batch for batch in ids if not overlap((batch, batch), stored))
+            batches = tuple(batch for batch in ids if not overlap((batch, batch), received_ranges))
             if batches and gap.run is not None:
                 losses.append(LostBatches(gap.pk, gap.run, batches))
     return losses

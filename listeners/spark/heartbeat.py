@@ -320,22 +320,22 @@ class Pulse:
         run.recalled_at = time.monotonic()
         run.recall_after = run.recalled_at + usual_s
         try:
-            remembered = recent_executed(self._jvm, run.identity.jquery)
+            remembered_batches = recent_executed(self._jvm, run.identity.jquery)
         except (Py4JError, OSError, ValueError) as error:
             logger.debug("run %s could not be read back: %s", run.identity.spark_run_id, error)
             run.done = final
             return
-        if len(remembered) > 1 and not self._private:
-            run.recall_after = time.monotonic() + _share_of_memory_s(remembered, usual_s)
+        if len(remembered_batches) > 1 and not self._private:
+            run.recall_after = time.monotonic() + _share_of_memory_s(remembered_batches, usual_s)
         overdue_at = None if final else time.time() - self._grace_s
-        self._put(RecalledRun(run.identity.spark_run_id, remembered, overdue_at))
+        self._put(RecalledRun(run.identity.spark_run_id, remembered_batches, overdue_at))
         if final:
             run.done = True
             run.identity = replace(run.identity, jquery=None)  # releases the query in the JVM
             self._ended.pop(run.identity.spark_run_id, None)
 
 
-def _share_of_memory_s(remembered: list[dict[str, Any]], usual_s: float) -> float:
+def _share_of_memory_s(remembered_batches: list[dict[str, Any]], usual_s: float) -> float:
     """Return how long to wait at most, so that a fast query does not forget unread batches."""
-    span_s = ended_at(remembered[-1]) - ended_at(remembered[0])
+    span_s = ended_at(remembered_batches[-1]) - ended_at(remembered_batches[0])
     return max(_SHORTEST_RECALL_S, min(usual_s, span_s / 3))

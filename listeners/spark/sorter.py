@@ -53,7 +53,9 @@ class RunBatches:
         self._note(batch)
         return True
 
-    def recall(self, remembered: list[Progress], *, overdue_at: float | None) -> list[Progress]:
+    def recall(
+        self, remembered_progress: list[Progress], *, overdue_at: float | None
+    ) -> list[Progress]:
         """Return the query's remembered batches that still must be reported, oldest first.
 
         A batch newer than any from the bus is left to the bus unless it ended before `overdue_at`
@@ -61,7 +63,7 @@ class RunBatches:
         more. Holes older than the oldest remembered batch are given up, but still count as missing.
         """
         unreported_progress = []
-        for progress in remembered:
+        for progress in remembered_progress:
             batch = int(progress["batchId"])
             if batch in self._reported:
                 continue
@@ -75,8 +77,8 @@ class RunBatches:
             unreported_progress.append(progress)
         for progress in unreported_progress:
             self._note(int(progress["batchId"]))
-        if remembered:
-            oldest = min(int(progress["batchId"]) for progress in remembered)
+        if remembered_progress:
+            oldest = min(int(progress["batchId"]) for progress in remembered_progress)
             self.holes = {batch for batch in self.holes if batch >= oldest}
         return sorted(unreported_progress, key=lambda progress: int(progress["batchId"]))
 

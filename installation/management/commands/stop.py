@@ -59,12 +59,12 @@ class Command(BaseCommand):
 
     def _end_drivers(self, count: int, *, supervised: bool) -> None:
         if lost := drivers.without_files():
-            unlisted = (
+            lost_drivers = (
                 "1 driver whose directory is gone"
                 if len(lost) == 1
                 else f"{len(lost)} drivers whose directories are gone"
             )
-            self.stdout.write(f"Found {unlisted}, by checking processes: {', '.join(lost)}.")
+            self.stdout.write(f"Found {lost_drivers}, by checking processes: {', '.join(lost)}.")
         noun = "driver" if count == 1 else "drivers"
         self.stdout.write(f"Ending {count} {noun} after the batches in flight…")
         now = timezone.now()
