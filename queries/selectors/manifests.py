@@ -199,7 +199,7 @@ Moment = tuple[int, int]  # the ids of the newest Transition and Checkpoint
 
 
 @dataclass(slots=True)
-class Present:
+class ExistingRows:
     """Existing rows by name, and their related rows by id."""
 
     as_of: Moment | None = None  # later rows show what has changed since; None: do not look
@@ -228,13 +228,13 @@ class Present:
         return ApplicationSpec.model_validate(self.application_revisions[row.pk].spec)
 
 
-def look_up(manifests: Iterable[Manifest], *, owner: str | None = None) -> Present:
+def look_up(manifests: Iterable[Manifest], *, owner: str | None = None) -> ExistingRows:
     """Return the existing objects that manifests name, and those of an owner.
 
     Without an owner, only what defines applications and queries is read.
     """
     # Read first: a later Transition shows changes made while we read.
-    found = Present(as_of=None if owner is None else as_of_now())
+    existing_rows = ExistingRows(as_of=None if owner is None else as_of_now())
     named: dict[Kind, set[str]] = {kind: set() for kind in Kind}
     for one in manifests:
         named[one.kind].add(one.name)
@@ -243,42 +243,44 @@ def look_up(manifests: Iterable[Manifest], *, owner: str | None = None) -> Prese
     owned = [] if owner is None else list(_managed(Q(owner=owner)))
     # Queries started by a script have a "/" in their name, which manifest names cannot have.
     queries = Query.objects.filter(archived_at=None, name__in=named[Kind.QUERY])
-    found.queries = {row.name: row for row in queries.select_related("application__team")}
+    existing_rows.queries = {row.name: row for row in queries.select_related("application__team")}
     for held in owned:
         if held.query is not None:
-            found.queries.setdefault(held.query.name, held.query)
+            existing_rows.queries.setdefault(held.query.name, held.query)
     applications = Application.objects.filter(archived_at=None).select_related("team", "script")
-    found.applications = {
+    existing_rows.applications = {
         row.name: row for row in applications.filter(name__in=named[Kind.APPLICATION])
     }
-    for query in found.queries.values():
-        found.applications.setdefault(query.application.name, query.application)
+    for query in existing_rows.queries.values():
+        existing_rows.applications.setdefault(query.application.name, query.application)
     for held in owned:
         if held.application is not None:
-            found.applications.setdefault(held.application.name, held.application)
-    _fill(found)
+            existing_rows.applications.setdefault(held.application.name, held.application)
+    _fill(existing_rows)
     if owner is None:
-        return found
-    used = Checkpoint.objects.filter(query__in=list(found.query_revisions)).order_by("-pk")
-    for pk, location in used.values_list("query", "location"):
-        found.locations.setdefault(pk, []).append(location)
+        return existing_rows
+    checkpoints = Checkpoint.objects.filter(query__in=list(existing_rows.query_revisions)).order_by(
+        "-pk"
+    )
+    for pk, location in checkpoints.values_list("query", "location"):
+        existing_rows.locations.setdefault(pk, []).append(location)
     rules = AlertRule.objects.filter(
         Q(name__in=named[Kind.ALERT_RULE]) | Q(managed__owner=owner)
     ).prefetch_related("channels", "escalate_to")
-    found.rules = {row.name: row for row in rules}
-    mine = Q(query__in=[row.pk for row in found.queries.values()])
-    mine |= Q(application__in=[row.pk for row in found.applications.values()])
-    mine |= Q(rule__in=[row.pk for row in found.rules.values()])
-    found.managed = {key_of(row): row for row in [*_managed(mine), *owned]}
-    return found
+    existing_rows.rules = {row.name: row for row in rules}
+    mine = Q(query__in=[row.pk for row in existing_rows.queries.values()])
+    mine |= Q(application__in=[row.pk for row in existing_rows.applications.values()])
+    mine |= Q(rule__in=[row.pk for row in existing_rows.rules.values()])
+    existing_rows.managed = {key_of(row): row for row in [*_managed(mine), *owned]}
+    return existing_rows
 
 
-def _fill(found: Present) -> None:
-    ids = [row.pk for row in found.applications.values()]
-    found.application_revisions = newest_application_revisions(ids)
-    found.pools = pools_of(ids)
-    queries = [row.pk for row in found.queries.values()]
-    found.query_revisions = newest_revisions(queries)
+def _fill(existing_rows: ExistingRows) -> None:
+    ids = [row.pk for row in existing_rows.applications.values()]
+    existing_rows.application_revisions = newest_application_revisions(ids)
+    existing_rows.pools = pools_of(ids)
+    queries = [row.pk for row in existing_rows.queries.values()]
+    existing_rows.query_revisions = newest_revisions(queries)
 
 
 def key_of(row: Managed) -> Key:
@@ -310,21 +312,21 @@ def as_of_now() -> Moment:
     return newest
 
 
-def changed_since(found: Present, *, creates: bool) -> bool:
+def changed_since(existing_rows: ExistingRows, *, creates: bool) -> bool:
     """Return whether one of these definitions has changed, or was deleted, since it was read.
 
     The other queries of their applications belong to them: they share its cores. A plan that
     creates objects also depends on all locations taken since, which may contain its own.
     """
-    if found.as_of is None:
+    if existing_rows.as_of is None:
         return False
-    applications = [row.pk for row in found.applications.values()]
+    applications = [row.pk for row in existing_rows.applications.values()]
     later = Transition.objects.filter(
-        application__in=applications, pk__gt=found.as_of[0], subject="definition"
+        application__in=applications, pk__gt=existing_rows.as_of[0], subject="definition"
     )
-    taken = Checkpoint.objects.filter(pk__gt=found.as_of[1] or 0)
+    taken = Checkpoint.objects.filter(pk__gt=existing_rows.as_of[1] or 0)
     gone = Q(archived_at__isnull=False)
-    queries = Query.objects.filter(gone, pk__in=[row.pk for row in found.queries.values()])
+    queries = Query.objects.filter(gone, pk__in=[row.pk for row in existing_rows.queries.values()])
     hosts = Application.objects.filter(gone, pk__in=applications)
     rows: list[Any] = [queries, hosts, *([taken] if creates else [])]
     others = [each.order_by().values("pk") for each in rows]

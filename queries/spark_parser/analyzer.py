@@ -313,15 +313,15 @@ class Analyzer:
         for view in question.views:
             self._create(view)
 
-    def plan(self, parsed: Any) -> Any:
+    def plan(self, parsed_plan: Any) -> Any:
         """Return the analyzed plan of a parsed text; py4j raises Spark's errors."""
-        return self._analyzed(self._bound(parsed) if self._params else parsed)
+        return self._analyzed(self._bound(parsed_plan) if self._params else parsed_plan)
 
-    def _analyzed(self, parsed: Any) -> Any:
+    def _analyzed(self, parsed_plan: Any) -> Any:
         tracker = self._sql.catalyst.QueryPlanningTracker(self._none)
-        return self._analyzer.executeAndCheck(parsed, tracker)
+        return self._analyzer.executeAndCheck(parsed_plan, tracker)
 
-    def _bound(self, parsed: Any) -> Any:
+    def _bound(self, parsed_plan: Any) -> Any:
         """Return a parsed text with its parameters' values, as `spark.sql(text, args=…)` binds."""
         names, values = self._jvm.java.util.ArrayList(), self._jvm.java.util.ArrayList()
         literal = self._object(f"{_ANALYZER_CATALYST}.expressions.Literal")
@@ -330,7 +330,7 @@ class Analyzer:
             values.add(literal.apply(value))
         sequence = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala
         named = self._sql.catalyst.analysis.NameParameterizedQuery
-        return named(parsed, sequence(names).toSeq(), sequence(values).toSeq())
+        return named(parsed_plan, sequence(names).toSeq(), sequence(values).toSeq())
 
     def _create(self, view: View) -> None:
         plan = self._relation(view)

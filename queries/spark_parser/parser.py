@@ -89,9 +89,9 @@ class SparkParser:
             if self._parser is None:
                 package = self._gateway.jvm.org.apache.spark.sql.catalyst.parser
                 self._parser = package.CatalystSqlParser()
-            parsed = self._parser.parsePlan(question.text)
+            parsed_plan = self._parser.parsePlan(question.text)
             plan_nodes = list(
-                islice(nodes(parsed, self._parser, self._gateway.jvm), MOST_NODES + 1)
+                islice(nodes(parsed_plan, self._parser, self._gateway.jvm), MOST_NODES + 1)
             )
             if len(plan_nodes) > MOST_NODES:
                 return _unjudged(TOO_DEEP)
@@ -105,12 +105,12 @@ class SparkParser:
             return SqlVerdict(ok=False, message=refused, reads=reads)
         if question.unknown:
             return SqlVerdict(ok=True, unjudged=question.unknown, reads=reads)
-        return replace(self._analyzed(question, parsed), reads=reads)
+        return replace(self._analyzed(question, parsed_plan), reads=reads)
 
-    def _analyzed(self, question: SqlQuestion, parsed: Any) -> SqlVerdict:
+    def _analyzed(self, question: SqlQuestion, parsed_plan: Any) -> SqlVerdict:
         """Return the analyzer's verdict; what only a driver can decide is not a rejection."""
         try:
-            plan = Analyzer(self._gateway.jvm, question).plan(parsed)
+            plan = Analyzer(self._gateway.jvm, question).plan(parsed_plan)
             shapes = of_plan(nodes_of(plan), question.output_mode)
         except Py4JJavaError as error:
             message = _first_line(error.java_exception)

@@ -132,7 +132,7 @@ FACTS_OF_SELECTORS = frozenset(
     failures.what_changed.ConfigurationDifference.what hosts.way_to
     kafka.sources.KafkaSource.brokers kafka.sources.KafkaSource.error kafka.sources.Reading.started
     lineage.Below.names lineage.incomplete
-    manifests.Present.locations probes.untried code.Asking.missing code.MovedCheckpoint.before
+    manifests.ExistingRows.locations probes.untried code.Asking.missing code.MovedCheckpoint.before
     code.MovedCheckpoint.now secrets.Naming.about secrets.Naming.refused probes.params_change
     probes.sentences supervision.applications.ApplicationDetail.needs_restart
     supervision.history.OperationLine.detail supervision.history.OperationLine.way_out

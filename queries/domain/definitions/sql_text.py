@@ -147,7 +147,7 @@ class Text:
         if any("catalog" in key or "hive" in key for key in self.spec.conf):
             return []
         readable = self.streams | self.statics | set(self.ctes)
-        used = {
+        relation_names = {
             table.name.lower(): table.name
             for table in self.statement.find_all(exp.Table)
             if table.name and not table.db and isinstance(table.this, exp.Identifier)
@@ -159,10 +159,10 @@ class Text:
                 f"reads {name}, which is neither a source nor a table of this query.",
                 f"Available: {', '.join(sorted(self.streams | self.statics)) or 'none'}.",
             )
-            for lower, name in used.items()
+            for lower, name in relation_names.items()
             if lower not in readable
         ]
-        if not problems and used and not self.streams & set(used):
+        if not problems and relation_names and not self.streams & set(relation_names):
             way_out = "Select from one of the sources."
             problems.append(Problem("sql", "", "does not read from a streaming source.", way_out))
         return problems

@@ -123,10 +123,10 @@ def _columns(keys: list[_Key], flows: Iterable[tuple[_Key, _Key]]) -> list[list[
     for key in keys:  # what nothing writes is drawn next to its reader
         if not before[key]:
             level[key] = max(0, min(level[reader] for reader in after[key]) - 1)
-    used = {number: at for at, number in enumerate(sorted(set(level.values())))}
-    columns: list[list[_Key]] = [[] for _ in used]
+    column_of_level = {number: at for at, number in enumerate(sorted(set(level.values())))}
+    columns: list[list[_Key]] = [[] for _ in column_of_level]
     for key in sorted(keys, key=lambda reader: (reader[2], reader)):
-        columns[used[level[key]]].append(key)
+        columns[column_of_level[level[key]]].append(key)
     for sweep in range(_SWEEPS):
         forward = sweep % 2 == 0
         near = before if forward else after

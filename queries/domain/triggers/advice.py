@@ -108,20 +108,24 @@ def advise(
     if not isinstance(spec.trigger, ProcessingTime):
         kind = KINDS[TriggerKind(spec.trigger.kind)]
         return TriggerAdvice(trigger_limits, len(batches), untold=kind.unmeasured)
-    measured = [batch for batch in batches if not batch.first and batch.rows > 0]
-    total = sum(batch.trigger_ms for batch in measured)
-    tax = sum(batch.logs_ms for batch in measured) / total if total else None
-    logs_ms = sum(batch.logs_ms for batch in measured) / len(measured) if measured else None
+    measured_batches = [batch for batch in batches if not batch.first and batch.rows > 0]
+    total = sum(batch.trigger_ms for batch in measured_batches)
+    tax = sum(batch.logs_ms for batch in measured_batches) / total if total else None
+    logs_ms = (
+        sum(batch.logs_ms for batch in measured_batches) / len(measured_batches)
+        if measured_batches
+        else None
+    )
     interval = float(interval_ms(spec.trigger.interval) or 0)
     costs = ""
     if files is not None and logs_ms is not None:
-        costs = log_cost(files, logs_ms, total / len(measured), interval)
+        costs = log_cost(files, logs_ms, total / len(measured_batches), interval)
     rate = rate_of(batches)
-    cost = cost_of([BatchSample(batch.rows, batch.trigger_ms) for batch in measured])
+    cost = cost_of([BatchSample(batch.rows, batch.trigger_ms) for batch in measured_batches])
     if isinstance(cost, Untold) or rate is None:
         return TriggerAdvice(
             limits=trigger_limits,
-            batches=len(measured),
+            batches=len(measured_batches),
             untold=cost.reason if isinstance(cost, Untold) else _NO_RATE,
             rate=rate,
             tax=tax,
@@ -134,7 +138,7 @@ def advise(
     now = expected(cost, rate, interval)
     return TriggerAdvice(
         limits=trigger_limits,
-        batches=len(measured),
+        batches=len(measured_batches),
         cost=cost,
         rate=rate,
         tax=tax,

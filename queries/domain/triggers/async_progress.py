@@ -118,8 +118,8 @@ def rows_in_flight(
     wrote, and no event reports a batch before its end.
     """
     between = [records_between(*pair) for pair in zip(begin, end or (), strict=False)]
-    counted = [count for count in between if count is not None]
-    rows = sum(counted) if counted and len(counted) == len(between) else None
+    known_counts = [count for count in between if count is not None]
+    rows = sum(known_counts) if known_counts and len(known_counts) == len(between) else None
     if exact:
         return rows
     largest = max(recent, default=None)

@@ -129,14 +129,14 @@ class Probe:
         """Limit the time in which Spark's start does not advance."""
         limit_s = self.spec.start_deadline_s or self.task.limit_s
         most_s = self.spec.start_max_s or limit_s
-        used = 0.0
+        last_used_at = 0.0
 
         def moved() -> bool:
-            nonlocal used
+            nonlocal last_used_at
             now = self._cpu_s()
-            if now < used + LEAST_CPU_S:
+            if now < last_used_at + LEAST_CPU_S:
                 return False
-            used = now
+            last_used_at = now
             return True
 
         return TimeLimit(limit_s, most_s=most_s, moved=moved, over=self._give_up)

@@ -88,7 +88,7 @@ def crossed_thresholds(*, now: datetime) -> Iterator[tuple[Query, Status]]:
     if not held:
         return
     open_now = _open()
-    series = _read(held, since=now - _longest(held), now=now, remembered=_USUAL)
+    series = _read(held, since=now - _longest(held), now=now, usual_p95=_USUAL)
     for one in held:
         with _each.isolate_errors(f"{one.threshold.figure} of {queries[one.query].name}"):
             was = one.fingerprint in open_now
@@ -204,11 +204,11 @@ def _read(
     *,
     since: datetime,
     now: datetime,
-    remembered: dict[int, tuple[datetime, float]] | None = None,
+    usual_p95: dict[int, tuple[datetime, float]] | None = None,
 ) -> _Series:
     """Read what these thresholds need: at most five statements per 500 queries.
 
-    `remembered` keeps last week's p95 of each query for the hour.
+    `usual_p95` keeps last week's p95 of each query for the hour.
     """
     series = _Series(now)
     rated = {one.query for one in held if one.threshold.figure in _RATES}
@@ -230,27 +230,27 @@ def _read(
         latest = Latest.objects.filter(query__in=pks, idle_at__isnull=False)
         idle = latest.values_list("query", "idle_at")
         series.idle_at |= {query: at for query, at in idle if at is not None}
-    _read_usual(series, compared, {} if remembered is None else remembered)
+    _read_usual(series, compared, {} if usual_p95 is None else usual_p95)
     return series
 
 
 def _read_usual(
-    series: _Series, queries: set[int], remembered: dict[int, tuple[datetime, float]]
+    series: _Series, queries: set[int], usual_p95: dict[int, tuple[datetime, float]]
 ) -> None:
     """Read the p95 of last week's hourly mean batch times, weighted by batches, in seconds."""
     hour = series.now.replace(minute=0, second=0, microsecond=0)
-    for query in list(remembered):
-        if query not in queries or remembered[query][0] != hour:
-            del remembered[query]
-    for pks in _chunks(queries - remembered.keys()):
+    for query in list(usual_p95):
+        if query not in queries or usual_p95[query][0] != hour:
+            del usual_p95[query]
+    for pks in _chunks(queries - usual_p95.keys()):
         hours: dict[int, list[tuple[float, int]]] = defaultdict(list)
         rows = _rollups(pks, _HOUR_S, series.now - WEEK, series.now).order_by()
         for query, total_ms, batches in rows.values_list("query", "duration_ms_sum", "batches"):
             hours[query].append((total_ms / batches / 1000, batches))
         for query, values in hours.items():
             if (usual := p95(values)) is not None:
-                remembered[query] = hour, usual
-    series.usual = {query: usual for query, (_, usual) in remembered.items()}
+                usual_p95[query] = hour, usual
+    series.usual = {query: usual for query, (_, usual) in usual_p95.items()}
 
 
 #: Last week's p95 by query, with the hour in which it was read: a week of hours is much to read.

@@ -186,7 +186,7 @@ def _driver_changes(good: Driver, failed: Driver) -> list[ConfigurationDifferenc
         ("code", good.code_sha256[:12], failed.code_sha256[:12]),
     )
     # A driver that died before its session was up never reported these.
-    reported = (
+    reported_values = (
         ("Spark version", good.spark_version, failed.spark_version),
         ("Java version", good.java_version, failed.java_version),
         ("host", good.host, failed.host),
@@ -195,7 +195,9 @@ def _driver_changes(good: Driver, failed: Driver) -> list[ConfigurationDifferenc
     changes = _revision_changes("application revision", before, after)
     changes += [ConfigurationDifference(what, was, now) for what, was, now in code if was != now]
     changes += [
-        ConfigurationDifference(what, was, now) for what, was, now in reported if now and was != now
+        ConfigurationDifference(what, was, now)
+        for what, was, now in reported_values
+        if now and was != now
     ]
     return changes
 

@@ -158,14 +158,14 @@ def offsets_in_progress(
                 kafka_offsets(source.get("latestOffset")) for source in sources
             ):
                 latest[pk] = latest_offsets
-    reported = []
+    reported_offsets = []
     for pk, run in newest_runs(list(latest)).items():
         if run.outcome != RunOutcome.OPEN:
             continue
         with isolate(f"the reported offsets of {queries[pk].name}"):
             if committed := _reported_offsets(lines[pk], run):
-                reported.append(ReportedOffsets(queries[pk], committed, latest[pk]))
-    return reported
+                reported_offsets.append(ReportedOffsets(queries[pk], committed, latest[pk]))
+    return reported_offsets
 
 
 def kafka_sources(spec: Mapping[str, object]) -> tuple[KafkaSource, ...]:

@@ -65,12 +65,12 @@ def cores_beside(application: Application, *, but: int | None) -> dict[str, int]
     for pk, revision in newest_revisions(list(queries)).items():
         if revision.spec.get("trigger", {}).get("kind") not in HOLDING_TRIGGERS:
             continue
-        parsed = parsed_or_none(revision.spec)
-        if parsed is not None:
+        query_spec = parsed_or_none(revision.spec)
+        if query_spec is not None:
             spec = spec or newest_application_spec(application)
             looked_up = partition_counts(pk, revision.spec)
-            ground = ground_of(parsed, spec, host_cores=None, partitions=looked_up, beside={})
-            cores_by_query[queries[pk]] = permanent_cores(parsed, ground)
+            ground = ground_of(query_spec, spec, host_cores=None, partitions=looked_up, beside={})
+            cores_by_query[queries[pk]] = permanent_cores(query_spec, ground)
     return {name: cores for name, cores in cores_by_query.items() if cores}
 
 

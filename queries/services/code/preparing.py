@@ -259,8 +259,10 @@ def find_names(*, now: datetime) -> Names:
     since = now - timedelta(days=settings.HISTORY_RETENTION_DAYS)
     drivers = Driver.objects.filter(Q(ended_at=None) | Q(ended_at__gte=since))
     runs = Run.objects.filter(Q(outcome=RunOutcome.OPEN) | Q(ended_at__gte=since))
-    used = Q(application__archived_at=None) | Q(pk__in=drivers.values("application_revision"))
-    revisions = ApplicationRevision.objects.filter(used)
+    used_revisions = Q(application__archived_at=None) | Q(
+        pk__in=drivers.values("application_revision")
+    )
+    revisions = ApplicationRevision.objects.filter(used_revisions)
     unfinished = DeployChange.objects.filter(deploy__ended_at=None, kind=ChangeKind.APPLICATION)
     for code, packages in (
         *revisions.values_list("spec__code", "spec__packages").distinct(),

@@ -13,7 +13,7 @@ from queries.models.access.accounts import Team
 from queries.models.applications import Application
 from queries.selectors import manifests
 from queries.selectors.access import team_for_new
-from queries.selectors.manifests import Present
+from queries.selectors.manifests import ExistingRows
 from queries.services.definitions.drafts import application_form
 from queries.services.definitions.items import SetItem, below_spec
 from queries.services.definitions.rights import insist_application
@@ -54,7 +54,7 @@ class Teams:
 
 
 def plan_applications(
-    items: list[SetItem], present: Present, *, python: bool, user: Any = None
+    items: list[SetItem], existing_rows: ExistingRows, *, python: bool, user: Any = None
 ) -> dict[str, Host]:
     """Compare and validate applications; return both those in the set and existing ones.
 
@@ -66,15 +66,15 @@ def plan_applications(
     hosts = {
         name: Host(
             name,
-            present.application_spec(row),
-            manifests.pools_of_state(present.application_state(row)),
+            existing_rows.application_spec(row),
+            manifests.pools_of_state(existing_rows.application_state(row)),
             row,
         )
-        for name, row in present.applications.items()
+        for name, row in existing_rows.applications.items()
     }
     for item in items:
         row = item.application
-        spec = _compare(item, row, present)
+        spec = _compare(item, row, existing_rows)
         before = hosts[item.name].form if row is not None else None
         form = before
         if item.is_new or item.spec_differs or user is None:
@@ -89,14 +89,14 @@ def plan_applications(
     return hosts
 
 
-def _compare(item: SetItem, row: Application | None, present: Present) -> dict[str, Any]:
+def _compare(item: SetItem, row: Application | None, existing_rows: ExistingRows) -> dict[str, Any]:
     """Compare an application with the existing one; return its definition without pools."""
     manifest = item.manifest
     assert manifest is not None
     spec = manifest.spec
     if row is not None:
-        newest = present.application_revisions[row.pk]
-        item.before, item.revision = present.application_state(row), newest.number
+        newest = existing_rows.application_revisions[row.pk]
+        item.before, item.revision = existing_rows.application_state(row), newest.number
         spec = unmask(spec, before=newest.spec)
         if manifest.team and manifest.team != (row.team.name if row.team else ""):
             item.refuse(

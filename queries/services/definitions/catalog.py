@@ -25,7 +25,7 @@ from queries.models.access.accounts import Team
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool
 from queries.models.definitions import Query, QueryRevision
 from queries.selectors import manifests
-from queries.selectors.manifests import Moment, Present, as_of_now, look_up
+from queries.selectors.manifests import ExistingRows, Moment, as_of_now, look_up
 from queries.services.code.git import resolved
 from queries.services.definitions.application_plans import plan_applications
 from queries.services.definitions.definition_rows import pool_text, record_definition
@@ -55,7 +55,7 @@ class Save:
     """A definition that can be saved, and the existing objects that it touches."""
 
     item: SetItem
-    present: Present
+    existing_rows: ExistingRows
 
 
 def plan_application(
@@ -78,26 +78,26 @@ def plan_application(
     row = newest = None
     sent = _at_commit(spec, python, earlier)
     manifest = Manifest(Kind.APPLICATION, application.name if application else name, sent, {})
-    present = look_up([manifest])
+    existing_rows = look_up([manifest])
     if application is not None:
-        row = _living(application, present.applications)
-        newest = _newest(present.application_revisions[row.pk], expected_revision)
+        row = _living(application, existing_rows.applications)
+        newest = _newest(existing_rows.application_revisions[row.pk], expected_revision)
         manifest = replace(
             manifest,
             spec=unmask(sent, before=newest.spec),
             labels=row.labels,
-            pools=tuple(manifests.pools_of_state(present.application_state(row)).values()),
+            pools=tuple(manifests.pools_of_state(existing_rows.application_state(row)).values()),
         )
     manifest = replace(manifest, spec=manifests.normal_application(manifest.spec))
     item = SetItem("", Kind.APPLICATION, manifest.name, manifest, row, is_new=row is None)
     item.application_spec, item.team, item.newest = sent, team, newest
     if row is None:
-        taken = name in present.applications
+        taken = name in existing_rows.applications
         item.problems += name_problems(name, in_use=taken, what="application")
-    hosts = plan_applications([item], present, python=python)
-    look_for_orphans([item], [], present, hosts, alone=True)
+    hosts = plan_applications([item], existing_rows, python=python)
+    look_for_orphans([item], [], existing_rows, hosts, alone=True)
     _refuse(item.problems)
-    return Save(item, present)
+    return Save(item, existing_rows)
 
 
 def create_application(*, actor: str, now: datetime, **definition: Any) -> Application:
@@ -193,22 +193,24 @@ def plan_query(
     if application_spec is not None:
         application_spec = _at_commit(application_spec, python, earlier, field="application_spec.")
     manifest = Manifest(Kind.QUERY, name, spec, {}, application=application, checkpoint=checkpoint)
-    present = look_up([manifest])
+    existing_rows = look_up([manifest])
     if query is not None:
-        row = _living(query, present.queries)
-        newest = _newest(present.query_revisions[row.pk], expected_revision)
+        row = _living(query, existing_rows.queries)
+        newest = _newest(existing_rows.query_revisions[row.pk], expected_revision)
         manifest = replace(manifest, spec=unmask(spec, before=newest.spec), labels=row.labels)
     manifest = replace(manifest, spec=manifests.normal_query(manifest.spec))
     item = SetItem("", Kind.QUERY, name, manifest, row, is_new=row is None)
     item.application_spec, item.team, item.newest = application_spec, team, newest
     item.answers = earlier.answers if earlier is not None else None
     item.gap_accepted = gap_accepted
-    plan_queries([item], present, plan_applications([], present, python=python), python=python)
+    plan_queries(
+        [item], existing_rows, plan_applications([], existing_rows, python=python), python=python
+    )
     _refuse(item.problems)
     if require_checked:
-        refuse_unchecked([item], present)
+        refuse_unchecked([item], existing_rows)
         _refuse(item.problems)
-    return Save(item, present)
+    return Save(item, existing_rows)
 
 
 def create_query(*, actor: str, now: datetime, **definition: Any) -> Query:
@@ -231,27 +233,27 @@ def revise_query(*, actor: str, now: datetime, **definition: Any) -> QueryRevisi
 def _write(plan: Callable[..., Save], actor: str, now: datetime, as_of: Moment | None) -> SetItem:
     """Plan a definition and write it; return it with its row or revision.
 
-    `as_of` is from before the plan; see `Present`.
+    `as_of` is from before the plan; see `ExistingRows`.
     """
     save = plan()
-    save.present.as_of = as_of
+    save.existing_rows.as_of = as_of
     if not save.item.is_new and not save.item.spec_differs:
         return save.item
     try:
-        with writing(save.present, [save.item]):
-            DefinitionWriter([save.item], save.present, actor=actor, now=now).write()
+        with writing(save.existing_rows, [save.item]):
+            DefinitionWriter([save.item], save.existing_rows, actor=actor, now=now).write()
     except StalePlan:  # by another save, which has ended; the next one waits for this
         with transaction.atomic():
             one_at_a_time()
             save = plan(earlier=save.item)
             if save.item.is_new or save.item.spec_differs:
-                DefinitionWriter([save.item], save.present, actor=actor, now=now).write()
+                DefinitionWriter([save.item], save.existing_rows, actor=actor, now=now).write()
     return save.item
 
 
-def _living(given: R, present: Mapping[str, R]) -> R:
+def _living(given: R, existing_rows: Mapping[str, R]) -> R:
     """Return a row as it is now; raise `NotAllowed` if it has been deleted."""
-    row = present.get(given.name)
+    row = existing_rows.get(given.name)
     if row is None or row.pk != given.pk:
         raise NotAllowed(f"{given} has been deleted.", way_out="Create it again.")
     return row

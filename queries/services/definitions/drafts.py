@@ -98,10 +98,10 @@ def judge(
         problems += gap_problems(query, around.newest, form)
     if problems:
         return Judged(problems, seen=seen)
-    skipped = skips(
+    skipped_checks = skips(
         form, application=around.application, partitions=seen.counts, sql_verdict=sql_verdict
     )
-    skipped += [
+    skipped_checks += [
         Skip(Check.PLACE, MISSING_ROOT.format(root=root))
         for root in local_roots.missing_of(form, around.host_name)
     ]
@@ -110,7 +110,7 @@ def judge(
         if sql_verdict
         else (None, "", None)
     )
-    return Judged([], Checked(tuple(skipped), *found), seen)
+    return Judged([], Checked(tuple(skipped_checks), *found), seen)
 
 
 def _holds(form: SqlQuery | PythonQuery) -> bool:

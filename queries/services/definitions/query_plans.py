@@ -21,7 +21,7 @@ from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.selectors import manifests
 from queries.selectors.access import insist
-from queries.selectors.manifests import Present
+from queries.selectors.manifests import ExistingRows
 from queries.selectors.probes import change_of
 from queries.selectors.rows import newest_revisions
 from queries.selectors.triggers.cores import cores_beside, parsed_or_none, partition_counts
@@ -52,7 +52,7 @@ ASK_LIMIT_S = 10.0
 
 def plan_queries(
     items: list[SetItem],
-    present: Present,
+    existing_rows: ExistingRows,
     hosts: dict[str, Host],
     *,
     python: bool,
@@ -66,16 +66,16 @@ def plan_queries(
     taken = _taken_names(items, hosts)
     for item in items:
         if item.query is not None:
-            _compare(item, item.query, present)
+            _compare(item, item.query, existing_rows)
         else:
-            _place(item, present, hosts, places, teams, taken, user)
+            _place(item, existing_rows, hosts, places, teams, taken, user)
     fresh = [
         item
         for item in items
         if alone or ((item.is_new or item.spec_differs) and not item.problems)
     ]
     for item in fresh:
-        row = present.query_revisions.get(item.query.pk) if item.query is not None else None
+        row = existing_rows.query_revisions.get(item.query.pk) if item.query is not None else None
         try:
             item.query_form = parsing.parse_query(item.after["spec"])
         except Invalid as error:  # of a set: a masked text, once restored, no longer fits
@@ -86,13 +86,13 @@ def plan_queries(
             insist_application(python, None, item.own)
     sound = [item for item in fresh if item.query_form is not None and (alone or not item.problems)]
     # A definition that is saved alone may have any structure, unless it is sound.
-    _validate(sound, Beside(sound if alone else items), present, hosts, alone=alone)
+    _validate(sound, Beside(sound if alone else items), existing_rows, hosts, alone=alone)
 
 
-def _compare(item: SetItem, row: Query, present: Present) -> None:
-    manifest, newest = item.manifest, present.query_revisions[row.pk]
+def _compare(item: SetItem, row: Query, existing_rows: ExistingRows) -> None:
+    manifest, newest = item.manifest, existing_rows.query_revisions[row.pk]
     assert manifest is not None
-    item.before = manifests.with_desired(present.query_state(row), row.desired)
+    item.before = manifests.with_desired(existing_rows.query_state(row), row.desired)
     item.revision, item.completed = newest.number, row.phase == Phase.COMPLETED
     item.host = row.application.name
     after = manifests.of_manifest(manifest, unmask(manifest.spec, before=newest.spec))
@@ -106,7 +106,7 @@ def _compare(item: SetItem, row: Query, present: Present) -> None:
             "Remove it, or delete the query and create it again.",
         )
     if manifest.checkpoint:
-        _same_place(item, manifest, present.locations.get(row.pk, []))
+        _same_place(item, manifest, existing_rows.locations.get(row.pk, []))
     if manifest.desired is not None and manifest.desired != row.desired:
         item.desired = manifest.desired
 
@@ -133,7 +133,7 @@ def _same_place(item: SetItem, manifest: Manifest, locations: list[str]) -> None
 
 def _place(
     item: SetItem,
-    present: Present,
+    existing_rows: ExistingRows,
     hosts: dict[str, Host],
     places: Places,
     teams: Teams,
@@ -167,7 +167,7 @@ def _place(
         if user is not None:
             teams.of(item)
     if user is None:
-        misnamed = name_problems(item.name, in_use=item.name in present.queries)
+        misnamed = name_problems(item.name, in_use=item.name in existing_rows.queries)
         item.problems += below_metadata(misnamed)
         if misnamed and not manifest.checkpoint:
             return
@@ -225,7 +225,7 @@ def _taken_names(items: Sequence[SetItem], hosts: Mapping[str, Host]) -> set[str
 def _validate(
     fresh: list[SetItem],
     beside: "Beside",
-    present: Present,
+    existing_rows: ExistingRows,
     hosts: Mapping[str, Host],
     *,
     alone: bool,
@@ -252,7 +252,7 @@ def _validate(
             host.pools,
             beside.of(host, but=item.name),
             row,
-            None if row is None or item.gap_accepted else present.query_revisions[row.pk],
+            None if row is None or item.gap_accepted else existing_rows.query_revisions[row.pk],
             topics.begins(row, item.manifest.checkpoint if item.manifest else ""),
         )
         ask = time.monotonic() < deadline and not item.problems
@@ -265,10 +265,10 @@ def _validate(
             item.state_change = change_of(row, spec, columns["state"], by)
 
 
-def refuse_unchecked(items: Iterable[SetItem], present: Present) -> None:
+def refuse_unchecked(items: Iterable[SetItem], existing_rows: ExistingRows) -> None:
     """Record a problem for SQL that is not checked, also of queries that do not change."""
     for item in items:
-        row = present.query_revisions.get(item.query.pk) if item.query is not None else None
+        row = existing_rows.query_revisions.get(item.query.pk) if item.query is not None else None
         changes = row is None or item.spec_differs
         skips = item.checked.skipped if changes or row is None else row.skipped
         item.problems += below_spec(unchecked_sql(skips))
@@ -277,7 +277,7 @@ def refuse_unchecked(items: Iterable[SetItem], present: Present) -> None:
 def look_for_orphans(
     items: list[SetItem],
     queries: list[SetItem],
-    present: Present,
+    existing_rows: ExistingRows,
     hosts: Mapping[str, Host],
     *,
     leaving: Collection[int] = (),
@@ -294,7 +294,7 @@ def look_for_orphans(
         row = item.application
         if row is None or not item.changes or (item.problems and not alone):
             continue
-        old = present.application_spec(row)
+        old = existing_rows.application_spec(row)
         form = item.application_form or old
         if form.kind != old.kind:
             continue

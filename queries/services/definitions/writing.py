@@ -21,7 +21,7 @@ from queries.models.applications import Application, SchedulerPool
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Installation
 from queries.selectors import manifests
-from queries.selectors.manifests import Present, changed_since
+from queries.selectors.manifests import ExistingRows, changed_since
 from queries.services.definitions.definition_rows import DefinitionRows, checked_columns, pool_text
 from queries.services.definitions.items import SetItem
 
@@ -38,7 +38,7 @@ def one_at_a_time() -> None:
 
 
 @contextmanager
-def writing(present: Present, items: Iterable[SetItem]) -> Iterator[None]:
+def writing(existing_rows: ExistingRows, items: Iterable[SetItem]) -> Iterator[None]:
     """Run a block in the transaction that writes a plan's definitions.
 
     Raises `StalePlan` if one of them has changed since the plan was made.
@@ -46,7 +46,7 @@ def writing(present: Present, items: Iterable[SetItem]) -> Iterator[None]:
     try:
         with transaction.atomic():
             one_at_a_time()
-            if changed_since(present, creates=any(item.is_new for item in items)):
+            if changed_since(existing_rows, creates=any(item.is_new for item in items)):
                 raise StalePlan(way_out="Send it again.")
             yield
     except IntegrityError as error:  # a location or a name has been taken in another way
@@ -63,7 +63,7 @@ class DefinitionWriter:
     def __init__(
         self,
         items: Sequence[SetItem],
-        present: Present,
+        existing_rows: ExistingRows,
         *,
         actor: str,
         now: datetime,
@@ -75,7 +75,7 @@ class DefinitionWriter:
         self._applications = [item for item in items if item.kind == Kind.APPLICATION]
         self._queries = [item for item in items if item.kind == Kind.QUERY]
         self.rows = DefinitionRows(actor=actor, now=now, via=via)
-        self._places = dict(present.applications)
+        self._places = dict(existing_rows.applications)
         self._moved = [
             *(item for item in self._applications if self._define_application(item)),
             *(item for item in self._queries if self._define_query(item)),

@@ -161,9 +161,9 @@ def _requires_preflight(set_plan: Plan) -> bool:
     }
     of_set = {item.name: item for item in set_plan.items if item.kind == Kind.APPLICATION}
     return any(
-        set_plan.present.application_spec(row).require_preflight
+        set_plan.existing_rows.application_spec(row).require_preflight
         or (name in of_set and of_set[name].after["spec"].get("require_preflight"))
-        for name, row in set_plan.present.applications.items()
+        for name, row in set_plan.existing_rows.applications.items()
         if name in concerned
     )
 
@@ -193,7 +193,9 @@ def _changes(set_plan: Plan) -> list[DeployChange]:
     }
     changes = [
         _of_query(
-            item, set_plan.present.applications.get(item.host), with_driver=item.host in driven
+            item,
+            set_plan.existing_rows.applications.get(item.host),
+            with_driver=item.host in driven,
         )
         for item in queries.values()
         if _goes_in_a_wave(item)

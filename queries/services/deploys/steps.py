@@ -81,7 +81,7 @@ def touched(set_plan: Plan) -> list[dict[str, Any]]:
     """Return the applications that a set changes or creates, as stored in a deploy's row."""
     applications, new = {}, {}
     for item in set_plan.items:
-        row = item.application or set_plan.present.applications.get(item.host)
+        row = item.application or set_plan.existing_rows.applications.get(item.host)
         if item.outcome is Outcome.UNCHANGED or item.kind == Kind.ALERT_RULE:
             continue
         if row is not None:

@@ -86,7 +86,7 @@ def apply(found: Plan, *, actor: str, via: str, now: datetime) -> Applied:
     Raises `StalePlan` if a definition has changed since the plan was made.
     """
     writer = _Writer(found, actor, via, now)
-    with writing(found.present, found.items):
+    with writing(found.existing_rows, found.items):
         writer.write()
     return Applied(found.objects, writer.operations, found.asked.resolved)
 
@@ -99,7 +99,9 @@ class _Writer:
         self.operations: list[str] = []
         items, accepted = found.items, found.asked.accept_state_change
         by: dict[str, Any] = {"actor": actor, "now": now}
-        self._definitions = DefinitionWriter(items, found.present, via=via, accepted=accepted, **by)
+        self._definitions = DefinitionWriter(
+            items, found.existing_rows, via=via, accepted=accepted, **by
+        )
         self._managed = ownership.Taking(items, found.asked, **by)
         self._add_receipt()
         self._definitions.rows.prepare()

@@ -17,7 +17,7 @@ from queries.models.alerts import AlertRule
 from queries.models.applications import Application, Script
 from queries.models.definitions import Managed, Query
 from queries.models.drivers import Driver, Run
-from queries.selectors.manifests import Present, key_of
+from queries.selectors.manifests import ExistingRows, key_of
 from queries.services.access.audit import record_act
 from queries.services.changes import Prepared
 from queries.services.definitions.items import SetItem
@@ -133,11 +133,13 @@ class Leaving:
         )
 
 
-def leaving(asked: ApplySet, present: Present, kept: set[tuple[str, str]]) -> list[Leaving]:
+def leaving(
+    asked: ApplySet, existing_rows: ExistingRows, kept: set[tuple[str, str]]
+) -> list[Leaving]:
     """Return the pruned objects, queries first, with problems for those that cannot be pruned."""
     found = [
         Leaving(Kind(key[0]), key[1], row)
-        for row in present.managed.values()
+        for row in existing_rows.managed.values()
         if row.owner == asked.owner and (key := key_of(row)) not in kept
     ]
     found.sort(key=lambda one: (one.kind is Kind.APPLICATION, one.kind, one.name))

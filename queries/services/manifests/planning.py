@@ -31,7 +31,7 @@ from queries.models.alerts import AlertRule, Channel
 from queries.roles import ADMINISTER, DEFINE, WRITE_PYTHON, may
 from queries.selectors import manifests
 from queries.selectors.access import insist, who_can_help
-from queries.selectors.manifests import Present, look_up
+from queries.selectors.manifests import ExistingRows, look_up
 from queries.services.code.git import resolved
 from queries.services.definitions.application_plans import plan_applications
 from queries.services.definitions.items import SetItem, below_spec
@@ -48,7 +48,7 @@ class Plan:
     """What an apply would do, and everything needed to do it."""
 
     asked: ApplySet  # with its branches and tags resolved to commits
-    present: Present
+    existing_rows: ExistingRows
     items: list[SetItem]
     leaving: list[Leaving] = field(default_factory=list)
 
@@ -76,28 +76,28 @@ def plan(asked: ApplySet, *, user: Any, now: datetime) -> Plan:
     if may(user, WRITE_PYTHON):
         asked = _resolved(asked, items)
     sound = [item for item in items if item.manifest is not None and not item.problems]
-    present = look_up((item.manifest for item in sound if item.manifest), owner=asked.owner)
+    existing_rows = look_up((item.manifest for item in sound if item.manifest), owner=asked.owner)
     for item in sound:
-        _match(item, present, asked.owner)
+        _match(item, existing_rows, asked.owner)
     of_kind: dict[Kind, list[SetItem]] = {kind: [] for kind in Kind}
     for item in sound:
         of_kind[Kind(item.kind)].append(item)
-    found = Plan(asked, present, items)
+    found = Plan(asked, existing_rows, items)
     if asked.prune:
-        found.leaving = leaving(asked, present, {(one.kind, one.name) for one in items})
+        found.leaving = leaving(asked, existing_rows, {(one.kind, one.name) for one in items})
     _insist(user, of_kind, found.leaving)
     rights: dict[str, Any] = {"python": may(user, WRITE_PYTHON), "user": user}
-    hosts = plan_applications(of_kind[Kind.APPLICATION], present, **rights)
+    hosts = plan_applications(of_kind[Kind.APPLICATION], existing_rows, **rights)
     for one in found.leaving:
         if one.kind is Kind.APPLICATION:
             hosts.pop(one.name, None)  # no query of the set can belong to it
-    plan_queries(of_kind[Kind.QUERY], present, hosts, **rights)
+    plan_queries(of_kind[Kind.QUERY], existing_rows, hosts, **rights)
     if asked.require_checked:
-        refuse_unchecked(of_kind[Kind.QUERY], present)
+        refuse_unchecked(of_kind[Kind.QUERY], existing_rows)
     look_for_orphans(
         of_kind[Kind.APPLICATION],
         of_kind[Kind.QUERY],
-        present,
+        existing_rows,
         hosts,
         leaving={one.query.pk for one in found.leaving if one.query is not None},
     )
@@ -170,18 +170,18 @@ def _guessed(raw: Any) -> tuple[str, str]:
     return with_escapes(str(kind))[:80], with_escapes(str(name))[:80]
 
 
-def _match(item: SetItem, present: Present, owner: str) -> None:
+def _match(item: SetItem, existing_rows: ExistingRows, owner: str) -> None:
     """Find the existing object; record a problem if it has another owner."""
     assert item.manifest is not None
     kind, name = item.manifest.key
     rows: dict[Kind, dict[str, Any]] = {
-        Kind.APPLICATION: present.applications,
-        Kind.QUERY: present.queries,
-        Kind.ALERT_RULE: present.rules,
+        Kind.APPLICATION: existing_rows.applications,
+        Kind.QUERY: existing_rows.queries,
+        Kind.ALERT_RULE: existing_rows.rules,
     }
     item.row = rows[kind].get(name)
     item.is_new = item.row is None
-    item.managed = None if item.is_new else present.managed.get((kind, name))
+    item.managed = None if item.is_new else existing_rows.managed.get((kind, name))
     if item.row is not None and item.managed is None:
         item.changes.append(Change("owner", None, owner))
     elif item.managed is not None and item.managed.owner != owner:

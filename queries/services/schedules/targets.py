@@ -278,17 +278,17 @@ def ends(state: ScheduleState, schedule: Schedule, most: int) -> UpstreamEnds:
 
     An end counts as `any` once the query is not restarted: the newest run stands for those before.
     """
-    ended = _ENDED.filter(query=state.upstream, pk__gt=state.upstream_run).order_by("pk")
+    ended_runs = _ENDED.filter(query=state.upstream, pk__gt=state.upstream_run).order_by("pk")
     if schedule.after_end == "completed":
-        rows = list(ended.values_list("pk", "ended_at", "outcome")[: most + 1])
-        read = rows[:most]
-        completed = [
-            (pk, at) for pk, at, how in read if how == RunOutcome.COMPLETED and at is not None
+        rows = list(ended_runs.values_list("pk", "ended_at", "outcome")[: most + 1])
+        read_rows = rows[:most]
+        completed_ends = [
+            (pk, at) for pk, at, how in read_rows if how == RunOutcome.COMPLETED and at is not None
         ]
-        newest_run = read[-1][0] if read else state.upstream_run
-        later = ended.filter(pk__gt=newest_run, outcome=RunOutcome.COMPLETED)
-        return UpstreamEnds(completed, newest_run, more=len(rows) > most and later.exists())
-    upstream, newest = state.upstream, ended.last()
+        newest_run = read_rows[-1][0] if read_rows else state.upstream_run
+        later = ended_runs.filter(pk__gt=newest_run, outcome=RunOutcome.COMPLETED)
+        return UpstreamEnds(completed_ends, newest_run, more=len(rows) > most and later.exists())
+    upstream, newest = state.upstream, ended_runs.last()
     if newest is None or newest.ended_at is None or upstream is None:
         return UpstreamEnds([], state.upstream_run)
     restarts = upstream.phase not in STOPPED_PHASES | HELD_PHASES
