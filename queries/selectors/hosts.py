@@ -332,17 +332,17 @@ def silent_hosts() -> tuple[list[str], list[SilentHost]]:
 
 
 def queue_of_application(application_id: int) -> str:
-    """Return the queue whose worker acts for an application (`_queue_of`)."""
+    """Return the queue whose worker acts for an application (`queue_of`)."""
     return _queue_of(Application.objects.filter(pk=application_id))
 
 
 def queue_of_driver(driver_id: int) -> str:
-    """Return the queue whose worker acts for a driver (`_queue_of`)."""
+    """Return the queue whose worker acts for a driver (`queue_of`)."""
     return _queue_of(Driver.objects.filter(pk=driver_id))
 
 
 def queue_of_operation(operation_id: int) -> str:
-    """Return the queue whose worker takes the steps of an operation (`_queue_of`)."""
+    """Return the queue whose worker takes the steps of an operation (`queue_of`)."""
     own = Operation.objects.filter(pk=operation_id).exclude(host="")
     return _queue_of(own if own.exists() else Application.objects.filter(operations=operation_id))
 

@@ -16,7 +16,7 @@ from queries.domain.definitions.configuration import reach_problems
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, Sink, SqlQuery
 
 #: Configuration that specifies a program, a script or an image to run. All Hadoop keys that are not
-#: known to be tuning count as code as well (`is_tuning`).
+#: known to be tuning count as code as well (`is_hadoop_tuning`).
 _CONF = re.compile(
     r"spark\.kubernetes\.container\.image"
     r"|spark\.hadoop\..*(script|command|cmd|shell|exec|mapping\.impl)\b.*",

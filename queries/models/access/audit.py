@@ -46,7 +46,7 @@ class AuditEntry(models.Model):
 
     class Meta:
         ordering: ClassVar = ["-at", "-pk"]
-        indexes: ClassVar = [  # used by `services.access.rate_limits` and the page's filter
+        indexes: ClassVar = [  # used by `services.access.tokens` and the page's filter
             models.Index(fields=["actor", "kind", "at"], name="audit_actor"),
         ]
 

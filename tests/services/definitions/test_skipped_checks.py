@@ -65,7 +65,7 @@ def test_brokers_that_do_not_answer_are_named() -> None:
         }
     )
     application = ApplicationSpec()
-    known: dict[str, Any] = {"application": application, "parsed": SqlVerdict(ok=True)}
+    known: dict[str, Any] = {"application": application, "sql_verdict": SqlVerdict(ok=True)}
     (skip,) = drafts.skips(form, partitions={}, **known)
     assert skip.check is Check.PARTITIONS
     assert "orders" in skip.why
