@@ -23,6 +23,7 @@ slice renews the lease in its own transaction, so a worker that was frozen for l
 does not write anything.
 """
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -43,6 +44,8 @@ from django.db.models import Model, Q, QuerySet
 from django.utils import timezone
 
 from listeners import models
+
+logger = logging.getLogger(__name__)
 
 Row = TypeVar("Row", bound=Model)
 
@@ -105,17 +108,22 @@ class Lease:
 
     @contextmanager
     def renewed(self) -> Iterator[None]:
-        """Renew the lease in the background while the block runs, then release it."""
+        """Renew the lease in the background while the block runs, then release it.
+
+        While the database is busy or gone, it tries again: nobody else can take the row then.
+        """
         over = threading.Event()
 
         def renew() -> None:
-            try:
-                while not over.wait(self.length.total_seconds() / 3):
+            while not over.wait(self.length.total_seconds() / 3):
+                try:
                     self.until = self.renew(timezone.now())
-            except LeaseLost:
-                pass  # what the block still does must be repeatable
-            finally:
-                connection.close()
+                except LeaseLost:
+                    break  # what the block still does must be repeatable
+                except (DatabaseError, InterfaceError) as error:
+                    logger.warning("a lease was not renewed yet: %s", type(error).__name__)
+                    connection.close()
+            connection.close()
 
         thread = threading.Thread(target=renew, name=f"lease-{self.pk}", daemon=True)
         thread.start()

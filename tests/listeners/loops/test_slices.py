@@ -9,7 +9,7 @@ from django.db import DataError, OperationalError, connection
 
 from listeners import models
 from listeners.loops import slices
-from listeners.loops.slices import LEASE, bulk_work
+from listeners.loops.slices import LEASE, Lease, Leases, bulk_work
 from listeners.models import Cursor
 
 #: Far longer than any of this takes: only a defect is cut off here. Seconds.
@@ -162,3 +162,30 @@ def test_errors_of_a_row_are_told_from_those_of_the_database() -> None:
     assert slices.lies_in_the_row(TypeError())
     assert not slices.lies_in_the_row(OperationalError())
     assert not slices.lies_in_the_row(slices.LeaseLost())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_lease_is_renewed_after_the_database_was_busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    cursor = Cursor.objects.create(name="leased")
+    lease = Leases(timedelta(seconds=0.6)).take(
+        Cursor.objects.all(), cursor.pk, now=datetime.now(UTC)
+    )
+    assert lease is not None
+    first, renew, renewed = lease.until, Lease.renew, threading.Event()
+    errors: list[OperationalError] = []
+
+    def busy_once(lease: Lease, now: datetime) -> datetime:
+        if not errors:
+            errors.append(OperationalError("database is locked"))
+            raise errors[0]
+        until = renew(lease, now)
+        renewed.set()
+        return until
+
+    monkeypatch.setattr(Lease, "renew", busy_once)
+    with lease.renewed():
+        assert renewed.wait(LIMIT_S)
+    assert errors
+    assert lease.until > first
+    cursor.refresh_from_db()
+    assert cursor.leased_until is None
