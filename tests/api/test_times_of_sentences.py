@@ -124,9 +124,9 @@ FACTS_OF_SELECTORS = frozenset(
     alerts.incidents.ExplainedIncident.ended alerts.own_routes.Route.bound
     checkpoint_logs.logs_unknown
     checkpoint_logs.unknown_in_flight_reason checkpoints.Pinned.pinned
-    definitions.connectors.Connector.differing
-    definitions.connectors.Connector.fault definitions.sparks.SparkHere.differing
-    disks.Disk.mount failures.full_disks.disk_text
+    definitions.definitions.Connector.differing
+    definitions.definitions.Connector.fault definitions.sparks.SparkHere.differing
+    hosts.Disk.mount failures.full_disks.disk_text
     failures.what_changed.Candidate.unknown_because
     failures.what_changed.ConfigurationDifference.before
     failures.what_changed.ConfigurationDifference.what hosts.way_to
