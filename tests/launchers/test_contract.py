@@ -369,7 +369,8 @@ def test_a_driver_whose_files_go_is_seen_and_is_no_second_time_started(ground: G
     assert (launcher.living(), launcher.highest_epoch(NAME)) == ([(NAME, 3)], 3)
     ground.find_files()
     seen = launcher.sight(NAME, 3, identity=known)
-    assert (seen.liveness, seen.process, seen.without_files) == (Liveness.ALIVE, known, False)
+    assert (seen.liveness, seen.without_files) == (Liveness.ALIVE, False)
+    assert known.items() <= seen.process.items()  # its JVM may have been added since
     assert seen.assignment_generation == 1
 
 

@@ -104,7 +104,7 @@ def _ended_once(launch: Launch) -> None:
     report = launch.wait(Liveness.EXITED).exit
     assert report is not None
     assert report.python == SESSION_FAILED
-    assert launch.most == 1
+    assert launch.most <= 1  # a short life may lie between two looks
     launch.launch()  # a late task: it starts nothing
     assert launch.sight().liveness is Liveness.EXITED
     wait_for(lambda: None if is_locked(launch.directory / "control/shim.lock") else True)
@@ -142,7 +142,7 @@ def test_a_shim_killed_after_it_has_named_its_driver_leaves_an_unknown_exit(
     assert seen.exit is None  # nobody saw it: unknown, never a guess
     launch.launch()
     assert launch.sight().liveness is Liveness.GONE  # it was started once
-    assert launch.most == 1
+    assert launch.most <= 1  # a short life may lie between two looks
 
 
 def test_a_shim_killed_after_the_exit_has_told_it(
@@ -158,7 +158,7 @@ def test_a_shim_killed_after_the_exit_has_told_it(
     assert (launch.directory / "own/tmp").exists()
     launch.launch()
     assert launch.sight().liveness is Liveness.EXITED
-    assert launch.most == 1
+    assert launch.most <= 1  # a short life may lie between two looks
 
 
 @pytest.mark.parametrize("point", [fail_points.TAKEN_OVER, fail_points.BEFORE_ASSIGNMENT])

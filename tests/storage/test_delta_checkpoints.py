@@ -84,7 +84,7 @@ def test_the_next_time_only_the_new_commit_is_added(log: Path) -> None:
     known = read(log, needed=[5])
     (log / f"{5:020}.json").write_text(json.dumps(add("e", 10)))
     drop(log, 0, 1, 2, 3)
-    found = read(log, needed=[5], earlier=known, unpack=never)
+    found = read(log, needed=[5], earlier_log=known, unpack=never)
     assert (found.state.version, found.state.files, found.state.bytes) == (5, 3, 1860)
 
 
@@ -125,7 +125,7 @@ def test_a_checkpoint_is_enough_without_the_first_commits(
     assert (found.state.table, found.state.live) == (UNCHECKED, LIVE)
     assert (found.state.files, found.state.bytes, found.state.txns) == (2, 1850, {QUERY: 7})
     assert str(found.state.log_retention) == "2 days, 0:00:00"
-    again = read(log, needed=[5], snapshots=[4], earlier=found, unpack=never)
+    again = read(log, needed=[5], snapshots=[4], earlier_log=found, unpack=never)
     assert again.state.live == LIVE
 
 
@@ -161,7 +161,7 @@ def test_a_checkpoint_that_cannot_be_read_is_unknown_and_not_tried_at_once_again
     found = read(log, needed=[4])
     assert (found.state.table, found.state.files) == ("", None)
     assert why in found.unknown
-    again = read(log, needed=[4], earlier=found, unpack=never)
+    again = read(log, needed=[4], earlier_log=found, unpack=never)
     assert why in again.unknown
 
 

@@ -13,7 +13,7 @@ MEASURED = {
     r"\bprogress\.(?!timestamp)": ("progress.timestamp", "progress.at"),
     r"\btelemetry\.heartbeat\.(?!mode)": ("telemetry.at",),
     r"\badvice\.(?:batches|cost|rate)": ("found.measured_at",),
-    r"\bone\.(?:rate|used|percentiles_ms)": ("one.until",),
+    r"\boperator\.(?:rate|used|percentiles_ms)": ("operator.until",),
     r"\bline\.(?:memory_bytes|updated|dropped_late)\b": ("reported_at",),
 }
 _SHOWN = re.compile(r"{{(.+?)}}")
