@@ -270,7 +270,7 @@ def channel(name: str) -> SecretHolder:
     return SecretHolder(HolderKind.CHANNEL, name)
 
 
-class BindingInput(StrictForm):
+class BindingForm(StrictForm):
     """A complete binding.
 
     secret: env:NAME or file:NAME.
@@ -284,9 +284,9 @@ class BindingInput(StrictForm):
     hosts: list[str]
 
 
-def parse_binding(raw: Mapping[str, Any]) -> BindingInput:
+def parse_binding(raw: Mapping[str, Any]) -> BindingForm:
     """Return a binding with lower-case hosts; raise `Invalid` with every error by field."""
-    form = parsed(BindingInput.model_validate, raw)
+    form = parsed(BindingForm.model_validate, raw)
     hosts = list(dict.fromkeys(host.strip().lower() for host in form.hosts if host.strip()))
     problems = []
     if not is_reference(form.secret):

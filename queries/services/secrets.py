@@ -21,7 +21,7 @@ from queries.domain.errors import Invalid, Problem, in_words
 from queries.domain.reasons import Because, Detail
 from queries.domain.secrets import (
     ANYWHERE,
-    BindingInput,
+    BindingForm,
     Bound,
     HolderKind,
     SecretHolder,
@@ -142,7 +142,7 @@ BINDINGS = AdminObject(
     "Binding",
     living_bindings,
     "Return a binding; admins only.",
-    create=Verb("bind_secret", bind, BindingInput),
+    create=Verb("bind_secret", bind, BindingForm),
     remove=Verb("unbind_secret", unbind),
     created_at="given_at",
 )

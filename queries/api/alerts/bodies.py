@@ -83,7 +83,7 @@ class IncidentEntryBody(Body):
 class ChannelBody(Body):
     """A notification channel; its secrets are references.
 
-    kind: A kind of ChannelForm, or one that was removed; such a channel is disabled.
+    kind: A kind of channel, or one that was removed; such a channel is disabled.
     """
 
 

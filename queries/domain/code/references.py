@@ -67,7 +67,7 @@ class Repository:
     host: str  # as an admin lists it: "host", "host:port", "ssh://host"
 
 
-class CodeHostInput(StrictForm):
+class CodeHostForm(StrictForm):
     """A host to add.
 
     host: git.example.org, git.example.org:8443 or ssh://git.example.org.
@@ -81,7 +81,7 @@ def parse_host(raw: Mapping[str, Any]) -> str:
 
     The https scheme and the default ports of https and ssh are left out.
     """
-    form = parsed(CodeHostInput.model_validate, raw)
+    form = parsed(CodeHostForm.model_validate, raw)
     match = _HOST.fullmatch(form.host)
     if match is None or len(form.host) > 255 or int(match[3] or 1) not in range(1, 65536):
         way_out = "Write git.example.org, git.example.org:8443 or ssh://git.example.org."

@@ -21,7 +21,7 @@ from django.db.models import QuerySet
 from headgate_ground.files import replace_file
 from queries.domain.access import Act
 from queries.domain.code.references import (
-    CodeHostInput,
+    CodeHostForm,
     GitRef,
     RequestedRef,
     commit_of,
@@ -245,7 +245,7 @@ GIT_HOSTS = AdminObject(
     "Host",
     listed_hosts,
     "Return a host; admins only.",
-    create=Verb("list_code_host", list_host, CodeHostInput),
+    create=Verb("list_code_host", list_host, CodeHostForm),
     remove=Verb("take_code_host", take_host),
     created_at="given_at",
 )
