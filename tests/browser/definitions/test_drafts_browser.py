@@ -1,5 +1,7 @@
 """What somebody types into a definition is not lost by a wrong click, in a real browser."""
 
+import time
+
 import pytest
 from django.contrib.auth.models import User
 from playwright.sync_api import BrowserContext, Dialog, Page, expect
@@ -10,7 +12,8 @@ from tests.scenarios.stage import Stage
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
 
-expect.set_options(timeout=30_000)  # a limit for a busy machine, never a measure
+LIMIT_S = 30.0  # for a busy machine, never a measure
+expect.set_options(timeout=LIMIT_S * 1000)
 
 TYPED = "SELECT value FROM flights WHERE value > 7"
 
@@ -70,14 +73,10 @@ def test_a_definition_that_was_saved_leaves_no_draft(editor: Page, live_server: 
     editor.wait_for_url("**/queries/delays/")
     # The script of the page after it is what drops it. To wait for a function, Playwright evaluates
     # text in the page, which our policy refuses.
-    editor.evaluate(
-        """() => new Promise((done) => {
-            const kept = (key) => key.startsWith("headgate-draft");
-            const look = () =>
-                Object.keys(sessionStorage).some(kept) ? requestAnimationFrame(look) : done();
-            look();
-        })"""
-    )
+    end = time.monotonic() + LIMIT_S
+    while _draft(editor):
+        assert time.monotonic() < end, "the draft is still there"
+        editor.wait_for_timeout(50)
     editor.goto(f"{live_server.url}/queries/delays/edit/")
     expect(editor.locator("textarea[name=sql]")).to_have_value(TYPED)
     expect(editor.locator("#draft")).to_have_count(0)
