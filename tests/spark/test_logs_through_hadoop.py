@@ -17,10 +17,10 @@ import sys
 
 from pyspark.sql import SparkSession
 
-from queries.runtime.checkpoints.logs import Checkpoint
+from queries.runtime.checkpoints.logs import CheckpointReader
 
 spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-logs = Checkpoint(sys.argv[1], spark)
+logs = CheckpointReader(sys.argv[1], spark)
 offsets = logs.listed("offsets")
 found = {
     "begun": list(offsets),

@@ -206,7 +206,7 @@ STORY = """
 import json, os, sys, time
 from pyspark.sql import SparkSession, functions as F
 from listeners.spark import slow_batches, task_times
-from headgate_ground.wire import Event, Kind
+from headgate_ground.wire import EventKind, WireEvent
 from listeners.spark.sorter import RunKnown
 from listeners.spark.heartbeat import ThreadDumps
 
@@ -252,7 +252,7 @@ while "evidence" not in told and time.monotonic() < end + 30:
         if batch in seen:
             continue
         seen.add(batch)
-        explain.note(Event(1, 1, 1, "", Kind.PROGRESS, 1, 1, batch=batch, body=progress))
+        explain.note(WireEvent(1, 1, 1, "", EventKind.PROGRESS, 1, 1, batch=batch, body=progress))
         if found := explain.look():
             told["evidence"] = [progress, found.body]
             break
