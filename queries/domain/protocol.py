@@ -463,6 +463,9 @@ class Current(WireForm):
 #: Fields that drivers of the last release do not know. Such a driver cannot read a file with one of
 #: them, so they are left out while they have no value.
 _NEW = frozenset({"dump", "kill_reason"})
+#: Fields in files of the last release's drivers that mean nothing any more: the host account that
+#: a driver ran as.
+_FORMER = frozenset({"account"})
 
 
 def _without_new(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -475,7 +478,8 @@ def read(kind: Any, value: Any) -> Any:
         return None if value is None else read(get_args(kind)[0], value)
     if is_dataclass(kind):
         hints = _hints(kind)  # type: ignore[arg-type]
-        fields = {name: read(hints.get(name), part) for name, part in dict(value).items()}
+        parts = {name: part for name, part in dict(value).items() if name not in _FORMER}
+        fields = {name: read(hints.get(name), part) for name, part in parts.items()}
         return kind(**fields)  # type: ignore[operator]
     if get_origin(kind) is tuple:
         first, rest = get_args(kind)

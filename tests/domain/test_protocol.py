@@ -155,6 +155,13 @@ def test_a_driver_of_the_last_release_can_read_an_assignment_that_uses_nothing_n
     assert Assignment.loads(asked.dumps()) == asked
 
 
+@given(specs)
+def test_the_file_of_a_driver_of_the_last_release_can_be_read(spec: DriverSpec) -> None:
+    """Such a file has the host account that the driver ran as, also if there was none."""
+    stored = json.loads(spec.dumps())
+    assert DriverSpec.loads(json.dumps({**stored, "account": ""})) == spec
+
+
 def test_a_warning_is_found_by_its_code_among_whatever_the_column_holds() -> None:
     text = WarningCode.NOT_FENCED.text("its classes are missing")
     assert WarningCode.NOT_FENCED.find_in(["another", text]) == text
