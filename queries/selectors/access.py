@@ -60,8 +60,13 @@ def _of_operation(uuid: Any) -> Concerned:
 
 
 def _many(operation: Operation) -> Concerned:
-    """Return the applications that a bulk operation is about, with those of its queries."""
-    lines = operation.result.get("queries", ())
+    """Return the applications that a bulk operation is about, with those of its queries.
+
+    A refused line is left out: nothing happens to it, such as to a query of another team.
+    """
+    lines = [
+        line for line in operation.result.get("queries", ()) if line.get("outcome") != "REFUSED"
+    ]
     queries = [line["id"] for line in lines if not line.get("of")]
     applications = [line["id"] for line in lines if line.get("of")]
     rows = Application.objects.select_related("team")

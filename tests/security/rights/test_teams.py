@@ -218,6 +218,19 @@ def test_several_at_once_start_only_where_one_acts(client: Client, dora: User) -
     assert Operation.objects.filter(query=None).count() == 1
 
 
+def test_who_began_several_at_once_can_cancel_them_though_some_were_refused(
+    client: Client, dora: User
+) -> None:
+    client.force_login(dora)
+    client.post("/bulk/queries/", {"verb": "start", "name": ["delays", "sales"]})
+    address = f"/operations/{Operation.objects.get().uuid}/cancel/"
+    client.force_login(_member("willa", "operator", "web"))
+    assert client.post(address).status_code == 403  # nothing of team web is started
+    client.force_login(dora)
+    assert client.post(address).status_code == 302
+    assert Operation.objects.get().outcome == "CANCELLED"
+
+
 def test_who_acts_for_all_teams_acts_everywhere(client: Client, dora: User) -> None:
     Grant.objects.create(user=dora, all_teams=True)
     client.force_login(dora)
