@@ -9,11 +9,6 @@ from django.conf import settings
 from django.db import migrations, models
 
 import queries.channels.kinds
-import queries.domain.alerts.forms
-import queries.domain.deploys.request
-import queries.domain.secrets
-import queries.domain.states
-import queries.models.access.accounts
 
 
 class Migration(migrations.Migration):
@@ -52,16 +47,16 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                queries.domain.states.Hold["NONE"],
-                                queries.domain.states.Hold["NONE"],
+                                "",
+                                "",
                             ),
                             (
-                                queries.domain.states.Hold["BROKEN"],
-                                queries.domain.states.Hold["BROKEN"],
+                                "BROKEN",
+                                "BROKEN",
                             ),
                             (
-                                queries.domain.states.Hold["FAILED"],
-                                queries.domain.states.Hold["FAILED"],
+                                "FAILED",
+                                "FAILED",
                             ),
                         ],
                         default="",
@@ -408,32 +403,32 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                queries.domain.deploys.request.DeployState["PENDING"],
-                                queries.domain.deploys.request.DeployState["PENDING"],
+                                "PENDING",
+                                "PENDING",
                             ),
                             (
-                                queries.domain.deploys.request.DeployState["RUNNING"],
-                                queries.domain.deploys.request.DeployState["RUNNING"],
+                                "RUNNING",
+                                "RUNNING",
                             ),
                             (
-                                queries.domain.deploys.request.DeployState["SUCCEEDED"],
-                                queries.domain.deploys.request.DeployState["SUCCEEDED"],
+                                "SUCCEEDED",
+                                "SUCCEEDED",
                             ),
                             (
-                                queries.domain.deploys.request.DeployState["ROLLED_BACK"],
-                                queries.domain.deploys.request.DeployState["ROLLED_BACK"],
+                                "ROLLED_BACK",
+                                "ROLLED_BACK",
                             ),
                             (
-                                queries.domain.deploys.request.DeployState["FAILED"],
-                                queries.domain.deploys.request.DeployState["FAILED"],
+                                "FAILED",
+                                "FAILED",
                             ),
                             (
-                                queries.domain.deploys.request.DeployState["CANCELLED"],
-                                queries.domain.deploys.request.DeployState["CANCELLED"],
+                                "CANCELLED",
+                                "CANCELLED",
                             ),
                         ],
                         db_index=True,
-                        default=queries.domain.deploys.request.DeployState["PENDING"],
+                        default="PENDING",
                         max_length=12,
                     ),
                 ),
@@ -453,15 +448,15 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                queries.domain.deploys.request.OnFailure["ROLLBACK"],
-                                queries.domain.deploys.request.OnFailure["ROLLBACK"],
+                                "rollback",
+                                "rollback",
                             ),
                             (
-                                queries.domain.deploys.request.OnFailure["STOP"],
-                                queries.domain.deploys.request.OnFailure["STOP"],
+                                "stop",
+                                "stop",
                             ),
                         ],
-                        default=queries.domain.deploys.request.OnFailure["ROLLBACK"],
+                        default="rollback",
                         max_length=8,
                     ),
                 ),
@@ -474,48 +469,48 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                queries.domain.deploys.request.DeployStage["PREFLIGHT"],
-                                queries.domain.deploys.request.DeployStage["PREFLIGHT"],
+                                "preflight",
+                                "preflight",
                             ),
                             (
-                                queries.domain.deploys.request.DeployStage["SNAPSHOT"],
-                                queries.domain.deploys.request.DeployStage["SNAPSHOT"],
+                                "snapshot",
+                                "snapshot",
                             ),
                             (
-                                queries.domain.deploys.request.DeployStage["WRITE"],
-                                queries.domain.deploys.request.DeployStage["WRITE"],
+                                "write",
+                                "write",
                             ),
                             (
-                                queries.domain.deploys.request.DeployStage["RESTART"],
-                                queries.domain.deploys.request.DeployStage["RESTART"],
+                                "restart",
+                                "restart",
                             ),
                             (
-                                queries.domain.deploys.request.DeployStage["JUDGE"],
-                                queries.domain.deploys.request.DeployStage["JUDGE"],
+                                "judge",
+                                "judge",
                             ),
                             (
-                                queries.domain.deploys.request.DeployStage["SETTLE"],
-                                queries.domain.deploys.request.DeployStage["SETTLE"],
+                                "settle",
+                                "settle",
                             ),
                             (
-                                queries.domain.deploys.request.DeployStage["TRY_BACK"],
-                                queries.domain.deploys.request.DeployStage["TRY_BACK"],
+                                "try-back",
+                                "try-back",
                             ),
                             (
-                                queries.domain.deploys.request.DeployStage["WRITE_BACK"],
-                                queries.domain.deploys.request.DeployStage["WRITE_BACK"],
+                                "write-back",
+                                "write-back",
                             ),
                             (
-                                queries.domain.deploys.request.DeployStage["RESTART_BACK"],
-                                queries.domain.deploys.request.DeployStage["RESTART_BACK"],
+                                "restart-back",
+                                "restart-back",
                             ),
                             (
-                                queries.domain.deploys.request.DeployStage["JUDGE_BACK"],
-                                queries.domain.deploys.request.DeployStage["JUDGE_BACK"],
+                                "judge-back",
+                                "judge-back",
                             ),
                             (
-                                queries.domain.deploys.request.DeployStage["OVER"],
-                                queries.domain.deploys.request.DeployStage["OVER"],
+                                "over",
+                                "over",
                             ),
                         ],
                         default="",
@@ -552,7 +547,7 @@ class Migration(migrations.Migration):
                 (
                     "kind",
                     models.CharField(
-                        default=queries.domain.states.DriverKind["SERVICE"], max_length=8
+                        default="SERVICE", max_length=8
                     ),
                 ),
                 ("pools", models.JSONField(default=list)),
@@ -566,7 +561,7 @@ class Migration(migrations.Migration):
                     "state",
                     models.CharField(
                         db_index=True,
-                        default=queries.domain.states.DriverState["STARTING"],
+                        default="STARTING",
                         max_length=8,
                     ),
                 ),
@@ -627,7 +622,7 @@ class Migration(migrations.Migration):
                 (
                     "status",
                     models.CharField(
-                        default=queries.domain.states.GroupStatus["OPEN"], max_length=8
+                        default="OPEN", max_length=8
                     ),
                 ),
                 ("count", models.IntegerField(default=0)),
@@ -735,128 +730,128 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                queries.domain.alerts.forms.IncidentKind["FAILED"],
-                                queries.domain.alerts.forms.IncidentKind["FAILED"],
+                                "failed",
+                                "failed",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["BROKEN"],
-                                queries.domain.alerts.forms.IncidentKind["BROKEN"],
+                                "broken",
+                                "broken",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["CRASH_LOOP"],
-                                queries.domain.alerts.forms.IncidentKind["CRASH_LOOP"],
+                                "crash-loop",
+                                "crash-loop",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["STALLED"],
-                                queries.domain.alerts.forms.IncidentKind["STALLED"],
+                                "stalled",
+                                "stalled",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["ZOMBIE"],
-                                queries.domain.alerts.forms.IncidentKind["ZOMBIE"],
+                                "zombie",
+                                "zombie",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["BLIND"],
-                                queries.domain.alerts.forms.IncidentKind["BLIND"],
+                                "blind",
+                                "blind",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["LAGGING"],
-                                queries.domain.alerts.forms.IncidentKind["LAGGING"],
+                                "lagging",
+                                "lagging",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["AT_RISK"],
-                                queries.domain.alerts.forms.IncidentKind["AT_RISK"],
+                                "at-risk",
+                                "at-risk",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["AT_RISK_STOPPED"],
-                                queries.domain.alerts.forms.IncidentKind["AT_RISK_STOPPED"],
+                                "at-risk-stopped",
+                                "at-risk-stopped",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["SQL_REFUSED"],
-                                queries.domain.alerts.forms.IncidentKind["SQL_REFUSED"],
+                                "sql-refused",
+                                "sql-refused",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["SOURCE_UNREACHABLE"],
-                                queries.domain.alerts.forms.IncidentKind["SOURCE_UNREACHABLE"],
+                                "source-unreachable",
+                                "source-unreachable",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["RECORDS_LOST"],
-                                queries.domain.alerts.forms.IncidentKind["RECORDS_LOST"],
+                                "records-lost",
+                                "records-lost",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["LATE_RECORDS"],
-                                queries.domain.alerts.forms.IncidentKind["LATE_RECORDS"],
+                                "late-records",
+                                "late-records",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["EVENTS_DROPPED"],
-                                queries.domain.alerts.forms.IncidentKind["EVENTS_DROPPED"],
+                                "events-dropped",
+                                "events-dropped",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["STATE_LIMIT"],
-                                queries.domain.alerts.forms.IncidentKind["STATE_LIMIT"],
+                                "state-limit",
+                                "state-limit",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["REPLAY"],
-                                queries.domain.alerts.forms.IncidentKind["REPLAY"],
+                                "replay",
+                                "replay",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["CHECKPOINT_MOVED"],
-                                queries.domain.alerts.forms.IncidentKind["CHECKPOINT_MOVED"],
+                                "checkpoint-moved",
+                                "checkpoint-moved",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["STUCK_STOP"],
-                                queries.domain.alerts.forms.IncidentKind["STUCK_STOP"],
+                                "stuck-stop",
+                                "stuck-stop",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["PREFLIGHT_FAILING"],
-                                queries.domain.alerts.forms.IncidentKind["PREFLIGHT_FAILING"],
+                                "preflight-failing",
+                                "preflight-failing",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["DRIVER_DEATHS"],
-                                queries.domain.alerts.forms.IncidentKind["DRIVER_DEATHS"],
+                                "driver-deaths",
+                                "driver-deaths",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["QUERY_IDENTITY"],
-                                queries.domain.alerts.forms.IncidentKind["QUERY_IDENTITY"],
+                                "query-identity",
+                                "query-identity",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["HOST_SILENT"],
-                                queries.domain.alerts.forms.IncidentKind["HOST_SILENT"],
+                                "host-silent",
+                                "host-silent",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["DISK"],
-                                queries.domain.alerts.forms.IncidentKind["DISK"],
+                                "disk",
+                                "disk",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["WEB_DOWN"],
-                                queries.domain.alerts.forms.IncidentKind["WEB_DOWN"],
+                                "web-down",
+                                "web-down",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["DATABASE_DOWN"],
-                                queries.domain.alerts.forms.IncidentKind["DATABASE_DOWN"],
+                                "database-down",
+                                "database-down",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["REDIS_DOWN"],
-                                queries.domain.alerts.forms.IncidentKind["REDIS_DOWN"],
+                                "redis-down",
+                                "redis-down",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["WORKER_DOWN"],
-                                queries.domain.alerts.forms.IncidentKind["WORKER_DOWN"],
+                                "worker-down",
+                                "worker-down",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["TICKS_LATE"],
-                                queries.domain.alerts.forms.IncidentKind["TICKS_LATE"],
+                                "ticks-late",
+                                "ticks-late",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["INGESTER_DOWN"],
-                                queries.domain.alerts.forms.IncidentKind["INGESTER_DOWN"],
+                                "ingester-down",
+                                "ingester-down",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["DATA_OLD"],
-                                queries.domain.alerts.forms.IncidentKind["DATA_OLD"],
+                                "data-old",
+                                "data-old",
                             ),
                             (
-                                queries.domain.alerts.forms.IncidentKind["CHANNEL_DEAD"],
-                                queries.domain.alerts.forms.IncidentKind["CHANNEL_DEAD"],
+                                "channel-dead",
+                                "channel-dead",
                             ),
                         ],
                         max_length=24,
@@ -868,12 +863,12 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                queries.domain.alerts.forms.Severity["CRITICAL"],
-                                queries.domain.alerts.forms.Severity["CRITICAL"],
+                                "critical",
+                                "critical",
                             ),
                             (
-                                queries.domain.alerts.forms.Severity["WARNING"],
-                                queries.domain.alerts.forms.Severity["WARNING"],
+                                "warning",
+                                "warning",
                             ),
                         ],
                         max_length=8,
@@ -888,7 +883,7 @@ class Migration(migrations.Migration):
                 (
                     "state",
                     models.CharField(
-                        default=queries.domain.alerts.forms.IncidentState["OPEN"], max_length=8
+                        default="OPEN", max_length=8
                     ),
                 ),
                 ("opened_at", models.DateTimeField()),
@@ -942,20 +937,20 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                queries.domain.alerts.forms.NotificationStep["OPENED"],
-                                queries.domain.alerts.forms.NotificationStep["OPENED"],
+                                "opened",
+                                "opened",
                             ),
                             (
-                                queries.domain.alerts.forms.NotificationStep["ESCALATED"],
-                                queries.domain.alerts.forms.NotificationStep["ESCALATED"],
+                                "escalated",
+                                "escalated",
                             ),
                             (
-                                queries.domain.alerts.forms.NotificationStep["REMINDER"],
-                                queries.domain.alerts.forms.NotificationStep["REMINDER"],
+                                "reminder",
+                                "reminder",
                             ),
                             (
-                                queries.domain.alerts.forms.NotificationStep["RESOLVED"],
-                                queries.domain.alerts.forms.NotificationStep["RESOLVED"],
+                                "resolved",
+                                "resolved",
                             ),
                         ],
                         max_length=10,
@@ -967,23 +962,23 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                queries.domain.alerts.forms.DeliveryState["WAITING"],
-                                queries.domain.alerts.forms.DeliveryState["WAITING"],
+                                "WAITING",
+                                "WAITING",
                             ),
                             (
-                                queries.domain.alerts.forms.DeliveryState["SENT"],
-                                queries.domain.alerts.forms.DeliveryState["SENT"],
+                                "SENT",
+                                "SENT",
                             ),
                             (
-                                queries.domain.alerts.forms.DeliveryState["GIVEN_UP"],
-                                queries.domain.alerts.forms.DeliveryState["GIVEN_UP"],
+                                "GIVEN_UP",
+                                "GIVEN_UP",
                             ),
                             (
-                                queries.domain.alerts.forms.DeliveryState["SKIPPED"],
-                                queries.domain.alerts.forms.DeliveryState["SKIPPED"],
+                                "SKIPPED",
+                                "SKIPPED",
                             ),
                         ],
-                        default=queries.domain.alerts.forms.DeliveryState["WAITING"],
+                        default="WAITING",
                         max_length=8,
                     ),
                 ),
@@ -1031,48 +1026,48 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                queries.domain.alerts.forms.EntryKind["OPENED"],
-                                queries.domain.alerts.forms.EntryKind["OPENED"],
+                                "opened",
+                                "opened",
                             ),
                             (
-                                queries.domain.alerts.forms.EntryKind["UPDATED"],
-                                queries.domain.alerts.forms.EntryKind["UPDATED"],
+                                "updated",
+                                "updated",
                             ),
                             (
-                                queries.domain.alerts.forms.EntryKind["REOPENED"],
-                                queries.domain.alerts.forms.EntryKind["REOPENED"],
+                                "reopened",
+                                "reopened",
                             ),
                             (
-                                queries.domain.alerts.forms.EntryKind["QUIET"],
-                                queries.domain.alerts.forms.EntryKind["QUIET"],
+                                "quiet",
+                                "quiet",
                             ),
                             (
-                                queries.domain.alerts.forms.EntryKind["CLOSED"],
-                                queries.domain.alerts.forms.EntryKind["CLOSED"],
+                                "closed",
+                                "closed",
                             ),
                             (
-                                queries.domain.alerts.forms.EntryKind["ACKNOWLEDGED"],
-                                queries.domain.alerts.forms.EntryKind["ACKNOWLEDGED"],
+                                "acknowledged",
+                                "acknowledged",
                             ),
                             (
-                                queries.domain.alerts.forms.EntryKind["SNOOZED"],
-                                queries.domain.alerts.forms.EntryKind["SNOOZED"],
+                                "snoozed",
+                                "snoozed",
                             ),
                             (
-                                queries.domain.alerts.forms.EntryKind["ASSIGNED"],
-                                queries.domain.alerts.forms.EntryKind["ASSIGNED"],
+                                "assigned",
+                                "assigned",
                             ),
                             (
-                                queries.domain.alerts.forms.EntryKind["NOTE"],
-                                queries.domain.alerts.forms.EntryKind["NOTE"],
+                                "note",
+                                "note",
                             ),
                             (
-                                queries.domain.alerts.forms.EntryKind["CORRECTED"],
-                                queries.domain.alerts.forms.EntryKind["CORRECTED"],
+                                "corrected",
+                                "corrected",
                             ),
                             (
-                                queries.domain.alerts.forms.EntryKind["MERGED"],
-                                queries.domain.alerts.forms.EntryKind["MERGED"],
+                                "merged",
+                                "merged",
                             ),
                         ],
                         max_length=12,
@@ -1143,28 +1138,28 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                queries.domain.states.OperationOutcome["OPEN"],
-                                queries.domain.states.OperationOutcome["OPEN"],
+                                "",
+                                "",
                             ),
                             (
-                                queries.domain.states.OperationOutcome["DONE"],
-                                queries.domain.states.OperationOutcome["DONE"],
+                                "DONE",
+                                "DONE",
                             ),
                             (
-                                queries.domain.states.OperationOutcome["FAILED"],
-                                queries.domain.states.OperationOutcome["FAILED"],
+                                "FAILED",
+                                "FAILED",
                             ),
                             (
-                                queries.domain.states.OperationOutcome["SUPERSEDED"],
-                                queries.domain.states.OperationOutcome["SUPERSEDED"],
+                                "SUPERSEDED",
+                                "SUPERSEDED",
                             ),
                             (
-                                queries.domain.states.OperationOutcome["TIMED_OUT"],
-                                queries.domain.states.OperationOutcome["TIMED_OUT"],
+                                "TIMED_OUT",
+                                "TIMED_OUT",
                             ),
                             (
-                                queries.domain.states.OperationOutcome["CANCELLED"],
-                                queries.domain.states.OperationOutcome["CANCELLED"],
+                                "CANCELLED",
+                                "CANCELLED",
                             ),
                         ],
                         db_index=True,
@@ -1238,22 +1233,22 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                queries.domain.states.Desired["RUNNING"],
-                                queries.domain.states.Desired["RUNNING"],
+                                "RUNNING",
+                                "RUNNING",
                             ),
                             (
-                                queries.domain.states.Desired["STOPPED"],
-                                queries.domain.states.Desired["STOPPED"],
+                                "STOPPED",
+                                "STOPPED",
                             ),
                         ],
-                        default=queries.domain.states.Desired["STOPPED"],
+                        default="STOPPED",
                         max_length=8,
                     ),
                 ),
                 (
                     "stop_mode",
                     models.CharField(
-                        default=queries.domain.states.StopMode["GRACEFUL"], max_length=8
+                        default="graceful", max_length=8
                     ),
                 ),
                 ("stop_deadline", models.DateTimeField(null=True)),
@@ -1261,13 +1256,13 @@ class Migration(migrations.Migration):
                 (
                     "phase",
                     models.CharField(
-                        db_index=True, default=queries.domain.states.Phase["STOPPED"], max_length=10
+                        db_index=True, default="STOPPED", max_length=10
                     ),
                 ),
                 (
                     "phase_reason",
                     models.CharField(
-                        default=queries.domain.states.Reason["NEVER_STARTED"], max_length=60
+                        default="NEVER_STARTED", max_length=60
                     ),
                 ),
                 ("phase_detail", models.JSONField(default=dict)),
@@ -1281,16 +1276,16 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                queries.domain.states.Hold["NONE"],
-                                queries.domain.states.Hold["NONE"],
+                                "",
+                                "",
                             ),
                             (
-                                queries.domain.states.Hold["BROKEN"],
-                                queries.domain.states.Hold["BROKEN"],
+                                "BROKEN",
+                                "BROKEN",
                             ),
                             (
-                                queries.domain.states.Hold["FAILED"],
-                                queries.domain.states.Hold["FAILED"],
+                                "FAILED",
+                                "FAILED",
                             ),
                         ],
                         default="",
@@ -1319,39 +1314,39 @@ class Migration(migrations.Migration):
                                     (
                                         "phase__in",
                                         [
-                                            queries.domain.states.Phase["BACKOFF"],
-                                            queries.domain.states.Phase["BROKEN"],
-                                            queries.domain.states.Phase["FAILED"],
-                                            queries.domain.states.Phase["LOST"],
+                                            "BACKOFF",
+                                            "BROKEN",
+                                            "FAILED",
+                                            "LOST",
                                         ],
                                     ),
                                     models.Q(
                                         (
                                             "phase__in",
                                             (
-                                                queries.domain.states.Phase["RUNNING"],
-                                                queries.domain.states.Phase["STARTING"],
+                                                "RUNNING",
+                                                "STARTING",
                                             ),
                                         ),
                                         (
                                             "verdict__in",
                                             [
-                                                queries.domain.states.Verdict["BLIND"],
-                                                queries.domain.states.Verdict["LAGGING"],
-                                                queries.domain.states.Verdict["STALLED"],
-                                                queries.domain.states.Verdict["ZOMBIE"],
+                                                "BLIND",
+                                                "LAGGING",
+                                                "STALLED",
+                                                "ZOMBIE",
                                             ],
                                         ),
                                     ),
                                     (
                                         "phase_reason__in",
                                         [
-                                            queries.domain.states.Reason["STUCK"],
-                                            queries.domain.states.Reason["WAITS_THREAD"],
+                                            "STUCK",
+                                            "WAITS_THREAD",
                                         ],
                                     ),
                                     models.Q(
-                                        ("desired", queries.domain.states.Desired["RUNNING"]),
+                                        ("desired", "RUNNING"),
                                         ("source_unreachable_since__isnull", False),
                                     ),
                                     _connector="OR",
@@ -1371,13 +1366,13 @@ class Migration(migrations.Migration):
                             models.When(
                                 models.Q(
                                     models.Q(
-                                        ("desired", queries.domain.states.Desired["STOPPED"]),
+                                        ("desired", "STOPPED"),
                                         models.Q(
                                             (
                                                 "phase__in",
                                                 [
-                                                    queries.domain.states.Phase["COMPLETED"],
-                                                    queries.domain.states.Phase["STOPPED"],
+                                                    "COMPLETED",
+                                                    "STOPPED",
                                                 ],
                                             ),
                                             _negated=True,
@@ -1385,15 +1380,15 @@ class Migration(migrations.Migration):
                                     ),
                                     models.Q(
                                         models.Q(
-                                            ("desired", queries.domain.states.Desired["STOPPED"]),
+                                            ("desired", "STOPPED"),
                                             _negated=True,
                                         ),
                                         models.Q(
-                                            ("phase", queries.domain.states.Phase["RUNNING"]),
+                                            ("phase", "RUNNING"),
                                             _negated=True,
                                         ),
                                         models.Q(
-                                            ("hold", queries.domain.states.Hold["NONE"]),
+                                            ("hold", ""),
                                             models.Q(
                                                 ("generation", models.F("seen_generation")),
                                                 _negated=True,
@@ -1496,24 +1491,24 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                queries.domain.states.LossKind["RETENTION"],
-                                queries.domain.states.LossKind["RETENTION"],
+                                "retention",
+                                "retention",
                             ),
                             (
-                                queries.domain.states.LossKind["SKIPPED"],
-                                queries.domain.states.LossKind["SKIPPED"],
+                                "skipped",
+                                "skipped",
                             ),
                             (
-                                queries.domain.states.LossKind["LATE"],
-                                queries.domain.states.LossKind["LATE"],
+                                "late",
+                                "late",
                             ),
                             (
-                                queries.domain.states.LossKind["RECREATED"],
-                                queries.domain.states.LossKind["RECREATED"],
+                                "recreated",
+                                "recreated",
                             ),
                             (
-                                queries.domain.states.LossKind["CORRECTED"],
-                                queries.domain.states.LossKind["CORRECTED"],
+                                "corrected",
+                                "corrected",
                             ),
                         ],
                         max_length=12,
@@ -1723,28 +1718,28 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                queries.domain.states.RunOutcome["OPEN"],
-                                queries.domain.states.RunOutcome["OPEN"],
+                                "",
+                                "",
                             ),
                             (
-                                queries.domain.states.RunOutcome["STOPPED"],
-                                queries.domain.states.RunOutcome["STOPPED"],
+                                "STOPPED",
+                                "STOPPED",
                             ),
                             (
-                                queries.domain.states.RunOutcome["COMPLETED"],
-                                queries.domain.states.RunOutcome["COMPLETED"],
+                                "COMPLETED",
+                                "COMPLETED",
                             ),
                             (
-                                queries.domain.states.RunOutcome["FAILED"],
-                                queries.domain.states.RunOutcome["FAILED"],
+                                "FAILED",
+                                "FAILED",
                             ),
                             (
-                                queries.domain.states.RunOutcome["REFUSED"],
-                                queries.domain.states.RunOutcome["REFUSED"],
+                                "REFUSED",
+                                "REFUSED",
                             ),
                             (
-                                queries.domain.states.RunOutcome["DRIVER_ENDED"],
-                                queries.domain.states.RunOutcome["DRIVER_ENDED"],
+                                "DRIVER_ENDED",
+                                "DRIVER_ENDED",
                             ),
                         ],
                         db_index=True,
@@ -1881,33 +1876,33 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                queries.domain.states.Desired["RUNNING"],
-                                queries.domain.states.Desired["RUNNING"],
+                                "RUNNING",
+                                "RUNNING",
                             ),
                             (
-                                queries.domain.states.Desired["STOPPED"],
-                                queries.domain.states.Desired["STOPPED"],
+                                "STOPPED",
+                                "STOPPED",
                             ),
                         ],
-                        default=queries.domain.states.Desired["STOPPED"],
+                        default="STOPPED",
                         max_length=8,
                     ),
                 ),
                 (
                     "stop_mode",
                     models.CharField(
-                        default=queries.domain.states.StopMode["GRACEFUL"], max_length=8
+                        default="graceful", max_length=8
                     ),
                 ),
                 ("stop_deadline", models.DateTimeField(null=True)),
                 (
                     "phase",
-                    models.CharField(default=queries.domain.states.Phase["STOPPED"], max_length=10),
+                    models.CharField(default="STOPPED", max_length=10),
                 ),
                 (
                     "phase_reason",
                     models.CharField(
-                        default=queries.domain.states.Reason["NEVER_STARTED"], max_length=60
+                        default="NEVER_STARTED", max_length=60
                     ),
                 ),
                 ("phase_detail", models.JSONField(default=dict)),
@@ -1944,12 +1939,12 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                queries.domain.secrets.HolderKind["APPLICATION"],
-                                queries.domain.secrets.HolderKind["APPLICATION"],
+                                "application",
+                                "application",
                             ),
                             (
-                                queries.domain.secrets.HolderKind["CHANNEL"],
-                                queries.domain.secrets.HolderKind["CHANNEL"],
+                                "channel",
+                                "channel",
                             ),
                         ],
                         max_length=11,
@@ -2023,12 +2018,12 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                queries.domain.deploys.request.ChangeKind["QUERY"],
-                                queries.domain.deploys.request.ChangeKind["QUERY"],
+                                "Query",
+                                "Query",
                             ),
                             (
-                                queries.domain.deploys.request.ChangeKind["APPLICATION"],
-                                queries.domain.deploys.request.ChangeKind["APPLICATION"],
+                                "Application",
+                                "Application",
                             ),
                         ],
                         max_length=12,
@@ -2049,51 +2044,51 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                queries.domain.deploys.request.ChangeState["PENDING"],
-                                queries.domain.deploys.request.ChangeState["PENDING"],
+                                "PENDING",
+                                "PENDING",
                             ),
                             (
-                                queries.domain.deploys.request.ChangeState["TRIED"],
-                                queries.domain.deploys.request.ChangeState["TRIED"],
+                                "TRIED",
+                                "TRIED",
                             ),
                             (
-                                queries.domain.deploys.request.ChangeState["SAVED"],
-                                queries.domain.deploys.request.ChangeState["SAVED"],
+                                "SAVED",
+                                "SAVED",
                             ),
                             (
-                                queries.domain.deploys.request.ChangeState["WRITTEN"],
-                                queries.domain.deploys.request.ChangeState["WRITTEN"],
+                                "WRITTEN",
+                                "WRITTEN",
                             ),
                             (
-                                queries.domain.deploys.request.ChangeState["RESTARTED"],
-                                queries.domain.deploys.request.ChangeState["RESTARTED"],
+                                "RESTARTED",
+                                "RESTARTED",
                             ),
                             (
-                                queries.domain.deploys.request.ChangeState["GOOD"],
-                                queries.domain.deploys.request.ChangeState["GOOD"],
+                                "GOOD",
+                                "GOOD",
                             ),
                             (
-                                queries.domain.deploys.request.ChangeState["BAD"],
-                                queries.domain.deploys.request.ChangeState["BAD"],
+                                "BAD",
+                                "BAD",
                             ),
                             (
-                                queries.domain.deploys.request.ChangeState["KEPT"],
-                                queries.domain.deploys.request.ChangeState["KEPT"],
+                                "KEPT",
+                                "KEPT",
                             ),
                             (
-                                queries.domain.deploys.request.ChangeState["GOING_BACK"],
-                                queries.domain.deploys.request.ChangeState["GOING_BACK"],
+                                "GOING_BACK",
+                                "GOING_BACK",
                             ),
                             (
-                                queries.domain.deploys.request.ChangeState["ROLLED_BACK"],
-                                queries.domain.deploys.request.ChangeState["ROLLED_BACK"],
+                                "ROLLED_BACK",
+                                "ROLLED_BACK",
                             ),
                             (
-                                queries.domain.deploys.request.ChangeState["LEFT"],
-                                queries.domain.deploys.request.ChangeState["LEFT"],
+                                "LEFT",
+                                "LEFT",
                             ),
                         ],
-                        default=queries.domain.deploys.request.ChangeState["PENDING"],
+                        default="PENDING",
                         max_length=12,
                     ),
                 ),
@@ -2262,23 +2257,23 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                queries.models.access.accounts.Scope["READ"],
-                                queries.models.access.accounts.Scope["READ"],
+                                "read",
+                                "read",
                             ),
                             (
-                                queries.models.access.accounts.Scope["OPERATE"],
-                                queries.models.access.accounts.Scope["OPERATE"],
+                                "operate",
+                                "operate",
                             ),
                             (
-                                queries.models.access.accounts.Scope["AUTHOR"],
-                                queries.models.access.accounts.Scope["AUTHOR"],
+                                "author",
+                                "author",
                             ),
                             (
-                                queries.models.access.accounts.Scope["ADMIN"],
-                                queries.models.access.accounts.Scope["ADMIN"],
+                                "admin",
+                                "admin",
                             ),
                         ],
-                        default=queries.models.access.accounts.Scope["READ"],
+                        default="read",
                         max_length=8,
                     ),
                 ),
@@ -2418,13 +2413,13 @@ class Migration(migrations.Migration):
             model_name="driver",
             constraint=models.UniqueConstraint(
                 condition=models.Q(
-                    ("kind", queries.domain.states.DriverKind["SERVICE"]),
+                    ("kind", "SERVICE"),
                     (
                         "state__in",
                         [
-                            queries.domain.states.DriverState["LIVE"],
-                            queries.domain.states.DriverState["STARTING"],
-                            queries.domain.states.DriverState["STOPPING"],
+                            "LIVE",
+                            "STARTING",
+                            "STOPPING",
                         ],
                     ),
                 ),
@@ -2459,7 +2454,7 @@ class Migration(migrations.Migration):
         migrations.AddConstraint(
             model_name="loss",
             constraint=models.UniqueConstraint(
-                condition=models.Q(("kind", queries.domain.states.LossKind["LATE"])),
+                condition=models.Q(("kind", "late")),
                 fields=("query", "source", "day"),
                 name="loss_late_day",
             ),
@@ -2547,7 +2542,7 @@ class Migration(migrations.Migration):
             index=models.Index(
                 condition=models.Q(
                     ("archived_at__isnull", True),
-                    ("desired", queries.domain.states.Desired["RUNNING"]),
+                    ("desired", "RUNNING"),
                 ),
                 fields=["application"],
                 name="query_wanted",

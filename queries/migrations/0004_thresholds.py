@@ -3,7 +3,6 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
-import queries.domain.alerts.forms
 
 
 class Migration(migrations.Migration):
@@ -28,132 +27,132 @@ class Migration(migrations.Migration):
             field=models.CharField(
                 choices=[
                     (
-                        queries.domain.alerts.forms.IncidentKind["FAILED"],
-                        queries.domain.alerts.forms.IncidentKind["FAILED"],
+                        "failed",
+                        "failed",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["BROKEN"],
-                        queries.domain.alerts.forms.IncidentKind["BROKEN"],
+                        "broken",
+                        "broken",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["CRASH_LOOP"],
-                        queries.domain.alerts.forms.IncidentKind["CRASH_LOOP"],
+                        "crash-loop",
+                        "crash-loop",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["STALLED"],
-                        queries.domain.alerts.forms.IncidentKind["STALLED"],
+                        "stalled",
+                        "stalled",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["ZOMBIE"],
-                        queries.domain.alerts.forms.IncidentKind["ZOMBIE"],
+                        "zombie",
+                        "zombie",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["BLIND"],
-                        queries.domain.alerts.forms.IncidentKind["BLIND"],
+                        "blind",
+                        "blind",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["LAGGING"],
-                        queries.domain.alerts.forms.IncidentKind["LAGGING"],
+                        "lagging",
+                        "lagging",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["AT_RISK"],
-                        queries.domain.alerts.forms.IncidentKind["AT_RISK"],
+                        "at-risk",
+                        "at-risk",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["AT_RISK_STOPPED"],
-                        queries.domain.alerts.forms.IncidentKind["AT_RISK_STOPPED"],
+                        "at-risk-stopped",
+                        "at-risk-stopped",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["SQL_REFUSED"],
-                        queries.domain.alerts.forms.IncidentKind["SQL_REFUSED"],
+                        "sql-refused",
+                        "sql-refused",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["SOURCE_UNREACHABLE"],
-                        queries.domain.alerts.forms.IncidentKind["SOURCE_UNREACHABLE"],
+                        "source-unreachable",
+                        "source-unreachable",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["RECORDS_LOST"],
-                        queries.domain.alerts.forms.IncidentKind["RECORDS_LOST"],
+                        "records-lost",
+                        "records-lost",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["LATE_RECORDS"],
-                        queries.domain.alerts.forms.IncidentKind["LATE_RECORDS"],
+                        "late-records",
+                        "late-records",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["EVENTS_DROPPED"],
-                        queries.domain.alerts.forms.IncidentKind["EVENTS_DROPPED"],
+                        "events-dropped",
+                        "events-dropped",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["STATE_LIMIT"],
-                        queries.domain.alerts.forms.IncidentKind["STATE_LIMIT"],
+                        "state-limit",
+                        "state-limit",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["THRESHOLD"],
-                        queries.domain.alerts.forms.IncidentKind["THRESHOLD"],
+                        "threshold",
+                        "threshold",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["REPLAY"],
-                        queries.domain.alerts.forms.IncidentKind["REPLAY"],
+                        "replay",
+                        "replay",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["CHECKPOINT_MOVED"],
-                        queries.domain.alerts.forms.IncidentKind["CHECKPOINT_MOVED"],
+                        "checkpoint-moved",
+                        "checkpoint-moved",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["STUCK_STOP"],
-                        queries.domain.alerts.forms.IncidentKind["STUCK_STOP"],
+                        "stuck-stop",
+                        "stuck-stop",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["PREFLIGHT_FAILING"],
-                        queries.domain.alerts.forms.IncidentKind["PREFLIGHT_FAILING"],
+                        "preflight-failing",
+                        "preflight-failing",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["DRIVER_DEATHS"],
-                        queries.domain.alerts.forms.IncidentKind["DRIVER_DEATHS"],
+                        "driver-deaths",
+                        "driver-deaths",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["QUERY_IDENTITY"],
-                        queries.domain.alerts.forms.IncidentKind["QUERY_IDENTITY"],
+                        "query-identity",
+                        "query-identity",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["HOST_SILENT"],
-                        queries.domain.alerts.forms.IncidentKind["HOST_SILENT"],
+                        "host-silent",
+                        "host-silent",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["DISK"],
-                        queries.domain.alerts.forms.IncidentKind["DISK"],
+                        "disk",
+                        "disk",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["WEB_DOWN"],
-                        queries.domain.alerts.forms.IncidentKind["WEB_DOWN"],
+                        "web-down",
+                        "web-down",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["DATABASE_DOWN"],
-                        queries.domain.alerts.forms.IncidentKind["DATABASE_DOWN"],
+                        "database-down",
+                        "database-down",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["REDIS_DOWN"],
-                        queries.domain.alerts.forms.IncidentKind["REDIS_DOWN"],
+                        "redis-down",
+                        "redis-down",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["WORKER_DOWN"],
-                        queries.domain.alerts.forms.IncidentKind["WORKER_DOWN"],
+                        "worker-down",
+                        "worker-down",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["TICKS_LATE"],
-                        queries.domain.alerts.forms.IncidentKind["TICKS_LATE"],
+                        "ticks-late",
+                        "ticks-late",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["INGESTER_DOWN"],
-                        queries.domain.alerts.forms.IncidentKind["INGESTER_DOWN"],
+                        "ingester-down",
+                        "ingester-down",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["DATA_OLD"],
-                        queries.domain.alerts.forms.IncidentKind["DATA_OLD"],
+                        "data-old",
+                        "data-old",
                     ),
                     (
-                        queries.domain.alerts.forms.IncidentKind["CHANNEL_DEAD"],
-                        queries.domain.alerts.forms.IncidentKind["CHANNEL_DEAD"],
+                        "channel-dead",
+                        "channel-dead",
                     ),
                 ],
                 max_length=24,

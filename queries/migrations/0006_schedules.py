@@ -3,7 +3,6 @@
 import django.db.models.deletion
 from django.db import migrations, models
 
-import queries.domain.schedules.planning
 
 
 class Migration(migrations.Migration):
@@ -28,28 +27,28 @@ class Migration(migrations.Migration):
                     models.CharField(
                         choices=[
                             (
-                                queries.domain.schedules.planning.PlannedState["WAITING"],
-                                queries.domain.schedules.planning.PlannedState["WAITING"],
+                                "WAITING",
+                                "WAITING",
                             ),
                             (
-                                queries.domain.schedules.planning.PlannedState["STARTED"],
-                                queries.domain.schedules.planning.PlannedState["STARTED"],
+                                "STARTED",
+                                "STARTED",
                             ),
                             (
-                                queries.domain.schedules.planning.PlannedState["DONE"],
-                                queries.domain.schedules.planning.PlannedState["DONE"],
+                                "DONE",
+                                "DONE",
                             ),
                             (
-                                queries.domain.schedules.planning.PlannedState["FAILED"],
-                                queries.domain.schedules.planning.PlannedState["FAILED"],
+                                "FAILED",
+                                "FAILED",
                             ),
                             (
-                                queries.domain.schedules.planning.PlannedState["STOPPED"],
-                                queries.domain.schedules.planning.PlannedState["STOPPED"],
+                                "STOPPED",
+                                "STOPPED",
                             ),
                             (
-                                queries.domain.schedules.planning.PlannedState["SKIPPED"],
-                                queries.domain.schedules.planning.PlannedState["SKIPPED"],
+                                "SKIPPED",
+                                "SKIPPED",
                             ),
                         ],
                         max_length=8,
@@ -97,8 +96,8 @@ class Migration(migrations.Migration):
                             (
                                 "state__in",
                                 [
-                                    queries.domain.schedules.planning.PlannedState["STARTED"],
-                                    queries.domain.schedules.planning.PlannedState["WAITING"],
+                                    "STARTED",
+                                    "WAITING",
                                 ],
                             )
                         ),

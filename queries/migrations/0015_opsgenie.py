@@ -2,8 +2,41 @@
 
 from django.db import migrations, models
 
-from queries.domain.alerts.forms import IncidentKind
-
+KINDS = (
+    "failed",
+    "broken",
+    "crash-loop",
+    "stalled",
+    "zombie",
+    "blind",
+    "lagging",
+    "at-risk",
+    "at-risk-stopped",
+    "sql-refused",
+    "source-unreachable",
+    "records-lost",
+    "late-records",
+    "events-dropped",
+    "state-limit",
+    "threshold",
+    "replay",
+    "checkpoint-moved",
+    "stuck-stop",
+    "preflight-failing",
+    "driver-deaths",
+    "query-identity",
+    "host-silent",
+    "disk",
+    "web-down",
+    "database-down",
+    "redis-down",
+    "worker-down",
+    "ticks-late",
+    "ingester-down",
+    "data-old",
+    "no-channel",
+    "channel-dead",
+)
 REASON = "Headgate no longer sends to Opsgenie. Choose another kind for this channel, or delete it."
 
 
@@ -24,6 +57,6 @@ class Migration(migrations.Migration):
         migrations.AlterField(
             "incident",
             "kind",
-            models.CharField(choices=[(kind, kind) for kind in IncidentKind], max_length=24),
+            models.CharField(choices=[(kind, kind) for kind in KINDS], max_length=24),
         ),
     ]
