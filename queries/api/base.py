@@ -27,6 +27,7 @@ from queries.api import errors
 from queries.api.schema import ProblemSchema
 from queries.domain.accepted_values import refuse_characters
 from queries.domain.errors import Invalid, Problem
+from queries.domain.former_names import use_instead
 from queries.models.access.accounts import AccessToken, KeptAnswer
 from queries.models.lock_waits import again_if_busy
 from queries.roles import VIEW, WRITE_PYTHON, may
@@ -301,9 +302,8 @@ class ApiView(APIView):
         values = tuple(self.request.query_params.getlist(name))
         for value in values:
             if value not in choices:
-                raise errors.invalid(
-                    name, value, "is not a known value.", f"Known: {', '.join(choices)}."
-                )
+                way_out = use_instead(value, choices) or f"Known: {', '.join(choices)}."
+                raise errors.invalid(name, value, "is not a known value.", way_out)
         return values
 
     def read(self, serializer: type[Serializer[Any]], data: Any) -> dict[str, Any]:

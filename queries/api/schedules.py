@@ -67,7 +67,7 @@ class PlannedRunBody(Body):
     due_at: Of several times that were skipped at once, the newest.
     first_due_at: Of several times, the oldest; null: it is one.
     due_times: How many planned times this stands for.
-    skipped: overlap, missed, paused, held, host, duplicate or removed; empty unless SKIPPED.
+    skipped: overlap, missed, paused, blocked, host, duplicate or removed; empty unless SKIPPED.
     reason: Why it waits, failed or was stopped; else empty.
     params: Values of parameters that the schedule gave; empty: the defaults.
     late_s: Seconds from the planned time to the start of its run; null if it has not started.
@@ -99,7 +99,7 @@ class TallyBody(Body):
     due: Planned times.
     running: Started, and not ended.
     waiting: Queued until the run before has ended.
-    skipped: Times by reason: overlap, missed, paused, held, host, duplicate or removed.
+    skipped: Times by reason: overlap, missed, paused, blocked, host, duplicate or removed.
     late: Runs that started more than a minute after their planned time.
     latest_s: The most that a run was late; null if none has started.
     ran_s: Seconds that ended runs took.

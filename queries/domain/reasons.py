@@ -54,7 +54,7 @@ PHRASES: dict[Reason, str] = {
     Reason.WAITS_TURN: "waiting for its turn to start",
     Reason.REGRESSED: "failed again after it was resolved",
     Reason.STALLED: "stalled; restarted by its policy",
-    Reason.PROBE: "retry probe of a broken query",
+    Reason.PROBE: "retry probe of a query on hold",
     Reason.PROBED: "probe driver",
     Reason.PROBE_FAILED: "its retry probe failed",
     Reason.ARCHIVED: "deleted",
@@ -347,5 +347,5 @@ def _shown(key: str, value: Any) -> str:
     if isinstance(value, dict):
         return Because.of(value).text
     if key == "phase":
-        return str(value).capitalize()
+        return str(value).replace("_", " ").capitalize()
     return phrase(value) if key == "reason" else str(value)

@@ -50,47 +50,46 @@ class Phase(Described):
     STOPPING = "STOPPING", "Stop requested; the batch in flight is being finished or interrupted."
     COMPLETED = "COMPLETED", "A once or availableNow query that has read all available data."
     BACKOFF = "BACKOFF", "Failed; waiting for the next attempt."
-    BROKEN = (
-        "BROKEN",
-        "On hold: either one batch failed with the same error up to the poison limit (retry probes "
-        "try again from time to time), or starting it kills the driver (an operator must "
-        "start it).",
+    ON_HOLD = (
+        "ON_HOLD",
+        "One batch failed with the same error up to the poison limit (a retry probe tries again "
+        "from time to time), or starting the query kills the driver (an operator must start it).",
     )
     FAILED = "FAILED", "Failed in a way that a restart cannot fix; waits for an operator."
-    LOST = (
-        "LOST",
+    UNREACHABLE = (
+        "UNREACHABLE",
         "Its host is not responding. It may still run there, so it is not started elsewhere.",
     )
 
     @property
     def label(self) -> str:
         """Return the word that pages show."""
-        return self.value.capitalize()
+        return self.value.replace("_", " ").capitalize()
 
 
 #: Phases in which a driver may be executing batches.
-LIVE_PHASES = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING, Phase.LOST})
+LIVE_PHASES = frozenset({Phase.STARTING, Phase.RUNNING, Phase.STOPPING, Phase.UNREACHABLE})
 #: Phases in which health is determined.
 JUDGED_PHASES = frozenset({Phase.STARTING, Phase.RUNNING})
 #: Phases of a query that ended as intended.
 STOPPED_PHASES = frozenset({Phase.STOPPED, Phase.COMPLETED})
 #: Phases at rest: nothing changes until an operator acts.
 RESTING_PHASES = STOPPED_PHASES | {Phase.FAILED}
-#: Phases that hold a failed query until an operator starts it or the next retry probe is due.
-HELD_PHASES = frozenset({Phase.BROKEN, Phase.FAILED})
+#: Phases of a failed query that starts only by an operator or the next retry probe.
+BLOCKED_PHASES = frozenset({Phase.ON_HOLD, Phase.FAILED})
 #: Phases after a failure: nothing runs, and a start tries again immediately.
-FAILED_PHASES = HELD_PHASES | {Phase.BACKOFF}
+FAILED_PHASES = BLOCKED_PHASES | {Phase.BACKOFF}
 #: Phases in which a restart would have nothing to stop.
 DOWN_PHASES = STOPPED_PHASES | FAILED_PHASES
 #: Phases that lists show first.
-TROUBLED_PHASES = FAILED_PHASES | {Phase.LOST}
+TROUBLED_PHASES = FAILED_PHASES | {Phase.UNREACHABLE}
 
 
-class Hold(StrEnum):
+class RestartBlock(StrEnum):
     """Why supervision does not restart automatically."""
 
     NONE = ""
-    BROKEN = "BROKEN"
+    ON_HOLD = "ON_HOLD"
     FAILED = "FAILED"
 
 
@@ -163,13 +162,15 @@ class Verdict(StrEnum):
     CATCHING_UP = "CATCHING_UP"
     LAGGING = "LAGGING"
     STALLED = "STALLED"
-    ZOMBIE = "ZOMBIE"
-    BLIND = "BLIND"
+    QUERY_MISSING = "QUERY_MISSING"
+    NO_TELEMETRY = "NO_TELEMETRY"
     WAITING = "WAITING"
 
 
 #: Verdicts that lists show first.
-TROUBLED_VERDICTS = frozenset({Verdict.LAGGING, Verdict.STALLED, Verdict.ZOMBIE, Verdict.BLIND})
+TROUBLED_VERDICTS = frozenset(
+    {Verdict.LAGGING, Verdict.STALLED, Verdict.QUERY_MISSING, Verdict.NO_TELEMETRY}
+)
 
 #: Verdicts for a query that is not reading anything now: its last rates are outdated.
 QUIET_VERDICTS = frozenset({Verdict.IDLE, Verdict.WAITING})
@@ -246,7 +247,7 @@ class Completion(StrEnum):
     """How the work that a start or restart of one query requested has ended."""
 
     COMPLETED = "COMPLETED"
-    FAILED = "FAILED"  # on hold: it waits for an operator or a retry probe
+    FAILED = "FAILED"  # it waits for an operator or a retry probe
     STOPPED = "STOPPED"
     SUPERSEDED = "SUPERSEDED"  # by a later request, before it had completed
 

@@ -9,7 +9,7 @@ from django.db import models
 from django.db.models import Q
 
 from queries.domain.code.archives import named
-from queries.domain.states import Desired, Hold, Phase, Reason, StopMode
+from queries.domain.states import Desired, Phase, Reason, RestartBlock, StopMode
 from queries.models.history import BecauseField
 
 
@@ -39,8 +39,10 @@ class Application(models.Model):
     seen_generation = models.BigIntegerField(default=0)  # [R] an unseen one clears the counters
     failures = models.IntegerField(default=0)  # [R] consecutive driver deaths
     next_attempt_at = models.DateTimeField(null=True)  # [R]
-    hold = models.CharField(max_length=8, default="", choices=[(h, h) for h in Hold])  # [R]
-    hold_reason = BecauseField()  # [R] its newest driver's failure
+    restart_block = models.CharField(
+        max_length=8, default="", choices=[(h, h) for h in RestartBlock]
+    )  # [R]
+    restart_block_reason = BecauseField()  # [R] its newest driver's failure
     #: [R] when reconcile must look again; read by `ticks.sweep`, which takes the due ones
     reconcile_after = models.DateTimeField(null=True)
 
@@ -82,7 +84,7 @@ class Script(models.Model):
     )
     stop_mode = models.CharField(max_length=8, default=StopMode.GRACEFUL)  # [O]
     stop_deadline = models.DateTimeField(null=True)  # [O] then a graceful stop becomes immediate
-    phase = models.CharField(max_length=10, default=Phase.STOPPED)  # [R]
+    phase = models.CharField(max_length=16, default=Phase.STOPPED)  # [R]
     phase_reason = models.CharField(max_length=60, default=Reason.NEVER_STARTED)  # [R] Reason
     phase_detail = BecauseField()  # [R] current activity, in addition to the reason
     phase_since = models.DateTimeField(null=True)  # [R]

@@ -24,9 +24,9 @@ from queries.domain.states import (
     TROUBLED_PHASES,
     TROUBLED_VERDICTS,
     Desired,
-    Hold,
     Phase,
     Reason,
+    RestartBlock,
     StopMode,
 )
 from queries.domain.validation.skipped import Skip, from_json
@@ -54,7 +54,9 @@ _TROUBLED = (
 #: Desired and actual state differ, and no user action is needed.
 _CHANGING = Q(desired=Desired.STOPPED) & ~Q(phase__in=sorted(STOPPED_PHASES)) | ~Q(
     desired=Desired.STOPPED
-) & ~Q(phase=Phase.RUNNING) & (Q(hold=Hold.NONE) | ~Q(generation=F("seen_generation")))
+) & ~Q(phase=Phase.RUNNING) & (
+    Q(restart_block=RestartBlock.NONE) | ~Q(generation=F("seen_generation"))
+)
 
 
 def rank_field() -> GeneratedField:
@@ -109,7 +111,7 @@ class Query(models.Model):
         "queries.QueryRevision", null=True, on_delete=models.PROTECT, related_name="+"
     )
 
-    phase = models.CharField(max_length=10, default=Phase.STOPPED, db_index=True)  # [R]
+    phase = models.CharField(max_length=16, default=Phase.STOPPED, db_index=True)  # [R]
     phase_reason = models.CharField(max_length=60, default=Reason.NEVER_STARTED)  # [R] Reason
     phase_detail = BecauseField()  # [R] current activity, in addition to the reason
     phase_since = models.DateTimeField(null=True)  # [R]
@@ -117,9 +119,11 @@ class Query(models.Model):
     seen_generation = models.BigIntegerField(default=0)  # [R] an unseen one clears the counters
     failures = models.IntegerField(default=0)  # [R] consecutive failures
     next_attempt_at = models.DateTimeField(null=True)  # [R]
-    hold = models.CharField(max_length=8, default="", choices=[(h, h) for h in Hold])  # [R]
+    restart_block = models.CharField(
+        max_length=8, default="", choices=[(h, h) for h in RestartBlock]
+    )  # [R]
     # Written only by the task that records verdicts (services/supervision/records.py).
-    verdict = models.CharField(max_length=12, default="", blank=True)  # of its health; "": none
+    verdict = models.CharField(max_length=16, default="", blank=True)  # of its health; "": none
     verdict_since = models.DateTimeField(null=True)  # since when it holds
     # Written only by the lag task (docs/decisions: who writes lag and risk); reconcile reads.
     risk = models.TextField(default="")  # what will be lost and when, "" if nothing

@@ -205,7 +205,7 @@ def _line_or_less(query: Query, facts: _Facts, *, bars: int, now: datetime) -> Q
     bare = copy(query)
     bare.phase_detail = Because(Detail.OTHER, {"text": explanation})
     if query.phase not in set(Phase):
-        bare.phase = Phase.BROKEN
+        bare.phase = Phase.ON_HOLD
     if query.phase_reason not in set(Reason):
         bare.phase_reason = Reason.NONE
     if query.desired not in set(Desired):

@@ -20,8 +20,8 @@ from queries.domain.definitions.parsing import parse_query
 from queries.domain.errors import Conflict, HeadgateError, NotAllowed
 from queries.domain.reasons import why
 from queries.domain.states import (
+    BLOCKED_PHASES,
     DOWN_PHASES,
-    HELD_PHASES,
     Desired,
     OperationOutcome,
     Phase,
@@ -375,7 +375,7 @@ def _followed(context: StepContext, child: Operation, what: str) -> StepResult:
 
 
 def _refuse_dead(context: StepContext) -> None:
-    if context.query.phase in HELD_PHASES:
+    if context.query.phase in BLOCKED_PHASES:
         raise Conflict(
             f"{context.query.name} has failed in the meantime: "
             f"{why(context.query.phase_reason, context.query.phase_detail)}."

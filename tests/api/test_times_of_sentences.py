@@ -29,7 +29,8 @@ NAMES = frozenset(
     checkpoint closed_by code_sha256 column commit connectors created_by cron dataset delay
     description detail_code digest downstream error_class error_type escalate_to etag exact
     executor_memory exit_jvm exit_python field file files folder follows format function git
-    given_by group heap hold hold_reason_code holder host hosts id identity interval java_version
+    given_by group heap restart_block restart_block_reason_code holder host hosts id identity
+    interval java_version
     judged_by key kind listeners location mac master members memory mode module name next next_times
     note noted_by object operation operations outcome owner packages partition_by path paths
     paused_by phase_detail_code phase_reason_code pool py_files python_path queries query query_id
@@ -77,7 +78,7 @@ READ = {
 #: Sentences that are true at the moment of the answer, or of something that stays as it was.
 FACTS: dict[str, str] = {
     "ActBody": "before reason",  # with at, as all acts
-    "ApplicationBody": "hold_reason needs_restart",
+    "ApplicationBody": "restart_block_reason needs_restart",
     "CandidateBody": "unknown_because",
     "ChangeBody": "before what",
     "ConnectorBody": "about differing sinks way_out",

@@ -81,7 +81,7 @@ def test_a_division_by_zero(aude: Page, live_server: LiveServer, stage: Stage) -
         if stage.phase("delays") == Phase.BACKOFF:
             stage.pause("delays")
             stage.ready("delays")
-    _open_message(aude, live_server, stage, IncidentKind.BROKEN)
+    _open_message(aude, live_server, stage, IncidentKind.ON_HOLD)
     aude.get_by_role("link", name="Edit and restart…").click()
     aude.locator("textarea[name=sql]").fill("SELECT value / nullif(value, 0) AS x FROM flights")
     _look(aude, "division-2")

@@ -96,7 +96,7 @@ def test_a_wide_table_has_more_columns_and_a_wrong_phase_lists_the_phases(
     assert {"DESIRED", "POOL", "CHECKPOINT"} <= set(wide.split()) - set(narrow.split())
     wrong = shell("get", "queries", "--phase", "FALED", code=1).err
     assert "phase = FALED" in wrong
-    assert "BROKEN" in wrong
+    assert "ON_HOLD" in wrong
     assert "COMPLETED" in wrong
 
 

@@ -97,7 +97,7 @@ def test_the_decision_record_gives_the_constants_that_hold() -> None:
     )
     assert rows["healthy after"] == f"{POLICY.healthy_after_s / 60:g} min with a new commit"
     assert rows["poison limit"].startswith(f"{POLICY.poison_limit} times ")
-    assert rows["retry probe of a BROKEN query"] == f"{POLICY.probe_every_s / 60:g} min"
+    assert rows["retry probe of a query on hold"] == f"{POLICY.probe_every_s / 60:g} min"
     window = f"{crashes.WINDOW.total_seconds() / 60:g} min"
     assert rows["crash loop"].startswith(f"{crashes.FAILURES} failures within {window}")
     assert rows["STALLED"].startswith(

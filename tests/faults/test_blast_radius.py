@@ -57,8 +57,8 @@ def test_the_query_that_ends_its_driver_is_held_and_the_others_run_on(
 
     def held() -> Any:
         bodies = {name: system.query(name) for name in ("arrivals", "delays", "routes")}
-        assert all(bodies[name]["phase"] != "BROKEN" for name in NEIGHBOURS)
-        return bodies["delays"] if bodies["delays"]["phase"] == "BROKEN" else None
+        assert all(bodies[name]["phase"] != "ON_HOLD" for name in NEIGHBOURS)
+        return bodies["delays"] if bodies["delays"]["phase"] == "ON_HOLD" else None
 
     body = system.wait("the culprit is held", held)
     assert body["phase_reason_code"] == "KILLS_DRIVER"

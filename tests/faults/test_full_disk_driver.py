@@ -135,5 +135,5 @@ def well(system: System, name: str) -> Any:
     body = system.query(name)
     if body["phase"] != "RUNNING" or body["health"] is None:
         return None
-    trouble = body["health"]["verdict"] in ("ZOMBIE", "BLIND", "STALLED", "WAITING")
+    trouble = body["health"]["verdict"] in ("QUERY_MISSING", "NO_TELEMETRY", "STALLED", "WAITING")
     return None if trouble else body

@@ -161,7 +161,7 @@ def test_a_silent_hosts_driver_is_lost_goes_on_and_is_adopted(both: TwoHosts) ->
     bystander = both.system.running("here")["current_run"]
     assert both.worker is not None
     both.worker.send_signal(signal.SIGSTOP)
-    both.system.wait("there is LOST", lambda: both.phases()["there"] == "LOST")
+    both.system.wait("there is UNREACHABLE", lambda: both.phases()["there"] == "UNREACHABLE")
     assert psutil.pid_exists(run["pid"])
     both.system.wait("readyz names it", lambda: both.hosts()["status"] == "problem")
     assert f"Host {SECOND} has sent no heartbeat" in both.hosts()["message"]
@@ -185,7 +185,7 @@ def test_a_driver_whose_host_was_declared_gone_ends_by_itself_and_the_query_goes
     bystander = both.system.running("here")["current_run"]
     assert both.worker is not None
     both.worker.send_signal(signal.SIGSTOP)
-    both.system.wait("there is LOST", lambda: both.phases()["there"] == "LOST")
+    both.system.wait("there is UNREACHABLE", lambda: both.phases()["there"] == "UNREACHABLE")
     status, refused = both.system.call("POST", "queries/there/start/", {})
     assert (status, SECOND in refused["detail"]) == (409, True), refused
     status, restart = both.system.call("POST", "queries/there/restart/", {})

@@ -216,7 +216,7 @@ def test_an_honest_bug_ends_broken_and_its_group_reopens(system: System) -> None
 
     def broken() -> Any:
         body = system.query("delay-recovery")
-        return body if body["phase"] == "BROKEN" else None
+        return body if body["phase"] == "ON_HOLD" else None
 
     system.wait("delay-recovery broken", broken)
     groups = system.get("failure-groups/?query=delay-recovery")["results"]

@@ -97,5 +97,5 @@ def test_each_is_named_as_what_it_is(
     assert "lost data" not in page
     found = _failure(world, "partial")
     assert (found.category, found.policy) == (Category.USER_CODE, "POISON")
-    world.wait(lambda: world.row("partial").phase == "BROKEN", "partial is held")
+    world.wait(lambda: world.row("partial").phase == "ON_HOLD", "partial is held")
     assert "read all rows of the batch" in client.get(f"/failures/{found.pk}/").content.decode()

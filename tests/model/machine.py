@@ -25,8 +25,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from queries.domain.errors import HeadgateError
 from queries.domain.protocol import RunError, RunState, Want
 from queries.domain.states import (
+    BLOCKED_PHASES,
     DISPATCHED_KINDS,
-    HELD_PHASES,
     OPEN_DRIVER_STATES,
     PLAIN_VERBS,
     STOPPED_PHASES,
@@ -709,7 +709,7 @@ class Supervision(RuleBasedStateMachine):
         found = BYSTANDER()
         assert [row[:3] for row in found] == [(*self.quiet, "")], "I6: the bystander was restarted"
         phase = found[0][3]
-        assert phase in (Phase.RUNNING, Phase.LOST), f"I6: the bystander is {phase}"
+        assert phase in (Phase.RUNNING, Phase.UNREACHABLE), f"I6: the bystander is {phase}"
 
     # --- once the faults are over ---------------------------------------------------------
 
@@ -722,10 +722,10 @@ class Supervision(RuleBasedStateMachine):
         self._resume()
         self._settle("once the faults are over")
         for query in self.queries():
-            if query.phase in HELD_PHASES:
+            if query.phase in BLOCKED_PHASES:
                 self._verb("start", query)()
         self._settle("after an operator's start")
-        held = [query.name for query in self.queries() if query.phase in HELD_PHASES]
+        held = [query.name for query in self.queries() if query.phase in BLOCKED_PHASES]
         assert not held, f"I5: {held} cannot be started again"
         left = Operation.objects.filter(outcome=OperationOutcome.OPEN, verb__in=PLAIN_VERBS)
         assert not left.exists(), f"I5: operations without an end: {list(left.values())}"
@@ -754,9 +754,9 @@ class Supervision(RuleBasedStateMachine):
             if query.desired == Desired.STOPPED:
                 reached = query.phase in STOPPED_PHASES and not runs
             else:
-                reached = query.phase == Phase.RUNNING or query.phase in HELD_PHASES
+                reached = query.phase == Phase.RUNNING or query.phase in BLOCKED_PHASES
             done = reached and query.reached_generation >= query.generation
-            if not done and query.phase not in HELD_PHASES:
+            if not done and query.phase not in BLOCKED_PHASES:
                 wrong.append(
                     f"{query.name}: wants {query.desired}, is {query.phase} "
                     f"({query.phase_reason}: {query.phase_detail})"

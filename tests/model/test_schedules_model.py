@@ -131,7 +131,7 @@ class _Week:
             return
         become = self.dice.choice([Phase.RUNNING] * 3 + [Phase.COMPLETED] * 3 + [Phase.BACKOFF])
         if self.dice.random() < 0.08:
-            become = self.dice.choice([Phase.FAILED, Phase.BROKEN, Phase.LOST])
+            become = self.dice.choice([Phase.FAILED, Phase.ON_HOLD, Phase.UNREACHABLE])
         if become is Phase.RUNNING and not self._open():
             self._open_run(row.generation)
         self._phase(become)
@@ -173,7 +173,7 @@ class _Week:
         if phase is Phase.COMPLETED:
             changes["desired"] = Desired.STOPPED
         Query.objects.filter(pk=self.query.pk).update(**changes)
-        if phase not in (Phase.RUNNING, Phase.LOST):
+        if phase not in (Phase.RUNNING, Phase.UNREACHABLE):
             Run.objects.filter(query=self.query, outcome=RunOutcome.OPEN).update(
                 outcome=RunOutcome.STOPPED, ended_at=self.now
             )

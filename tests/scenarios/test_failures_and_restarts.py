@@ -63,7 +63,7 @@ def test_the_same_error_on_the_same_batch_three_times_is_broken(stage: Stage) ->
         assert stage.phase("recovery") == Phase.STARTING
         stage.fail("recovery", DIVIDE, batch=4)
     row = stage.row("recovery")
-    assert row.phase == Phase.BROKEN
+    assert row.phase == Phase.ON_HOLD
     assert "DIVIDE_BY_ZERO" in row.phase_detail.text
     group = FailureGroup.objects.get()
     assert (group.count, group.status) == (3, GroupStatus.OPEN)
@@ -74,18 +74,18 @@ def test_a_broken_query_is_probed_and_mends_itself_when_the_batch_commits(stage:
     test_the_same_error_on_the_same_batch_three_times_is_broken(stage)
     stage.launcher.leave("recovery")
     stage.wait(60)
-    assert stage.phase("recovery") == Phase.BROKEN
+    assert stage.phase("recovery") == Phase.ON_HOLD
     stage.wait(1800)
     assert stage.run("recovery").cause == Reason.PROBE
     stage.ready("recovery")
     stage.fail("recovery", DIVIDE, batch=4)
-    assert stage.phase("recovery") == Phase.BROKEN
+    assert stage.phase("recovery") == Phase.ON_HOLD
     stage.launcher.leave("recovery")
     stage.wait(1810)
     stage.ready("recovery")
     stage.commit("recovery")
     row = stage.row("recovery")
-    assert (row.phase, row.hold, row.failures) == (Phase.RUNNING, "", 0)
+    assert (row.phase, row.restart_block, row.failures) == (Phase.RUNNING, "", 0)
 
 
 def test_a_start_of_a_broken_query_clears_the_counters_and_reopens_the_group(stage: Stage) -> None:
@@ -193,7 +193,7 @@ def test_a_silent_host_loses_nothing_and_starts_nothing(stage: Stage) -> None:
     stage.up("delays")
     stage.launcher.elsewhere = True
     stage.look()
-    assert stage.phase("delays") == Phase.LOST
+    assert stage.phase("delays") == Phase.UNREACHABLE
     stage.wait(600)
     assert Driver.objects.count() == 1
     stage.launcher.elsewhere = False
@@ -264,7 +264,7 @@ def test_a_session_that_cannot_be_built_fails_the_application(stage: Stage) -> N
     stage.launcher.session_fails("delays", NO_SUCH_SOURCE)
     stage.look()
     assert stage.phase("delays") == Phase.FAILED
-    assert Application.objects.get().hold == "FAILED"
+    assert Application.objects.get().restart_block == "FAILED"
     stage.wait(600)
     assert Driver.objects.count() == 1
     stage.start("delays")

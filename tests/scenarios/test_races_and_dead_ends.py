@@ -71,7 +71,7 @@ def test_a_broken_query_whose_probe_dies_with_its_driver_is_probed_again(stage: 
     for _ in range(3):
         stage.wait(10)
         stage.fail("recovery", DIVIDE, batch=4)
-    assert stage.phase("recovery") == Phase.BROKEN
+    assert stage.phase("recovery") == Phase.ON_HOLD
     stage.launcher.leave("recovery")
     stage.wait(1810)
     stage.launcher.die("recovery")

@@ -100,7 +100,7 @@ def test_a_long_first_batch_is_left_alone(stage: Stage, silent: bool) -> None:
     assert stage.phase("delays") == Phase.STARTING
     assert Run.objects.count() == 1
     health = query_line("delays", now=stage.now).health
-    assert (health and health.verdict) == ("BLIND" if silent else None)
+    assert (health and health.verdict) == ("NO_TELEMETRY" if silent else None)
 
 
 def test_a_query_whose_source_is_away_is_not_restarted_for_standing_still(stage: Stage) -> None:
@@ -132,7 +132,7 @@ def test_a_silent_query_whose_driver_reports_commits_is_blind_wherever_its_check
         stage.commit("delays")
     health = query_line("delays", now=stage.now).health
     assert health is not None
-    assert (health.verdict, Run.objects.count()) == ("BLIND", 1)
+    assert (health.verdict, Run.objects.count()) == ("NO_TELEMETRY", 1)
     stage.now += timedelta(minutes=30)  # and no commit either
     health = query_line("delays", now=stage.now).health
     assert (health and health.verdict) == "STALLED"

@@ -87,7 +87,7 @@ def test_a_silent_hosts_query_is_lost_and_running_again_once_its_host_is_back(
     stage.look()
     lost = stage.row("delays")
     assert (lost.phase, lost.phase_detail.text) == (
-        "LOST",
+        "UNREACHABLE",
         "Host host-b is not responding; the query may still run there. "
         "If the host is gone for good, declare it gone.",
     )
@@ -99,7 +99,7 @@ def test_a_silent_hosts_query_is_lost_and_running_again_once_its_host_is_back(
     back = hosts.on("host-b")
     wake_all(now=back.now)
     back.settle()
-    assert back.phases("delays")[-2:] == ["LOST", "RUNNING"]
+    assert back.phases("delays")[-2:] == ["UNREACHABLE", "RUNNING"]
     assert Driver.objects.filter(application__name="delays").count() == 1
     assert hosts.everywhere() == {"RUNNING"}
 

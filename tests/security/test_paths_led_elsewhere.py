@@ -394,8 +394,8 @@ def test_an_application_of_before_is_not_launched(home: Path) -> None:
     stage.start("delays")
     assert not stage.launcher.living()
     row = stage.row("delays")
-    assert row.application.hold == "FAILED"
-    assert "would redirect paths" in str(row.application.hold_reason)
+    assert row.application.restart_block == "FAILED"
+    assert "would redirect paths" in str(row.application.restart_block_reason)
 
 
 @pytest.mark.django_db

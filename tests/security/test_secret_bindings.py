@@ -298,9 +298,9 @@ def test_an_application_whose_environment_is_not_bound_is_not_launched() -> None
     stage.start("delays")
     assert not stage.launcher.living()
     row = stage.row("delays")
-    assert row.application.hold == "FAILED"
+    assert row.application.restart_block == "FAILED"
     assert "Ask an admin to bind file:jaas to application orders" in str(
-        row.application.hold_reason
+        row.application.restart_block_reason
     )
 
 

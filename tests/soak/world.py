@@ -30,7 +30,7 @@ from tests.soak.evidence import Evidence
 from tests.soak.faults import BROKER, DRIVER_PARTS, STANDBY, STORE, Fault, do
 from tests.soak.producer import Feed
 
-HELD = ("BROKEN", "FAILED")
+HELD = ("ON_HOLD", "FAILED")
 LOOK_EVERY_S = 0.5
 #: These limits are generous: the machine may be small and shared.
 STARTS_WITHIN_S = 1200.0

@@ -41,7 +41,17 @@ NOT_ASKED = {
     "audit": "same",
 }
 #: Columns of words that say so by their name alone, and those by which lists are divided.
-WORDS = {"kind", "severity", "cause", "policy", "category", "verb", "hold", "subject", "verdict"}
+WORDS = {
+    "kind",
+    "severity",
+    "cause",
+    "policy",
+    "category",
+    "verb",
+    "restart_block",
+    "subject",
+    "verdict",
+}
 DIVIDING = {"desired", "phase", "status", "state", "outcome", "phase_reason"}
 #: Tables of which no row can be made rotten, and why.
 GUARDED = {"queries.AuditEntry": "the database refuses to change it", "queries.AuditAnchor": "same"}

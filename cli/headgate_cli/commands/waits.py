@@ -30,7 +30,7 @@ _REACHED = {
     For.COMPLETED: ("COMPLETED",),
 }
 #: Phases that a failed query leaves only by an operator's action or a rare retry probe.
-_FINAL_PHASES = ("FAILED", "BROKEN")
+_FINAL_PHASES = ("FAILED", "ON_HOLD")
 #: Maximum queries per script, including missing ones.
 MOST_QUERIES = 500
 #: Verbs that change what runs.

@@ -184,8 +184,8 @@ class ScriptBody(Body):
     "application.name application.own team=application.team.name revision=newest.number "
     "running_revision=driver.application_revision.number needs_restart driver standby script "
     "queries pools "
-    "application.failures application.next_attempt_at application.hold "
-    "application.hold_reason hold_reason_code application.labels telemetry "
+    "application.failures application.next_attempt_at application.restart_block "
+    "application.restart_block_reason restart_block_reason_code application.labels telemetry "
     "application.created_at etag spec links",
 )
 class ApplicationBody(Body):
@@ -198,7 +198,7 @@ class ApplicationBody(Body):
     needs_restart: What changed since the driver started: revision, pools, code, Headgate's release.
     """
 
-    hold_reason_code = DetailCodeField(source="application.hold_reason")
+    restart_block_reason_code = DetailCodeField(source="application.restart_block_reason")
     labels = LabelsField(source="application.labels")
     spec = ApplicationSpecField(source="newest.spec", default=dict)
 
@@ -300,8 +300,8 @@ class ForeignBatchesBody(Body):
     "query.phase_detail phase_detail_code query.phase_since converging "
     "health current_run=run last_progress=progress last_event_at dropped_events=dropped "
     "summary=head.sentence summary_about=head.about "
-    "query.failures next_attempt_at=head.next_attempt_at crash_loop=head.crash_loop query.hold "
-    "query.risk query.risk_at "
+    "query.failures next_attempt_at=head.next_attempt_at crash_loop=head.crash_loop "
+    "query.restart_block query.risk query.risk_at "
     "query.source_reachable query.source_unreachable_since "
     "source_seen_at=lag.answered_at lag foreign_batches foreign_unknown_because "
     "needs_application_restart query.labels query.discovered query.temporary "

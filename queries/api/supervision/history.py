@@ -191,7 +191,7 @@ class FailureDetailBody(FailureBody):
     """A failure with its log tail and the changes since the last good run.
 
     candidates: For a shared driver's death: the queries that may have caused it.
-    culprit: The query held because it killed the driver; null if none is known.
+    culprit: The query on hold because it killed the driver; null if none is known.
     """
 
     message = MaskedText()

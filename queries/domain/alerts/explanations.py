@@ -89,8 +89,8 @@ _KINDS: dict[IncidentKind, _KindTexts] = {
         _SEE_FAILURE,
         NextStepPage.QUERY,
     ),
-    IncidentKind.BROKEN: _KindTexts(
-        "The same error returned until the poison limit was reached, so it is on hold.",
+    IncidentKind.ON_HOLD: _KindTexts(
+        "The same error returned until its limit was reached, or its start kills the driver.",
         _SEE_FAILURE,
         NextStepPage.QUERY,
     ),
@@ -108,12 +108,12 @@ _KINDS: dict[IncidentKind, _KindTexts] = {
         "restart the query.",
         NextStepPage.TRIGGER,
     ),
-    IncidentKind.ZOMBIE: _KindTexts(
+    IncidentKind.QUERY_MISSING: _KindTexts(
         "The driver process is alive, but its JVM or its query has ended.",
         "Restart the query.",
         NextStepPage.QUERY,
     ),
-    IncidentKind.BLIND: _KindTexts(
+    IncidentKind.NO_TELEMETRY: _KindTexts(
         "It still commits batches, but no events about them arrive.",
         "Check Redis and the ingester on the System page; the query itself works.",
         NextStepPage.SYSTEM,
@@ -246,12 +246,12 @@ _KINDS: dict[IncidentKind, _KindTexts] = {
 #: Kinds whose cause is a failure: of a query, or of a driver or script.
 OF_FAILURE = frozenset(
     {
-        *(IncidentKind.FAILED, IncidentKind.BROKEN, IncidentKind.CRASH_LOOP),
+        *(IncidentKind.FAILED, IncidentKind.ON_HOLD, IncidentKind.CRASH_LOOP),
         *(IncidentKind.DRIVER_DEATHS, IncidentKind.QUERY_IDENTITY, IncidentKind.DISK),
     }
 )
 #: Kinds of a query's problem that restarting the query ends.
-RESTART_ENDS = frozenset({IncidentKind.STALLED, IncidentKind.ZOMBIE})
+RESTART_ENDS = frozenset({IncidentKind.STALLED, IncidentKind.QUERY_MISSING})
 
 
 def explained(

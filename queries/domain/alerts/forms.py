@@ -43,11 +43,11 @@ class IncidentKind(StrEnum):
 
     # about a query
     FAILED = "failed", "Failed"
-    BROKEN = "broken", "On hold as broken"
+    ON_HOLD = "on-hold", "On hold"
     CRASH_LOOP = "crash-loop", "Crash loop"
     STALLED = "stalled", "Stalled"
-    ZOMBIE = "zombie", "Zombie"
-    BLIND = "blind", "No events arrive", Severity.WARNING
+    QUERY_MISSING = "query-missing", "Query missing"
+    NO_TELEMETRY = "no-telemetry", "No telemetry", Severity.WARNING
     LAGGING = "lagging", "Lagging", Severity.WARNING
     AT_RISK = "at-risk", "Unread records at risk"
     AT_RISK_STOPPED = (

@@ -71,8 +71,8 @@ _SIGNS = frozenset(
     {
         IncidentKind.CRASH_LOOP,
         IncidentKind.STALLED,
-        IncidentKind.ZOMBIE,
-        IncidentKind.BLIND,
+        IncidentKind.QUERY_MISSING,
+        IncidentKind.NO_TELEMETRY,
         IncidentKind.LAGGING,
     }
 )
@@ -83,8 +83,8 @@ _CAUSES = frozenset(
         IncidentKind.DISK,
     }
 )
-#: The query is held, which explains why it keeps failing or makes no progress.
-_HOLDS = frozenset({IncidentKind.FAILED, IncidentKind.BROKEN})
+#: The query is not restarted, which explains why it keeps failing or makes no progress.
+_BLOCKED = frozenset({IncidentKind.FAILED, IncidentKind.ON_HOLD})
 
 
 def grouped(conditions: Iterable[AlertCondition]) -> list[AlertCondition]:
@@ -99,7 +99,7 @@ def grouped(conditions: Iterable[AlertCondition]) -> list[AlertCondition]:
     explained = {
         query.id
         for condition in merged
-        if condition.kind in _CAUSES | _HOLDS
+        if condition.kind in _CAUSES | _BLOCKED
         for query in condition.queries
     }
     return [

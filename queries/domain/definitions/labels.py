@@ -14,6 +14,7 @@ from typing import Any
 
 from headgate_ground.labels import LABEL, MOST_LABELS
 from queries.domain.errors import Invalid, Problem
+from queries.domain.former_names import use_instead
 from queries.domain.states import Desired, Phase, Verdict
 
 
@@ -150,11 +151,12 @@ def parse_selector(text: str) -> Selection:
             continue
         name, values = found[1], tuple(one.strip() for one in found[3].split("|"))
         known = FIELDS.get(name, ())
-        problems += [
-            Problem("selector", f"{name}={one}"[:200], "is not known.", f"Use {', '.join(known)}.")
-            for one in values
-            if known and one not in known
-        ]
+        for one in values:
+            if known and one not in known:
+                way_out = use_instead(one, known) or f"Use {', '.join(known)}."
+                problems.append(
+                    Problem("selector", f"{name}={one}"[:200], "is not known.", way_out)
+                )
         terms.append(Term(name, values, found[2] == "!=", name not in FIELDS))
     if len(terms) > MOST_TERMS:
         way_out = f"Use at most {MOST_TERMS} conditions."

@@ -19,6 +19,7 @@ from queries.domain.definitions.spec import (
     changed_fields,
 )
 from queries.domain.errors import Invalid, Problem
+from queries.domain.former_names import use_instead
 
 #: Members of discriminated unions, which pydantic includes in an error's path: at its beginning
 #: (the kind of a query or manifest), after "trigger", and after a manifest's "spec".
@@ -96,6 +97,8 @@ def shape_problems(error: ValidationError) -> list[Problem]:
         field = ".".join(parts) or "definition"
         value = _value_text(kind, details["input"], details.get("ctx", {}))
         message, way_out = _plain(kind, details["msg"], details.get("ctx", {}))
+        if kind in ("literal_error", "enum"):
+            way_out = use_instead(value, details["ctx"]["expected"]) or way_out
         shown = mask({parts[-1] if parts else "": value})
         problems.append(Problem(field, str(next(iter(shown.values())))[:200], message, way_out))
     return problems

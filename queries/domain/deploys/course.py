@@ -1,9 +1,9 @@
 """Decide what a deploy does next, from the result of each change, good, not yet or bad.
 
 The same rules apply to all; `Basis` says which conditions of `Good` apply to each. Definite
-outcomes are reported immediately: a new failure, a held query, a query that was stopped or started
-on another revision. Conditions that may still resolve are reported only at the deadline, with what
-the deploy was waiting for.
+outcomes are reported immediately: a new failure, a blocked query, a query that was stopped or
+started on another revision. Conditions that may still resolve are reported only at the deadline,
+with what the deploy was waiting for.
 
 Forward: preflights (if requested), then for each wave: snapshots, definitions, restarts,
 evaluation; finally the rest of the set. The first bad result starts the rollback. The rollback
@@ -24,7 +24,7 @@ from queries.domain.deploys.request import (
     Good,
 )
 from queries.domain.reasons import NOTHING, Because, Detail
-from queries.domain.states import HELD_PHASES, Phase
+from queries.domain.states import BLOCKED_PHASES, Phase
 
 #: Seconds between two checks of the brokers: records that arrive in between prove nothing about a
 #: query.
@@ -160,7 +160,7 @@ def _definite_failure(good: Good, change: ObservedChange) -> Because:
     failed = [
         failure.about for failure in change.failures if failure.is_new and good.no_new_failures
     ]
-    if not failed and counts and change.is_looked_at and change.phase in HELD_PHASES:
+    if not failed and counts and change.is_looked_at and change.phase in BLOCKED_PHASES:
         failed = [failure.about for failure in change.failures[-1:]] or [change.waits_for]
     if failed:
         return Because(Detail.QUERY_FAILED, {"query": change.name, "about": failed[0].as_json()})

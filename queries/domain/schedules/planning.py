@@ -14,7 +14,7 @@ from zoneinfo import ZoneInfo
 
 from headgate_ground.tolerant import count, rate
 from queries.domain.definitions.spec import Schedule
-from queries.domain.states import HELD_PHASES, STOPPED_PHASES, Desired, Phase
+from queries.domain.states import BLOCKED_PHASES, STOPPED_PHASES, Desired, Phase
 
 
 class PlannedState(StrEnum):
@@ -38,7 +38,7 @@ class SkipReason(StrEnum):
     OVERLAP = "overlap"  # the run before it had not ended
     MISSED = "missed"  # nobody looked in time
     PAUSED = "paused"
-    HELD = "held"  # its subject is FAILED or BROKEN: an operator must look first
+    BLOCKED = "blocked"  # its subject is FAILED or ON_HOLD: an operator must look first
     HOST = "host"  # the host of its subject is not responding
     DUPLICATE = "duplicate"  # another planned run already waits, or begins now
     REMOVED = "removed"  # the schedule, or its query, was removed before the time was handled
@@ -49,7 +49,7 @@ SKIPPED_WORDS = {
     SkipReason.OVERLAP: "The run before it had not ended.",
     SkipReason.MISSED: "Nothing looked at the schedule in time.",
     SkipReason.PAUSED: "The schedule was paused.",
-    SkipReason.HELD: "The query is FAILED or BROKEN; an operator must look at it first.",
+    SkipReason.BLOCKED: "The query is FAILED or ON_HOLD; an operator must look at it first.",
     SkipReason.HOST: "The query's host was not responding.",
     SkipReason.DUPLICATE: "Another planned run covers it.",
     SkipReason.REMOVED: "The schedule was removed before it started.",
@@ -158,9 +158,9 @@ def _newest(
         schedule.missed == "skip" or late > timedelta(seconds=schedule.missed_window_s)
     ):
         why = SkipReason.MISSED
-    elif subject.phase in HELD_PHASES:
-        why = SkipReason.HELD
-    elif subject.phase is Phase.LOST:
+    elif subject.phase in BLOCKED_PHASES:
+        why = SkipReason.BLOCKED
+    elif subject.phase is Phase.UNREACHABLE:
         why = SkipReason.HOST
     elif subject.at_rest:
         return PlannedOutcome(at, PlannedState.STARTED)
@@ -181,7 +181,7 @@ def end_of(started: int, generation: int, subject: ScheduledObject) -> PlannedSt
     """
     if generation > started:
         return PlannedState.STOPPED
-    if subject.phase in HELD_PHASES:
+    if subject.phase in BLOCKED_PHASES:
         return PlannedState.FAILED
     if subject.at_rest:
         return PlannedState.DONE if subject.phase is Phase.COMPLETED else PlannedState.STOPPED

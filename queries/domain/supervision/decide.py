@@ -12,8 +12,8 @@ from queries.domain.reasons import NOTHING
 from queries.domain.states import (
     Desired,
     DriverState,
-    Hold,
     Reason,
+    RestartBlock,
 )
 from queries.domain.supervision import defined, script
 from queries.domain.supervision.decision import (
@@ -56,8 +56,8 @@ def _begin(obs: Observation, now: datetime) -> Draft:
         [],
         obs.failures,
         obs.next_attempt_at,
-        obs.hold,
-        obs.hold_reason,
+        obs.restart_block,
+        obs.restart_block_reason,
         deaths=obs.deaths,
         end_wanted=obs.driver.end_wanted if obs.driver else Reason.NONE,
         state=obs.driver.state if obs.driver else None,
@@ -66,16 +66,21 @@ def _begin(obs: Observation, now: datetime) -> Draft:
     fresh = obs.generation > obs.seen_generation
     for query in obs.queries:
         work = QueryDraft(
-            query, query.run, query.failures, query.next_attempt_at, query.hold, query.phase_detail
+            query,
+            query.run,
+            query.failures,
+            query.next_attempt_at,
+            query.restart_block,
+            query.phase_detail,
         )
         if query.generation > query.seen_generation:
             work.failures, work.next_attempt_at = 0, None
-            work.hold, work.detail = Hold.NONE, NOTHING
+            work.restart_block, work.detail = RestartBlock.NONE, NOTHING
             fresh = fresh or query.desired is Desired.RUNNING
         draft.queries.append(work)
     if fresh:
         draft.failures, draft.deaths, draft.next_attempt_at = 0, 0, None
-        draft.hold, draft.hold_reason = Hold.NONE, NOTHING
+        draft.restart_block, draft.restart_block_reason = RestartBlock.NONE, NOTHING
     return draft
 
 
@@ -116,8 +121,8 @@ def _conclude(draft: Draft) -> Decision:
         queries=queries,
         failures=draft.failures,
         next_attempt_at=draft.next_attempt_at,
-        hold=draft.hold,
-        hold_reason=draft.hold_reason,
+        restart_block=draft.restart_block,
+        restart_block_reason=draft.restart_block_reason,
         seen_generation=draft.obs.generation,
         reached_generation=settled,
         script=draft.subject.decision(draft),
@@ -138,7 +143,7 @@ def _query_decision(draft: Draft, work: QueryDraft) -> QueryDecision:
         detail=detail,
         failures=work.failures,
         next_attempt_at=work.next_attempt_at,
-        hold=work.hold,
+        restart_block=work.restart_block,
         seen_generation=query.generation,
         reached_generation=query.generation if done else query.reached_generation,
         ended=work.ended,

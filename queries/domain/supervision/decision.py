@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from queries.domain.failures.diagnosis import Classified
 from queries.domain.protocol import ExitReport, Hangs, RunError, Want
 from queries.domain.reasons import Because
-from queries.domain.states import Candidacy, DriverState, Hold, Phase, Reason, RunOutcome
+from queries.domain.states import Candidacy, DriverState, Phase, Reason, RestartBlock, RunOutcome
 from queries.domain.supervision.observation import Observation, QuerySeen, RunSeen, StartMark
 
 
@@ -65,7 +65,7 @@ class QueryDecision:
     detail: Because  # the current situation, in addition to the reason
     failures: int
     next_attempt_at: datetime | None
-    hold: Hold
+    restart_block: RestartBlock
     seen_generation: int
     reached_generation: int
     ended: RunEnd | None = None
@@ -106,8 +106,8 @@ class Decision:
     queries: tuple[QueryDecision, ...]
     failures: int
     next_attempt_at: datetime | None
-    hold: Hold
-    hold_reason: Because
+    restart_block: RestartBlock
+    restart_block_reason: Because
     seen_generation: int
     reached_generation: int
     wake_at: datetime | None  # latest time to look again; None: only after a nudge
@@ -124,7 +124,7 @@ class QueryDraft:
     run: RunSeen | None
     failures: int
     next_attempt_at: datetime | None
-    hold: Hold
+    restart_block: RestartBlock
     detail: Because
     refused: bool = False
     ended: RunEnd | None = None
@@ -134,7 +134,7 @@ class QueryDraft:
     deadline: datetime | None = None
     hangs: Hangs = Hangs.NOTHING
     ending: Reason = Reason.NONE  # why its open run should end; NONE: it continues
-    hold_cause: Reason = (
+    restart_block_cause: Reason = (
         Reason.NONE
     )  # why its end holds the query; NONE: it does not, or did before
 
@@ -155,7 +155,7 @@ class Workload(Protocol):
         """Return whether queries start one after the other."""
 
     def blame(self, draft: "Draft") -> None:
-        """Hold the query that killed the driver, if that is proven."""
+        """Put on hold the query that killed the driver, if that is proven."""
 
     def stopped_by_itself(self) -> bool:
         """Return whether a query that ended without a request was stopped rather than failed."""
@@ -198,8 +198,8 @@ class Draft:
     queries: list[QueryDraft]
     failures: int
     next_attempt_at: datetime | None
-    hold: Hold
-    hold_reason: Because
+    restart_block: RestartBlock
+    restart_block_reason: Because
     action: DriverAction = DriverAction.NOTHING
     state: DriverState | None = None
     end_wanted: Reason = Reason.NONE
@@ -207,7 +207,7 @@ class Draft:
     fault: Fault | None = None
     exit_reason: Reason = Reason.NONE  # how the driver ended; NONE: it is still open
     deaths: int = 0  # of drivers, in a row
-    hold_cause: Reason = (
+    restart_block_cause: Reason = (
         Reason.NONE
     )  # why its end holds the script; NONE: it does not, or did before
     lost: bool = False

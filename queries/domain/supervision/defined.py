@@ -5,9 +5,9 @@ from queries.domain.reasons import NOTHING
 from queries.domain.states import (
     DRIVER_FAILURES,
     Desired,
-    Hold,
     Phase,
     Reason,
+    RestartBlock,
     RunOutcome,
 )
 from queries.domain.supervision import outcomes
@@ -22,7 +22,7 @@ def is_sequential(draft: Draft) -> bool:
 
 
 def blame(draft: Draft) -> None:
-    """Hold the query that killed the driver, if that is proven."""
+    """Put on hold the query that killed the driver, if that is proven."""
     outcomes.blame(draft)
 
 
@@ -65,7 +65,7 @@ def _needs_another_driver(draft: Draft, ended: RunEnd) -> bool:
 
 
 def _climb(draft: Draft, work: QueryDraft, fault: Fault, *, committed: bool) -> None:
-    """Count a query's failure, and schedule its next attempt or hold the query."""
+    """Count a query's failure, and schedule its next attempt or block its restart."""
     work.failures += 1
     work.refused = bool(fault.error and fault.error.refused)
     rung = climb(
@@ -74,12 +74,16 @@ def _climb(draft: Draft, work: QueryDraft, fault: Fault, *, committed: bool) -> 
         failures=work.failures,
         recent=work.observed.recent_failures,
         committed=committed,
-        hold=work.hold,
+        restart_block=work.restart_block,
         key=f"query:{work.observed.id}",
         now=draft.now,
     )
-    work.hold, work.next_attempt_at, work.detail = rung.hold, rung.next_attempt_at, rung.detail
-    work.hold_cause = rung.hold_cause
+    work.restart_block, work.next_attempt_at, work.detail = (
+        rung.restart_block,
+        rung.next_attempt_at,
+        rung.detail,
+    )
+    work.restart_block_cause = rung.restart_block_cause
 
 
 def needs_driver(draft: Draft) -> bool:
@@ -91,9 +95,13 @@ def is_due(draft: Draft, work: QueryDraft) -> bool:
     """Return whether the query should have a run now but has none."""
     if work.observed.desired is not Desired.RUNNING or work.run is not None or work.completed:
         return False
-    if draft.obs.paused or draft.hold is Hold.FAILED or work.hold is Hold.FAILED:
+    if (
+        draft.obs.paused
+        or draft.restart_block is RestartBlock.FAILED
+        or work.restart_block is RestartBlock.FAILED
+    ):
         return False
-    if work.hold is Hold.BROKEN and work.next_attempt_at is None:
+    if work.restart_block is RestartBlock.ON_HOLD and work.next_attempt_at is None:
         return False
     return work.next_attempt_at is None or work.next_attempt_at <= draft.now
 
@@ -111,7 +119,9 @@ def _keeps_driver(draft: Draft, work: QueryDraft) -> bool:
     """Return whether this query needs the open driver: it is running, is due, or soon will be."""
     if work.observed.desired is not Desired.RUNNING or work.completed:
         return False
-    waits_soon = work.hold is Hold.NONE and draft.hold is not Hold.FAILED
+    waits_soon = (
+        work.restart_block is RestartBlock.NONE and draft.restart_block is not RestartBlock.FAILED
+    )
     return work.run is not None or is_due(draft, work) or waits_soon
 
 
@@ -136,7 +146,7 @@ def open_runs(draft: Draft) -> None:
 def _cause(draft: Draft, work: QueryDraft) -> Reason:
     """Return why a run is opened, based on what the query was doing until now."""
     query = work.observed
-    if work.hold is Hold.BROKEN:
+    if work.restart_block is RestartBlock.ON_HOLD:
         return Reason.PROBE
     if work.ended is not None and work.ended.fault is not None and work.failures:
         return Reason.RETRY_DUE
@@ -163,7 +173,9 @@ def reached(draft: Draft) -> bool:
     if driver is not None and draft.exit is None and driver.generation < draft.obs.generation:
         return False
     wanted = [
-        w for w in draft.queries if w.observed.desired is Desired.RUNNING and w.hold is Hold.NONE
+        w
+        for w in draft.queries
+        if w.observed.desired is Desired.RUNNING and w.restart_block is RestartBlock.NONE
     ]
     return all(work.run is not None and work.is_calm for work in wanted)
 

@@ -9,7 +9,7 @@ from headgate_ground.tolerant import time_of
 from queries.domain import restart
 from queries.domain.protocol import RunState, Want
 from queries.domain.reasons import NOTHING, Because, Detail
-from queries.domain.states import Desired, DriverState, Hold, Phase, Reason, StopMode
+from queries.domain.states import Desired, DriverState, Phase, Reason, RestartBlock, StopMode
 from queries.domain.supervision import outcomes, script
 from queries.domain.supervision.decision import Draft, DriverAction, QueryDraft
 from queries.domain.supervision.observation import DriverSeen, Liveness, RunSeen
@@ -36,7 +36,7 @@ def settle_ends(draft: Draft) -> None:
 
     1. Read the driver's state: did it end, hang during its start, or leave an orphan?
     2. Settle the runs that ended: outcome, failure, backoff.
-    3. Hold the query that killed the driver, if that is proven.
+    3. Put on hold the query that killed the driver, if that is proven.
     4. Forget the failures of runs that have been healthy long enough.
     """
     draft.is_sequential = draft.subject.is_sequential(draft)
@@ -115,15 +115,15 @@ def _end_driver(draft: Draft) -> None:
         failures=draft.failures,
         recent=draft.obs.recent_failures,
         committed=any(run.committed for run in runs),
-        hold=draft.hold,
+        restart_block=draft.restart_block,
         key=f"application:{draft.obs.application}",
         now=draft.now,
     )
-    draft.hold, draft.next_attempt_at = rung.hold, rung.next_attempt_at
-    draft.hold_reason, draft.hold_cause = rung.detail, rung.hold_cause
-    if draft.obs.script is None and draft.hold is Hold.NONE:
+    draft.restart_block, draft.next_attempt_at = rung.restart_block, rung.next_attempt_at
+    draft.restart_block_reason, draft.restart_block_cause = rung.detail, rung.restart_block_cause
+    if draft.obs.script is None and draft.restart_block is RestartBlock.NONE:
         title = draft.fault.classified.title
-        draft.hold_reason = Because(Detail.DRIVER_FAILURE, {"title": title})
+        draft.restart_block_reason = Because(Detail.DRIVER_FAILURE, {"title": title})
 
 
 def _late(draft: Draft, driver: DriverSeen) -> str:
@@ -163,16 +163,22 @@ def _forget_failures(draft: Draft) -> None:
         if work.run is None:
             continue
         starts = draft.obs.script is None and work.run.proven_at is not None
-        if (work.run.committed or starts) and draft.hold is Hold.BROKEN:
-            draft.hold, draft.failures, draft.hold_reason = Hold.NONE, 0, NOTHING
-        if work.run.committed and work.hold is Hold.BROKEN:
-            work.hold, work.failures, work.detail = Hold.NONE, 0, NOTHING
-        if work.hold is not Hold.BROKEN:  # a retry probe that ends unproven is due again
+        if (work.run.committed or starts) and draft.restart_block is RestartBlock.ON_HOLD:
+            draft.restart_block, draft.failures, draft.restart_block_reason = (
+                RestartBlock.NONE,
+                0,
+                NOTHING,
+            )
+        if work.run.committed and work.restart_block is RestartBlock.ON_HOLD:
+            work.restart_block, work.failures, work.detail = RestartBlock.NONE, 0, NOTHING
+        if (
+            work.restart_block is not RestartBlock.ON_HOLD
+        ):  # a retry probe that ends unproven is due again
             work.next_attempt_at = None
         proven = work.run.proven_at if work.run.committed else None
         if restart.healthy(draft.obs.policy, proven_at=proven, now=draft.now):
             work.failures, work.detail = 0, NOTHING
-            draft.failures, draft.next_attempt_at, draft.hold_reason = 0, None, NOTHING
+            draft.failures, draft.next_attempt_at, draft.restart_block_reason = 0, None, NOTHING
 
 
 def decide_wants(draft: Draft) -> None:
@@ -233,7 +239,7 @@ def _needs_classes(work: QueryDraft) -> bool:
         and not work.completed
         and not work.observed.is_dropped
     )
-    return wanted and work.observed.remote and work.hold is not Hold.FAILED
+    return wanted and work.observed.remote and work.restart_block is not RestartBlock.FAILED
 
 
 def _why_end(draft: Draft, generation: int) -> Reason:

@@ -23,7 +23,15 @@ from queries.domain.protocol import (
 from queries.domain.readings import counted
 from queries.domain.reasons import NOTHING, Because
 from queries.domain.restart import Earlier, RestartPolicy
-from queries.domain.states import Candidacy, Desired, DriverState, Hold, Phase, Reason, StopMode
+from queries.domain.states import (
+    Candidacy,
+    Desired,
+    DriverState,
+    Phase,
+    Reason,
+    RestartBlock,
+    StopMode,
+)
 
 #: How long a driver may lack an active executor before it counts as having none: executors normally
 #: arrive within seconds.
@@ -271,7 +279,7 @@ class QuerySeen:
     stop_deadline: datetime | None = None
     failures: int = 0
     next_attempt_at: datetime | None = None
-    hold: Hold = Hold.NONE
+    restart_block: RestartBlock = RestartBlock.NONE
     run: RunSeen | None = None
     hangs: Hangs = Hangs.NOTHING  # of its open run, or of an ended run, in the open driver
     source_unreachable_since: datetime | None = None  # None: reachable, or unknown
@@ -378,8 +386,8 @@ class Observation:
     #: several.
     deaths: int = 0
     next_attempt_at: datetime | None = None
-    hold: Hold = Hold.NONE
-    hold_reason: Because = NOTHING
+    restart_block: RestartBlock = RestartBlock.NONE
+    restart_block_reason: Because = NOTHING
     code_ready: bool = True  # nothing needs to be fetched or installed before a driver may start
     no_classes: str = ""  # why this host lacks our Java classes (part of a sentence); "" if not
     classes_failed: bool = False  # they could not be compiled

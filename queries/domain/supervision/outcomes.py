@@ -3,8 +3,9 @@
 `os._exit`, a JVM crash or exhausted memory takes down every query of the driver, and no error shows
 which query caused the death. So after several deaths in a row, the next driver starts its queries
 one after the other. If the driver dies during a query's start or first batch, while nothing else
-was under way, that query is held. If others were under way too, the query is only started first,
-and alone, in the next driver: no query is held because a neighbour killed the driver late.
+was under way, that query is put on hold. If others were under way too, the query is only started
+first, and alone, in the next driver: no query is put on hold because a neighbour killed the driver
+late.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,7 +31,15 @@ from queries.domain.protocol import (
 )
 from queries.domain.reasons import Because, Detail
 from queries.domain.restart import Earlier, RestartPolicy
-from queries.domain.states import Candidacy, Desired, Hold, Phase, Policy, Reason, RunOutcome
+from queries.domain.states import (
+    Candidacy,
+    Desired,
+    Phase,
+    Policy,
+    Reason,
+    RestartBlock,
+    RunOutcome,
+)
 from queries.domain.supervision.decision import Draft, Fault, QueryDraft, RunEnd
 from queries.domain.supervision.observation import DriverSeen, QuerySeen, RunSeen
 
@@ -48,8 +57,8 @@ REQUESTED_ENDS = frozenset(
     }
 )
 
-#: Policies that hold after the limit, and the reason for that hold.
-_HOLD_REASONS = {Policy.POISON: Reason.FAILED_POISON, Policy.LIMITED: Reason.FAILED_REPEATED}
+#: Policies that put a query on hold after the limit, and the reason.
+_BLOCK_REASONS = {Policy.POISON: Reason.FAILED_POISON, Policy.LIMITED: Reason.FAILED_REPEATED}
 
 #: The exit that a shim reports if it found a later epoch: it never started a driver.
 FENCED = "FENCED"
@@ -207,12 +216,12 @@ def fault_of(
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """What follows a failure of a query or a script: its next attempt, or a hold."""
+    """What follows a failure of a query or a script: its next attempt, or a restart block."""
 
-    hold: Hold
+    restart_block: RestartBlock
     next_attempt_at: datetime | None  # None: immediately, or only by an operator's action
     detail: Because
-    hold_cause: Reason = Reason.NONE  # the reason for BROKEN
+    restart_block_cause: Reason = Reason.NONE  # the reason for ON_HOLD
 
 
 def climb(
@@ -222,37 +231,41 @@ def climb(
     failures: int,
     recent: Sequence[Earlier],
     committed: bool,
-    hold: Hold,
+    restart_block: RestartBlock,
     key: str,
     now: datetime,
 ) -> Rung:
-    """Return what follows a failure: a hold, rare attempts, or a retry after its delay.
+    """Return what follows a failure: a restart block, rare attempts, or a retry after its delay.
 
     `failures` includes this one, `recent` are the earlier ones, newest first, `committed` says
-    whether a batch was committed before this one, `hold` is the previous hold, and `key` spreads
-    out the delays of different queries.
+    whether a batch was committed before this one, `restart_block` is the previous one, and
+    `key` spreads out the delays of different queries.
     """
     classified = fault.classified
     params = {"title": classified.title.rstrip("."), "way_out": classified.way_out}
     detail = Because(Detail.FAILURE, params)
     if classified.policy is Policy.FATAL:
-        return Rung(Hold.FAILED, None, detail)
+        return Rung(RestartBlock.FAILED, None, detail)
     why = _over_the_limit(policy, fault, recent[: failures - 1], committed=committed)
     if why is not None:
         detail = Because(why, params | {"batch": fault.batch, "limit": policy.poison_limit})
-    if why is not None or (classified.policy in _HOLD_REASONS and hold is Hold.BROKEN):
-        reason = _HOLD_REASONS[classified.policy] if why is not None else Reason.PROBE_FAILED
-        return Rung(Hold.BROKEN, now + timedelta(seconds=policy.probe_every_s), detail, reason)
+    if why is not None or (
+        classified.policy in _BLOCK_REASONS and restart_block is RestartBlock.ON_HOLD
+    ):
+        reason = _BLOCK_REASONS[classified.policy] if why is not None else Reason.PROBE_FAILED
+        return Rung(
+            RestartBlock.ON_HOLD, now + timedelta(seconds=policy.probe_every_s), detail, reason
+        )
     wait = restart.delay(policy, failures, key=key)
     if classified.category is Category.EVOLVED and _again(fault, recent) < restart.AT_ONCE:
         wait = timedelta(0)
-    return Rung(Hold.NONE, now + wait if wait else None, detail)
+    return Rung(RestartBlock.NONE, now + wait if wait else None, detail)
 
 
 def _over_the_limit(
     policy: RestartPolicy, fault: Fault, before: Sequence[Earlier], *, committed: bool
 ) -> Detail | None:
-    """Return why the failure is held, if it has repeated as often as its policy allows."""
+    """Return why the query is put on hold, if it has repeated as often as its policy allows."""
     classified, print_ = fault.classified, fault.fingerprint
     if classified.policy is Policy.LIMITED:
         over = restart.repeated(policy, fingerprint=print_, committed=committed, recent=before)
@@ -275,7 +288,7 @@ def _again(fault: Fault, recent: Sequence[Earlier]) -> int:
 
 #: Driver deaths in a row (`is_in_a_row`) after which the search for the culprit begins.
 DEATHS = 3
-#: The error type of a held culprit's failure.
+#: The error type of the failure of a culprit that is on hold.
 KILLS_DRIVER = "KillsDriver"
 #: How long a query has until its first commit or idle event before the next query is started: a
 #: source that is not responding must not hold up the others.
@@ -328,7 +341,7 @@ def next_to_start(draft: Draft) -> QueryDraft | None:
 
 
 def blame(draft: Draft) -> None:
-    """Hold the query whose start killed the driver, if that is proven."""
+    """Put on hold the query whose start killed the driver, if that is proven."""
     candidates = [work for work in draft.queries if work.ended and work.ended.candidacy]
     if not draft.is_sequential or draft.fault is None or len(candidates) != 1:
         return
@@ -339,7 +352,7 @@ def blame(draft: Draft) -> None:
     if not starting or work.ended.outcome is not RunOutcome.DRIVER_ENDED:
         return
     if work.observed.desired is not Desired.RUNNING:
-        return  # it was being stopped and will not start again, so there is nothing to hold
+        return  # it was being stopped and will not start again, so there is nothing to put on hold
     if work.observed.suspicion.lone + 1 < _deaths_needed(draft.exit):
         return
     exit_ = draft.fault.classified.title
@@ -347,21 +360,21 @@ def blame(draft: Draft) -> None:
     error = RunError("", KILLS_DRIVER, evidence.text, evidence.text)
     work.ended = work.ended.with_fault(fault_of(error, subject=FailureSubject.SQL))
     work.failures += 1
-    work.hold, work.next_attempt_at = Hold.BROKEN, None
-    work.detail, work.hold_cause = evidence, Reason.KILLS_DRIVER
+    work.restart_block, work.next_attempt_at = RestartBlock.ON_HOLD, None
+    work.detail, work.restart_block_cause = evidence, Reason.KILLS_DRIVER
     draft.next_attempt_at = None  # the cause of death is gone: the others restart immediately
 
 
 def _deaths_needed(report: ExitReport) -> int:
-    """Return how often a driver must have died during a lone start before the query is held."""
+    """Return how many deaths during a lone start put the query on hold."""
     code = report.jvm if report.python == str(JVM_DIED) else report.python
     return 2 if code in _OUTSIDE and not report.oom else 1
 
 
 def _may_run(work: QueryDraft) -> bool:
-    waits = work.hold is Hold.BROKEN and work.next_attempt_at is None
+    waits = work.restart_block is RestartBlock.ON_HOLD and work.next_attempt_at is None
     wanted = work.observed.desired is Desired.RUNNING and not work.completed
-    return wanted and work.hold is not Hold.FAILED and not waits
+    return wanted and work.restart_block is not RestartBlock.FAILED and not waits
 
 
 def _rank(work: QueryDraft) -> tuple[int, int]:

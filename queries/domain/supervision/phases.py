@@ -16,9 +16,9 @@ from queries.domain.states import (
     FAILED_PHASES,
     STOPPED_PHASES,
     Desired,
-    Hold,
     Phase,
     Reason,
+    RestartBlock,
     StopMode,
     Verb,
 )
@@ -31,13 +31,13 @@ _NEXT = {
     Phase.STOPPED: "PENDING STARTING FAILED",
     Phase.COMPLETED: "PENDING STARTING STOPPED",
     Phase.PENDING: "STARTING BACKOFF FAILED STOPPED STOPPING",
-    Phase.STARTING: "RUNNING PENDING COMPLETED BACKOFF BROKEN FAILED STOPPING STOPPED LOST",
-    Phase.RUNNING: "PENDING STARTING COMPLETED BACKOFF BROKEN FAILED STOPPING STOPPED LOST",
-    Phase.STOPPING: "STOPPED PENDING STARTING COMPLETED BACKOFF FAILED BROKEN LOST",
+    Phase.STARTING: "RUNNING PENDING COMPLETED BACKOFF ON_HOLD FAILED STOPPING STOPPED UNREACHABLE",
+    Phase.RUNNING: "PENDING STARTING COMPLETED BACKOFF ON_HOLD FAILED STOPPING STOPPED UNREACHABLE",
+    Phase.STOPPING: "STOPPED PENDING STARTING COMPLETED BACKOFF FAILED ON_HOLD UNREACHABLE",
     Phase.BACKOFF: "PENDING STARTING STOPPED FAILED STOPPING",
-    Phase.BROKEN: "PENDING STARTING STOPPED STOPPING",
+    Phase.ON_HOLD: "PENDING STARTING STOPPED STOPPING",
     Phase.FAILED: "PENDING STARTING BACKOFF STOPPED STOPPING",
-    Phase.LOST: "STARTING RUNNING STOPPING STOPPED PENDING BACKOFF BROKEN COMPLETED FAILED",
+    Phase.UNREACHABLE: "STARTING RUNNING STOPPING STOPPED PENDING BACKOFF ON_HOLD COMPLETED FAILED",
 }
 #: (from, to) of every phase change that supervision makes.
 TRANSITIONS: frozenset[tuple[Phase, Phase]] = frozenset(
@@ -78,7 +78,7 @@ def start(current: TransitionInput) -> DesiredStateChange | None:
 
 
 def retry(current: TransitionInput) -> DesiredStateChange | None:
-    """Return the change that retries a failed query unchanged; None if it is not held."""
+    """Return the change that retries a failed query unchanged; None if it has not failed."""
     _alive(current)
     if current.desired is not Desired.RUNNING or current.phase not in FAILED_PHASES:
         return None
@@ -179,7 +179,7 @@ def with_run(draft: Draft, work: QueryDraft) -> Named:
     run = work.run
     assert run is not None
     if draft.lost:
-        return Phase.LOST, Reason.HOST_SILENT, silent(draft, Detail.LOST_ON)
+        return Phase.UNREACHABLE, Reason.HOST_SILENT, silent(draft, Detail.LOST_ON)
     if work.hangs:
         return Phase.STOPPING, Reason.STUCK, about(draft, work)
     if work.ending:
@@ -278,21 +278,25 @@ def _at_rest(draft: Draft, work: QueryDraft) -> Named:
 
 
 def _wanted_without_run(draft: Draft, work: QueryDraft) -> Named:
-    if work.hold is Hold.FAILED:
+    if work.restart_block is RestartBlock.FAILED:
         return Phase.FAILED, Reason.FAILED_FATAL, work.detail
-    if work.hold is Hold.BROKEN:
+    if work.restart_block is RestartBlock.ON_HOLD:
         return (
-            Phase.BROKEN,
-            broken_reason(work.hold_cause, work.observed.phase, work.observed.phase_reason),
+            Phase.ON_HOLD,
+            on_hold_reason(
+                work.restart_block_cause, work.observed.phase, work.observed.phase_reason
+            ),
             work.detail,
         )
-    if draft.hold is Hold.FAILED:
-        return Phase.FAILED, Reason.FAILED_FATAL, draft.hold_reason
-    if draft.hold is Hold.BROKEN and not draft.driver_open:
+    if draft.restart_block is RestartBlock.FAILED:
+        return Phase.FAILED, Reason.FAILED_FATAL, draft.restart_block_reason
+    if draft.restart_block is RestartBlock.ON_HOLD and not draft.driver_open:
         return (
-            Phase.BROKEN,
-            broken_reason(draft.hold_cause, work.observed.phase, work.observed.phase_reason),
-            draft.hold_reason,
+            Phase.ON_HOLD,
+            on_hold_reason(
+                draft.restart_block_cause, work.observed.phase, work.observed.phase_reason
+            ),
+            draft.restart_block_reason,
         )
     if draft.lost:
         return Phase.PENDING, Reason.HOST_SILENT, silent(draft, Detail.WAITS_HOST)
@@ -306,7 +310,7 @@ def _wanted_without_run(draft: Draft, work: QueryDraft) -> Named:
         )
         return Phase.BACKOFF, Reason.WAITS_LOCK if locked else Reason.FAILED_RETRY, work.detail
     if draft.next_attempt_at is not None and draft.next_attempt_at > draft.now:
-        return Phase.BACKOFF, driver_failure(draft), draft.hold_reason
+        return Phase.BACKOFF, driver_failure(draft), draft.restart_block_reason
     if draft.waits is not Reason.NONE:
         return Phase.PENDING, draft.waits, lacking_on_host(draft)
     if draft.is_sequential and draft.driver_open:
@@ -317,13 +321,13 @@ def _wanted_without_run(draft: Draft, work: QueryDraft) -> Named:
         reason = draft.replaced_by if draft.exit_reason is Reason.REPLACED else draft.exit_reason
     elif reason not in LEADS_TO:
         reason = Reason.WAITS_DRIVER
-    detail = Because(Detail.DRIVER_LEAVING) if draft.driver_open else draft.hold_reason
+    detail = Because(Detail.DRIVER_LEAVING) if draft.driver_open else draft.restart_block_reason
     return Phase.PENDING, reason, detail
 
 
-def broken_reason(by: Reason, phase: Phase, before: Reason) -> Reason:
-    """Return why something is BROKEN: because of what just ended, or as before."""
-    return by or (before if phase is Phase.BROKEN else Reason.FAILED_POISON)
+def on_hold_reason(by: Reason, phase: Phase, before: Reason) -> Reason:
+    """Return why something is ON_HOLD: because of what just ended, or as before."""
+    return by or (before if phase is Phase.ON_HOLD else Reason.FAILED_POISON)
 
 
 def driver_failure(draft: Draft) -> Reason:

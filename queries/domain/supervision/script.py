@@ -10,9 +10,9 @@ from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import (
     STOPPED_PHASES,
     Desired,
-    Hold,
     Phase,
     Reason,
+    RestartBlock,
     RunOutcome,
 )
 from queries.domain.supervision.decision import (
@@ -24,10 +24,10 @@ from queries.domain.supervision.decision import (
 )
 from queries.domain.supervision.phases import (
     Named,
-    broken_reason,
     driver_failure,
     lacking_on_host,
     late_start,
+    on_hold_reason,
     silent,
     starting_session,
     with_run,
@@ -40,13 +40,13 @@ _NEXT = {
     Phase.STOPPED: "PENDING STARTING FAILED",
     Phase.COMPLETED: "PENDING STARTING STOPPED FAILED",
     Phase.PENDING: "STARTING BACKOFF FAILED STOPPED",
-    Phase.STARTING: "RUNNING STOPPING STOPPED COMPLETED PENDING BACKOFF BROKEN FAILED LOST",
-    Phase.RUNNING: "STARTING STOPPING STOPPED COMPLETED PENDING BACKOFF BROKEN FAILED LOST",
-    Phase.STOPPING: "STARTING STOPPED COMPLETED PENDING BACKOFF BROKEN FAILED LOST",
+    Phase.STARTING: "RUNNING STOPPING STOPPED COMPLETED PENDING BACKOFF ON_HOLD FAILED UNREACHABLE",
+    Phase.RUNNING: "STARTING STOPPING STOPPED COMPLETED PENDING BACKOFF ON_HOLD FAILED UNREACHABLE",
+    Phase.STOPPING: "STARTING STOPPED COMPLETED PENDING BACKOFF ON_HOLD FAILED UNREACHABLE",
     Phase.BACKOFF: "STARTING PENDING STOPPED FAILED",
-    Phase.BROKEN: "STARTING PENDING STOPPED",
+    Phase.ON_HOLD: "STARTING PENDING STOPPED",
     Phase.FAILED: "STARTING PENDING STOPPED",
-    Phase.LOST: "STARTING RUNNING STOPPING STOPPED COMPLETED PENDING BACKOFF BROKEN FAILED",
+    Phase.UNREACHABLE: "STARTING RUNNING STOPPING STOPPED COMPLETED PENDING BACKOFF ON_HOLD FAILED",
 }
 #: (from, to) of every phase change of a script; a test compares it with `docs/scripts.md`.
 TRANSITIONS: frozenset[tuple[Phase, Phase]] = frozenset(
@@ -78,7 +78,7 @@ def is_sequential(draft: Draft) -> bool:
 
 
 def blame(draft: Draft) -> None:
-    """Do nothing: the script itself is retried, or held."""
+    """Do nothing: the script itself is retried, or put on hold."""
 
 
 def stopped_by_itself() -> bool:
@@ -96,7 +96,7 @@ def is_due(draft: Draft, work: QueryDraft) -> bool:
 
 def needs_driver(draft: Draft) -> bool:
     """Return whether the script should have a driver now."""
-    if not _wanted(draft) or draft.obs.paused or draft.hold is Hold.FAILED:
+    if not _wanted(draft) or draft.obs.paused or draft.restart_block is RestartBlock.FAILED:
         return False
     return draft.next_attempt_at is None or draft.next_attempt_at <= draft.now
 
@@ -154,24 +154,24 @@ def _phase(draft: Draft) -> Named:
         if script.phase in STOPPED_PHASES and not fresh:
             return script.phase, script.reason, script.detail
         return Phase.STOPPED, Reason.STOPPED, NOTHING
-    if draft.hold is Hold.FAILED:
-        return Phase.FAILED, Reason.FAILED_FATAL, draft.hold_reason
-    if draft.hold is Hold.BROKEN:
+    if draft.restart_block is RestartBlock.FAILED:
+        return Phase.FAILED, Reason.FAILED_FATAL, draft.restart_block_reason
+    if draft.restart_block is RestartBlock.ON_HOLD:
         return (
-            Phase.BROKEN,
-            broken_reason(draft.hold_cause, script.phase, script.reason),
-            draft.hold_reason,
+            Phase.ON_HOLD,
+            on_hold_reason(draft.restart_block_cause, script.phase, script.reason),
+            draft.restart_block_reason,
         )
     if draft.lost or draft.obs.paused or draft.waits is not Reason.NONE:
         return _waiting(draft)
     if draft.next_attempt_at is not None and draft.next_attempt_at > draft.now:
-        return Phase.BACKOFF, Reason.FAILED_RETRY, draft.hold_reason
+        return Phase.BACKOFF, Reason.FAILED_RETRY, draft.restart_block_reason
     return _waiting(draft)
 
 
 def _with_driver(draft: Draft) -> Named:
     if draft.lost:
-        return Phase.LOST, Reason.HOST_SILENT, silent(draft, Detail.LOST_ON)
+        return Phase.UNREACHABLE, Reason.HOST_SILENT, silent(draft, Detail.LOST_ON)
     if draft.end_wanted in {Reason.NOT_WANTED, Reason.SHUTDOWN}:
         why = Reason.SHUTDOWN if draft.end_wanted is Reason.SHUTDOWN else Reason.ASKED_STOP
         return Phase.STOPPING, why, Because(Detail.SCRIPT_ENDING)
@@ -205,7 +205,7 @@ def _waiting(draft: Draft) -> Named:
     if draft.waits is not Reason.NONE:
         return Phase.PENDING, draft.waits, lacking_on_host(draft)
     reason = draft.exit_reason if draft.exit is not None else Reason.WAITS_DRIVER
-    return Phase.PENDING, reason, draft.hold_reason
+    return Phase.PENDING, reason, draft.restart_block_reason
 
 
 def name_query(draft: Draft, work: QueryDraft) -> Named:
@@ -216,15 +216,15 @@ def name_query(draft: Draft, work: QueryDraft) -> Named:
         return with_run(draft, work)
     if rest := _at_rest(draft, work):
         return rest
-    if draft.hold is Hold.FAILED:
-        return Phase.FAILED, Reason.FAILED_FATAL, draft.hold_reason
+    if draft.restart_block is RestartBlock.FAILED:
+        return Phase.FAILED, Reason.FAILED_FATAL, draft.restart_block_reason
     if draft.driver_open and draft.action is not DriverAction.LAUNCH:
         if work.ended is not None and work.ended.fault is not None:
             return Phase.BACKOFF, Reason.FAILED_RETRY, work.detail
         if query.phase is Phase.BACKOFF:
             return query.phase, query.phase_reason, query.phase_detail
     elif draft.next_attempt_at is not None and draft.next_attempt_at > draft.now:
-        return Phase.BACKOFF, driver_failure(draft), draft.hold_reason
+        return Phase.BACKOFF, driver_failure(draft), draft.restart_block_reason
     if draft.driver_open:
         return Phase.PENDING, Reason.WAITS_DRIVER, Because(Detail.SCRIPT_STARTS)
     return _waiting(draft)

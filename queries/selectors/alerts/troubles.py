@@ -26,14 +26,14 @@ from queries.domain.kafka.topic_ids import ids_of, replaced_in
 from queries.domain.readings import counted
 from queries.domain.reasons import why
 from queries.domain.states import (
+    BLOCKED_PHASES,
     HANGING_REASONS,
-    HELD_PHASES,
     Desired,
     DriverKind,
     GroupStatus,
-    Hold,
     LossKind,
     Phase,
+    RestartBlock,
     RunOutcome,
     Verdict,
 )
@@ -64,18 +64,18 @@ DEAD_AFTER = timedelta(minutes=10)
 
 _VERDICTS = {
     Verdict.STALLED: IncidentKind.STALLED,
-    Verdict.ZOMBIE: IncidentKind.ZOMBIE,
-    Verdict.BLIND: IncidentKind.BLIND,
+    Verdict.QUERY_MISSING: IncidentKind.QUERY_MISSING,
+    Verdict.NO_TELEMETRY: IncidentKind.NO_TELEMETRY,
     Verdict.LAGGING: IncidentKind.LAGGING,
 }
 #: Phases of a start, whose end shows what became of deleted records.
 _COMING = frozenset({Phase.PENDING, Phase.STARTING})
 #: Verdicts that a slow batch may explain.
 _SLOW = (Verdict.STALLED, Verdict.LAGGING)
-#: The incident kind for a driver, or a script, that supervision holds.
-_HELD: dict[str, IncidentKind] = {
-    Hold.FAILED: IncidentKind.FAILED,
-    Hold.BROKEN: IncidentKind.BROKEN,
+#: The incident kind for a driver, or a script, that supervision does not restart.
+_BLOCKED_KINDS: dict[str, IncidentKind] = {
+    RestartBlock.FAILED: IncidentKind.FAILED,
+    RestartBlock.ON_HOLD: IncidentKind.ON_HOLD,
 }
 #: Parts of the system's health, and the incident kind of each. Only the watcher reports the worker
 #: and its ticks: without them, nothing runs here, and after a pause, they would be assessed by
@@ -156,7 +156,7 @@ def _is_loss(failure: Failure) -> bool:
 
 def _rows(more: Iterable[int], loops: Mapping[int, CrashLoop], now: datetime) -> _Rows:
     troubled = (
-        Q(phase__in=sorted(HELD_PHASES))
+        Q(phase__in=sorted(BLOCKED_PHASES))
         | Q(verdict__in=list(_VERDICTS))
         | ~Q(risk="")
         | Q(source_unreachable_since__isnull=False)
@@ -197,7 +197,7 @@ def _failures(queries: Mapping[int, Query], loops: Mapping[int, CrashLoop]) -> d
 
     One that is older than a query's crash loop does not explain it.
     """
-    failing = {pk: one for pk, one in queries.items() if pk in loops or one.phase in HELD_PHASES}
+    failing = {pk: one for pk, one in queries.items() if pk in loops or one.phase in BLOCKED_PHASES}
     if not failing:
         return {}
     homes = {one.application_id for one in failing.values()}
@@ -248,7 +248,7 @@ def _crash_loop(rows: _Rows, query: Query, loop: CrashLoop) -> AlertCondition:
 #: Kinds that a deploy deals with itself: it judges the query or driver, and rolls it back.
 _DEPLOYED = frozenset(
     {
-        *(IncidentKind.FAILED, IncidentKind.BROKEN, IncidentKind.CRASH_LOOP),
+        *(IncidentKind.FAILED, IncidentKind.ON_HOLD, IncidentKind.CRASH_LOOP),
         *(IncidentKind.STALLED, IncidentKind.DRIVER_DEATHS, IncidentKind.PREFLIGHT_FAILING),
     }
 )
@@ -298,10 +298,10 @@ def _of_query(rows: _Rows, query: Query, now: datetime) -> Iterator[AlertConditi
         if query.risk and query.risk_at and query.risk_at <= now + stopped_within():
             yield _risk(rows, query, now, IncidentKind.AT_RISK_STOPPED)
         return
-    if query.hold == Hold.FAILED or query.phase == Phase.FAILED:
+    if query.restart_block == RestartBlock.FAILED or query.phase == Phase.FAILED:
         yield rows.trouble(IncidentKind.FAILED, query)
-    elif query.phase == Phase.BROKEN:
-        yield rows.trouble(IncidentKind.BROKEN, query)
+    elif query.phase == Phase.ON_HOLD:
+        yield rows.trouble(IncidentKind.ON_HOLD, query)
     if (kind := _VERDICTS.get(Verdict(query.verdict) if query.verdict else Verdict.IDLE)) and (
         kind is not IncidentKind.LAGGING or _lasts(query.verdict_since, now)
     ):
@@ -370,7 +370,8 @@ def _refused_sql() -> Iterator[AlertCondition]:
 
 def _verdict(rows: _Rows, query: Query) -> str:
     since = query.verdict_since
-    text = f"{query.verdict.capitalize()} since {since:%H:%M:%S} UTC." if since else ""
+    word = query.verdict.replace("_", " ").capitalize()
+    text = f"{word} since {since:%H:%M:%S} UTC." if since else ""
     return f"{text} {rows.slow.get(query.pk, '')}".strip()
 
 
@@ -437,11 +438,11 @@ def _gaps(now: datetime) -> dict[int, int]:
 
 
 def _driver_deaths() -> Iterator[AlertCondition]:
-    """Yield one problem for each application whose driver or script fails repeatedly or is held."""
+    """Yield one problem for each application whose driver or script keeps failing or is blocked."""
     wanting = Query.objects.filter(archived_at=None, desired=Desired.RUNNING).order_by()
     scripts = {row.application_id: row for row in Script.objects.filter(desired=Desired.RUNNING)}
     applications = Application.objects.filter(
-        Q(failures__gte=DEATHS) | ~Q(hold=Hold.NONE),
+        Q(failures__gte=DEATHS) | ~Q(restart_block=RestartBlock.NONE),
         Q(pk__in=wanting.values("application")) | Q(pk__in=scripts),
         archived_at=None,
     )
@@ -463,10 +464,10 @@ def _driver_deaths() -> Iterator[AlertCondition]:
         if application.pk not in wanted and script is None:  # stopped in the meantime
             continue
         part = "driver" if script is None else "script"
-        kind = _HELD.get(application.hold, IncidentKind.DRIVER_DEATHS)
+        kind = _BLOCKED_KINDS.get(application.restart_block, IncidentKind.DRIVER_DEATHS)
         title = f"the {part} has failed and is not restarted"
-        if kind is IncidentKind.BROKEN:
-            title = f"the {part} is on hold because it is broken"
+        if kind is IncidentKind.ON_HOLD:
+            title = f"the {part} is on hold"
         elif kind is IncidentKind.DRIVER_DEATHS:
             title = f"the {part} fails repeatedly"
         if script is not None and script.question:

@@ -19,14 +19,14 @@ from queries import host_pressure
 from queries.domain.deploys.course import Basis, ObservedChange, SeenFailure
 from queries.domain.reasons import Because, Detail, waited
 from queries.domain.states import (
-    HELD_PHASES,
+    BLOCKED_PHASES,
     OPEN_DRIVER_STATES,
     Desired,
     DriverKind,
     DriverState,
-    Hold,
     Phase,
     Reason,
+    RestartBlock,
     RunOutcome,
 )
 from queries.domain.supervision.progress import waits_for_start
@@ -321,7 +321,7 @@ def _of_script_driver(script: Script, driver: Driver | None, runs: Iterable[Run]
     explanation = waited(script.phase, script.phase_reason, script.phase_detail)
     if driver is None or phase is not Phase.RUNNING:
         about = Because(Detail.AWAITS_DRIVER, {"about": explanation.as_json()})
-        is_blocked = phase in HELD_PHASES
+        is_blocked = phase in BLOCKED_PHASES
         return _Life(Basis.SCRIPT, wanted, phase, explanation if is_blocked else about)
     going = [run for run in runs if run.outcome not in DONE]
     unproven = [run.query.name for run in going if run.outcome or run.proven_at is None]
@@ -341,14 +341,14 @@ def _of_driver(row: Application, driver: Driver | None, runs: Iterable[Run]) -> 
     is_good = [run for run in runs if run.proven_at or run.outcome == RunOutcome.COMPLETED]
     proven = min((_good_at(run) for run in is_good), default=None)
     phase, waits_for = Phase.STARTING, Because(Detail.AWAITS_ANY_QUERY)
-    held_queries = [query for query in wanted if query.phase in HELD_PHASES]
-    current = [query for query in held_queries if query.seen_generation >= query.generation]
+    blocked_queries = [query for query in wanted if query.phase in BLOCKED_PHASES]
+    current = [query for query in blocked_queries if query.seen_generation >= query.generation]
     if not wanted:
         phase = Phase.COMPLETED if is_good else Phase.STOPPED
-    elif row.hold == Hold.FAILED:
-        phase, waits_for = Phase.FAILED, row.hold_reason
+    elif row.restart_block == RestartBlock.FAILED:
+        phase, waits_for = Phase.FAILED, row.restart_block_reason
     elif not is_good and len(current) == len(wanted):
-        first = held_queries[0]
+        first = blocked_queries[0]
         phase = Phase.FAILED
         waits_for = waited(first.phase, first.phase_reason, first.phase_detail)
     elif driver is not None and driver.state == DriverState.LIVE:

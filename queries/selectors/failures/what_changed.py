@@ -56,7 +56,7 @@ class Death:
     """A driver's death, in an application with several queries."""
 
     candidates: list[Candidate]
-    culprit: Failure | None  # of the query held for it; None: the culprit is unknown
+    culprit: Failure | None  # of the query on hold for it; None: the culprit is unknown
     deaths_needed: int  # consecutive, before the search for a culprit; 0: searching
 
 

@@ -16,7 +16,7 @@ from listeners.models import Progress
 from queries.domain.definitions.spec import ENDING_TRIGGERS
 from queries.domain.reasons import phrase, why
 from queries.domain.states import (
-    HELD_PHASES,
+    BLOCKED_PHASES,
     PLAIN_VERBS,
     STOPPED_PHASES,
     TROUBLED_PHASES,
@@ -60,7 +60,7 @@ def completion(operation: Operation) -> Completion | None:
         return Completion.COMPLETED
     if query.generation != operation.generation:
         return Completion.SUPERSEDED
-    if query.phase in HELD_PHASES:
+    if query.phase in BLOCKED_PHASES:
         return Completion.FAILED
     stopped = query.desired == Desired.STOPPED and query.phase in STOPPED_PHASES
     return Completion.STOPPED if stopped else None

@@ -2,7 +2,7 @@
 
 Everything that belongs to the application (its script, the script's queries, unchanged queries)
 restarts with its driver, through the application's own operation. A restart is requested separately
-for a query whose definition changes, or that is held and that nothing else would start.
+for a query whose definition changes, or that has failed and that nothing else would start.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -228,7 +228,7 @@ def _run_written(step: DeployStep, query: Query) -> Operation:
 
 
 def _again(step: DeployStep, query: Query) -> Operation | None:
-    """Retry a query that is held or waiting after a failure, without changing its definition."""
+    """Retry a query that is failed, on hold or in backoff, without changing its definition."""
     if query.discovered or query.phase not in FAILED_PHASES:
         return None
     return operations.request_again(query=query, **step.by)

@@ -19,8 +19,8 @@ from queries.domain.kafka.topic_ids import names
 from queries.domain.readings import counted
 from queries.domain.reasons import why
 from queries.domain.states import (
+    BLOCKED_PHASES,
     GOOD_OPERATIONS,
-    HELD_PHASES,
     STOPPED_PHASES,
     Desired,
     LossKind,
@@ -167,7 +167,7 @@ GO_ON = Procedure(
 def _way_out(query: Query) -> str:
     """Return what to do if no offsets are lost, taking the newest failure into account."""
     failure = Failure.objects.filter(run__query=query).order_by("-pk").first()
-    if query.phase not in HELD_PHASES or failure is None:
+    if query.phase not in BLOCKED_PHASES or failure is None:
         return "Start it, or check its latest failure."
     advice = classify(
         error_class=failure.error_class,
@@ -235,7 +235,7 @@ def _refuse_dead(context: StepContext) -> None:
     child_operation = Operation.objects.filter(parent=context.operation).order_by("-pk").first()
     if child_operation is None or child_operation.outcome in GOOD_OPERATIONS:
         return
-    if query.phase in HELD_PHASES:
+    if query.phase in BLOCKED_PHASES:
         raise Conflict(
             f"{query.name} has failed again: {why(query.phase_reason, query.phase_detail)}"
         )

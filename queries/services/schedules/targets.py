@@ -13,7 +13,7 @@ from queries.domain.errors import Invalid, Problem
 from queries.domain.reasons import PHRASES
 from queries.domain.schedules.planning import ScheduledObject
 from queries.domain.states import (
-    HELD_PHASES,
+    BLOCKED_PHASES,
     STOPPED_PHASES,
     Desired,
     DriverKind,
@@ -291,7 +291,7 @@ def ends(state: ScheduleState, schedule: Schedule, most: int) -> UpstreamEnds:
     upstream, newest = state.upstream, ended_runs.last()
     if newest is None or newest.ended_at is None or upstream is None:
         return UpstreamEnds([], state.upstream_run)
-    restarts = upstream.phase not in STOPPED_PHASES | HELD_PHASES
+    restarts = upstream.phase not in STOPPED_PHASES | BLOCKED_PHASES
     if restarts or Run.objects.filter(query=upstream, outcome=RunOutcome.OPEN).exists():
         return UpstreamEnds([], state.upstream_run)
     return UpstreamEnds([(newest.pk, newest.ended_at)], newest.pk)

@@ -40,7 +40,7 @@ from queries.domain.schedules.planning import (
     is_ahead,
     rendered,
 )
-from queries.domain.states import HELD_PHASES
+from queries.domain.states import BLOCKED_PHASES
 from queries.models.applications import ApplicationRevision
 from queries.models.definitions import QueryRevision
 from queries.models.schedules import PlannedRun, ScheduleState
@@ -383,8 +383,8 @@ def _settle(
             row.state, row.skipped = PlannedState.SKIPPED, SkipReason.PAUSED
         elif subject.at_rest:
             _start(row, target, schedule, now)
-        elif subject.phase in HELD_PHASES:
-            row.state, row.skipped = PlannedState.SKIPPED, SkipReason.HELD
+        elif subject.phase in BLOCKED_PHASES:
+            row.state, row.skipped = PlannedState.SKIPPED, SkipReason.BLOCKED
         else:
             waiting = True
         row.save()

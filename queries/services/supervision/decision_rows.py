@@ -1,4 +1,4 @@
-"""Write the decisions of reconcile: drivers, runs, phases, holds.
+"""Write the decisions of reconcile: drivers, runs, phases, restart blocks.
 
 Every function runs inside the transaction of a step that has claimed its application.
 """
@@ -22,9 +22,9 @@ from queries.domain.states import (
     Desired,
     DriverKind,
     DriverState,
-    Hold,
     OperationOutcome,
     Reason,
+    RestartBlock,
     RunOutcome,
     Verb,
 )
@@ -292,7 +292,7 @@ def update_query(query: Query, run: Run | None, choice: QueryDecision, *, now: d
     fields: dict[str, Any] = {
         "failures": choice.failures,
         "next_attempt_at": choice.next_attempt_at,
-        "hold": choice.hold,
+        "restart_block": choice.restart_block,
         "seen_generation": choice.seen_generation,
         "reached_generation": choice.reached_generation,
         "phase": choice.phase,
@@ -340,9 +340,9 @@ def update_script(script: Script, choice: ScriptDecision, *, now: datetime) -> N
 
 
 def refuse_launch(application: Application, driver: Driver, refusal: str, *, now: datetime) -> None:
-    """End a driver that was never spawned; put its application on hold, giving the refusal."""
+    """End a driver that was never spawned; block its application's restart, giving the refusal."""
     with transaction.atomic():
-        if not hold_application(application, refusal, now=now):
+        if not block_application(application, refusal, now=now):
             return
         Run.objects.filter(driver=driver, outcome=RunOutcome.OPEN).update(
             outcome=RunOutcome.DRIVER_ENDED, ended_at=now
@@ -361,21 +361,21 @@ def refuse_launch(application: Application, driver: Driver, refusal: str, *, now
         )
 
 
-def hold_application(application: Application, refusal: str, *, now: datetime) -> bool:
-    """Put an application that cannot be launched on hold, giving the launcher's refusal.
+def block_application(application: Application, refusal: str, *, now: datetime) -> bool:
+    """Block the restart of an application that cannot be launched, giving the launcher's refusal.
 
     Returns False if the application has been changed in the meantime.
     """
     with transaction.atomic():
         won = Application.objects.filter(pk=application.pk, version=application.version).update(
             version=F("version") + 1,
-            hold=Hold.FAILED,
-            hold_reason=Because(Detail.NOT_LAUNCHED, {"refusal": refusal}),
+            restart_block=RestartBlock.FAILED,
+            restart_block_reason=Because(Detail.NOT_LAUNCHED, {"refusal": refusal}),
             seen_generation=application.generation,
             reconcile_after=now,
         )
         if won:
-            # Their generations count as seen, otherwise they would clear the hold at once.
+            # Their generations count as seen, otherwise they would clear the block at once.
             Query.objects.filter(application=application, archived_at=None).update(
                 seen_generation=F("generation")
             )

@@ -13,12 +13,12 @@ from controlplane.nudge import changed, reconcile_soon
 from queries.domain.errors import Conflict, NotAllowed
 from queries.domain.reasons import NOTHING, Because, Detail, waited, why
 from queries.domain.states import (
+    BLOCKED_PHASES,
     GOOD_OPERATIONS,
-    HELD_PHASES,
     PLAIN_VERBS,
-    Hold,
     OperationOutcome,
     Reason,
+    RestartBlock,
     Verb,
 )
 from queries.domain.supervision.decision import Decision, Fault, QueryDecision, ScriptDecision
@@ -242,7 +242,7 @@ def _query_end(
 ) -> _End | None:
     """Return why a query's operation failed, with its failure; None if it did not."""
     failure, generation = failed.runs.get(choice.query, (failed.driver, 0))
-    if choice.phase in HELD_PHASES:
+    if choice.phase in BLOCKED_PHASES:
         return why(choice.reason, choice.detail), failure
     followed = operation.parent is not None and operation.parent.outcome == OperationOutcome.OPEN
     if operation.verb == Verb.STOP or followed or generation < operation.generation:
@@ -259,8 +259,8 @@ def _application_end(
     operation: Operation, driver: Driver | None, decision: Decision, failed: FailedRuns
 ) -> _End | None:
     """Return why an application's restart failed, with its failure; None if it did not."""
-    if decision.hold is Hold.FAILED:
-        return decision.hold_reason, failed.driver
+    if decision.restart_block is RestartBlock.FAILED:
+        return decision.restart_block_reason, failed.driver
     if driver is None or driver.generation < operation.generation:
         return None
     if decision.driver.fault is not None:
@@ -270,7 +270,7 @@ def _application_end(
         ours = fault is not None and fault.error and fault.error.refused == "fenced"
         if fault is not None and not ours and choice.query in failed.runs:
             failure = failed.runs[choice.query][0]
-            if choice.hold:
+            if choice.restart_block:
                 return why(choice.reason, choice.detail), failure
             return _tried_again(fault, choice.next_attempt_at), failure
     return None

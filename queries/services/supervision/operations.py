@@ -66,7 +66,7 @@ def request_start(
     """Set the query to RUNNING on its newest revision.
 
     If the start is already satisfied or in progress, returns that operation; if the query is
-    BROKEN, FAILED or in BACKOFF, clears the counters and starts it now. Raises `NotAllowed` for an
+    ON_HOLD, FAILED or in BACKOFF, clears the counters and starts it now. Raises `NotAllowed` for an
     archived query, `Conflict` while an operation with steps is past its point of no return, and
     `StateChanges` if state would silently become wrong, unless `accept_state_change` is set.
     `within` is the operation with steps that requests the start; any other such operation of the
@@ -127,7 +127,7 @@ def request_restart(
 
 
 def request_again(*, query: Query, actor: str, now: datetime) -> Operation:
-    """Immediately retry a query that should run but is held, or waiting after a failure.
+    """Immediately retry a query that should run but is FAILED, ON_HOLD or in BACKOFF.
 
     The query stays on the revision that it was started on.
     """

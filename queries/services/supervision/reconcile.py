@@ -20,7 +20,7 @@ from listeners.missing.gaps import note_exit
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.hosts import Responsibility, responsibility
 from queries.domain.protocol import Assignment
-from queries.domain.states import Hold, Reason
+from queries.domain.states import Reason, RestartBlock
 from queries.domain.supervision.decide import WATCHFUL, decide
 from queries.domain.supervision.decision import Decision, DriverAction, RunEnd
 from queries.domain.supervision.observation import Liveness, Sighting
@@ -163,7 +163,7 @@ class _Step:
         return True
 
     def _freeze_code(self) -> bool:
-        """Copy the code that a driver is about to run; hold the application if that is refused."""
+        """Copy the code that a driver is about to run; if refused, block the restart."""
         action = self.decision.driver.action
         if action is DriverAction.SPAWN and self.driver is not None:
             return self._take_frozen(self.driver)
@@ -178,7 +178,7 @@ class _Step:
             if error.passing:
                 self._look_again()
             else:
-                decision_rows.hold_application(self.application, str(error), now=self.now)
+                decision_rows.block_application(self.application, str(error), now=self.now)
             return False
         if action is DriverAction.TAKE_OVER:
             return self._standby_fits()
@@ -228,8 +228,8 @@ class _Step:
         fields: dict[str, Any] = {
             "failures": choice.failures,
             "next_attempt_at": choice.next_attempt_at,
-            "hold": choice.hold,
-            "hold_reason": choice.hold_reason,
+            "restart_block": choice.restart_block,
+            "restart_block_reason": choice.restart_block_reason,
             "seen_generation": choice.seen_generation,
             "reached_generation": choice.reached_generation,
             "reconcile_after": choice.wake_at,
@@ -379,7 +379,7 @@ class _Step:
             logger.info("launched driver %s of %s", driver.epoch, self.application.name)
 
     def _refuse(self, driver: Driver, refusal: str) -> None:
-        """Put the application on hold, with the refusal as the reason.
+        """Block the application's restart, with the refusal as the reason.
 
         Its driver is ended if it can no longer start.
         """
@@ -388,7 +388,7 @@ class _Step:
                 decision_rows.refuse_launch(self.application, driver, refusal, now=self.now)
         except LaunchRefused as error:
             logger.warning("driver %s not sealed: %s", driver.epoch, error)
-            decision_rows.hold_application(self.application, refusal, now=self.now)
+            decision_rows.block_application(self.application, refusal, now=self.now)
 
     def _seal(self, driver: Driver) -> None:
         """Ensure that a driver can no longer start; the next pass finds its exit or its process."""
@@ -396,8 +396,8 @@ class _Step:
             self.launcher.seal(self.application.name, driver.epoch)
         except LaunchRefused as error:
             logger.warning("driver %s not sealed: %s", driver.epoch, error)
-            if self.decision.hold is not Hold.FAILED:
-                decision_rows.hold_application(self.application, str(error), now=self.now)
+            if self.decision.restart_block is not RestartBlock.FAILED:
+                decision_rows.block_application(self.application, str(error), now=self.now)
 
 
 def due_applications(*, now: datetime, limit: int = 200) -> list[int]:

@@ -25,8 +25,8 @@ from queries.domain.states import (
     Desired,
     DriverKind,
     DriverState,
-    Hold,
     Reason,
+    RestartBlock,
 )
 from queries.domain.supervision.decision import DriverAction, DriverDecision
 from queries.domain.supervision.standbys import (
@@ -195,7 +195,7 @@ def _why_not(rows: Rows) -> Reason:
         return Reason.SHUTDOWN
     running = any(query.desired == Desired.RUNNING for query in rows.queries)
     elsewhere = rows.placed_on != settings.HEADGATE_HOST
-    has_failed = rows.application.hold == Hold.FAILED
+    has_failed = rows.application.restart_block == RestartBlock.FAILED
     if spec.standby == "none" or not running or elsewhere or has_failed:
         return Reason.NOT_WANTED
     return Reason.NONE

@@ -14,9 +14,9 @@ _STATES = {
     " GOING_BACK",
     "ok": "RUNNING PROGRESSING LIVE ACTIVE GOOD",
     "done": "COMPLETED DONE RESOLVED CLOSED SUCCEEDED",
-    "warn": "warning BACKOFF LAGGING BLIND WAITING FENCED REFUSED RETRY LIMITED ROLLED_BACK",
-    "bad": "critical BROKEN FAILED LOST STALLED ZOMBIE AT_RISK DRIVER_ENDED TIMED_OUT OPEN POISON"
-    " FATAL BAD KEPT",
+    "warn": "warning BACKOFF LAGGING NO_TELEMETRY WAITING FENCED REFUSED RETRY LIMITED ROLLED_BACK",
+    "bad": "critical ON_HOLD FAILED UNREACHABLE STALLED QUERY_MISSING LOST AT_RISK DRIVER_ENDED"
+    " TIMED_OUT OPEN POISON FATAL BAD KEPT",
 }
 TONES = {state: tone for tone, states in _STATES.items() for state in states.split()}
 
@@ -29,8 +29,8 @@ VERDICT_WORDS: dict[str, str] = {
         "Input arrives faster than it is processed: batches take too long, or the backlog grows."
     ),
     Verdict.STALLED: "No commit, event or task for longer than expected.",
-    Verdict.ZOMBIE: "The process is alive, but its JVM or its query is not.",
-    Verdict.BLIND: "No telemetry arrives, but the query may still be working.",
+    Verdict.QUERY_MISSING: "The process is alive, but its JVM or its query is not.",
+    Verdict.NO_TELEMETRY: "No telemetry arrives, but the query may still be working.",
     Verdict.WAITING: (
         "Waiting for its source: no response, an open transaction, or too few records."
     ),

@@ -44,7 +44,7 @@ from queries.views.definitions.reviews import Review, review
 from queries.views.definitions.reviews import urlpatterns as label_urls
 
 #: Phases in which a query may be deleted, once it should not run.
-AT_REST = RESTING_PHASES | {Phase.BROKEN}
+AT_REST = RESTING_PHASES | {Phase.ON_HOLD}
 #: What the API accepts when a query is created; anything else is an error worth reporting.
 _CREATE_KEYS = ("name", "application", "application_spec", "checkpoint", "spec", "team")
 

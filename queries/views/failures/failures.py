@@ -302,7 +302,7 @@ def policy_words(failure: Failure) -> str:
         same = "on the same batch " if failure.policy == "POISON" else ""
         return (
             f"{ladder}. If the same error occurs {same}{policy.poison_limit} times without a "
-            "commit in between, the query is marked as broken; then a retry probe runs every "
+            "commit in between, the query is put on hold; then a retry probe runs every "
             f"{policy.probe_every_s / 60:g} min."
         )
     return (

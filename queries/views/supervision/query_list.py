@@ -281,7 +281,7 @@ FAILURES_SHOWN = 6
 ACTS_SHOWN = 8
 
 #: The order of the strip, from running well to at rest; each query counts once.
-_PHASES = "RUNNING STARTING PENDING STOPPING BACKOFF BROKEN FAILED LOST COMPLETED STOPPED"
+_PHASES = "RUNNING STARTING PENDING STOPPING BACKOFF ON_HOLD FAILED UNREACHABLE COMPLETED STOPPED"
 KINDS = (*map(str, Verdict), *_PHASES.split())
 _PARTS = ("health", "attention", "lanes", "failures", "acts")
 

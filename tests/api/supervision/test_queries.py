@@ -299,7 +299,7 @@ def test_a_silent_query_whose_checkpoint_goes_on_is_blind_not_stalled(
     url = "/api/v1/queries/delays/"
     assert as_viewer.get(url).json()["health"]["verdict"] == "STALLED"
     (tmp_path / "commits").mkdir()
-    assert as_viewer.get(url).json()["health"]["verdict"] == "BLIND"
+    assert as_viewer.get(url).json()["health"]["verdict"] == "NO_TELEMETRY"
 
 
 def test_executors_of_a_driver_are_in_its_body(as_viewer: APIClient, stage: Stage) -> None:

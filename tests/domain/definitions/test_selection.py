@@ -18,7 +18,7 @@ from queries.domain.errors import Invalid
     [
         ("team=data", [Term("team", ("data",))]),
         ("team=data, phase!=STOPPED", [Term("team", ("data",)), Term("phase", ("STOPPED",), True)]),
-        ("phase=FAILED|BROKEN", [Term("phase", ("FAILED", "BROKEN"))]),
+        ("phase=FAILED|ON_HOLD", [Term("phase", ("FAILED", "ON_HOLD"))]),
         ("tier=", [Term("tier", ("",), is_label=True)]),
         ("example.org/tier = 1", [Term("example.org/tier", ("1",), is_label=True)]),
     ],

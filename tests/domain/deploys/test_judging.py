@@ -123,7 +123,7 @@ def test_what_it_was_held_for_before_the_restart_says_nothing() -> None:
             replace(STARTING, phase=Phase.FAILED, failures=(KNOWN,)),
             "delays failed: Division by zero.",
         ),
-        (replace(STARTING, phase=Phase.BROKEN), "delays failed: Pending: "),
+        (replace(STARTING, phase=Phase.ON_HOLD), "delays failed: Pending: "),
     ],
 )
 def test_what_is_known_is_told_at_once(seen: ObservedChange, reason: str) -> None:

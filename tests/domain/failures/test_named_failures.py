@@ -8,7 +8,7 @@ from queries.domain.failures.categories import Category, FailureSubject
 from queries.domain.failures.diagnosis import Classified, classify
 from queries.domain.protocol import RunError
 from queries.domain.restart import Earlier, RestartPolicy
-from queries.domain.states import Hold, Policy
+from queries.domain.states import Policy, RestartBlock
 from queries.domain.supervision.outcomes import Rung, climb, fault_of
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -157,7 +157,7 @@ def _climb(earlier: int, *, failures: int) -> Rung:
         failures=failures,
         recent=recent,
         committed=False,
-        hold=Hold.NONE,
+        restart_block=RestartBlock.NONE,
         key="query:1",
         now=NOW,
     )
@@ -167,15 +167,15 @@ def _climb(earlier: int, *, failures: int) -> Rung:
 @pytest.mark.parametrize("others", [0, 4])
 def test_a_new_schema_of_the_source_restarts_at_once(earlier: int, others: int) -> None:
     rung = _climb(earlier, failures=earlier + 1 + others)
-    assert (rung.hold, rung.next_attempt_at) == (Hold.NONE, None)
+    assert (rung.restart_block, rung.next_attempt_at) == (RestartBlock.NONE, None)
 
 
 def test_the_fourth_time_waits_as_any_failure_does_and_is_never_held() -> None:
     rung = _climb(3, failures=4)
-    assert rung.hold is Hold.NONE
+    assert rung.restart_block is RestartBlock.NONE
     assert rung.next_attempt_at is not None
     assert rung.next_attempt_at > NOW + timedelta(seconds=10)
-    assert _climb(40, failures=41).hold is Hold.NONE
+    assert _climb(40, failures=41).restart_block is RestartBlock.NONE
 
 
 # --- a function that reads a part of each batch -------------------------------------------------
@@ -186,9 +186,9 @@ PART = (
 )
 
 
-@pytest.mark.parametrize(("times", "hold"), [(2, Hold.NONE), (3, Hold.BROKEN)])
+@pytest.mark.parametrize(("times", "expected"), [(2, RestartBlock.NONE), (3, RestartBlock.ON_HOLD)])
 def test_what_fails_each_batch_and_commits_it_is_held_after_the_poison_limit(
-    times: int, hold: Hold
+    times: int, expected: RestartBlock
 ) -> None:
     faults = [
         fault_of(
@@ -205,10 +205,10 @@ def test_what_fails_each_batch_and_commits_it_is_held_after_the_poison_limit(
         failures=times,
         recent=[Earlier(one.fingerprint, None) for one in reversed(faults[:-1])],
         committed=False,
-        hold=Hold.NONE,
+        restart_block=RestartBlock.NONE,
         key="query:1",
         now=NOW,
     )
-    assert rung.hold is hold
-    assert ("consecutive batches" in rung.detail.text) == (hold is Hold.BROKEN)
+    assert rung.restart_block is expected
+    assert ("consecutive batches" in rung.detail.text) == (expected is RestartBlock.ON_HOLD)
     assert "rewind to a batch before the first one" in newest.classified.way_out

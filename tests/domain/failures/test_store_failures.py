@@ -16,7 +16,7 @@ from queries.domain.failures.error_text import fingerprint
 from queries.domain.protocol import RunError
 from queries.domain.reasons import Detail
 from queries.domain.restart import Earlier, RestartPolicy, repeated
-from queries.domain.states import Hold, Policy, Reason
+from queries.domain.states import Policy, Reason, RestartBlock
 from queries.domain.supervision.outcomes import Rung, climb, fault_of
 
 NOW = datetime(2026, 11, 29, 3, 0, tzinfo=UTC)
@@ -95,7 +95,13 @@ def test_the_ids_of_requests_do_not_make_another_failure() -> None:
 # --- a mistake in a configuration is held after the limit ---------------------------------------
 
 
-def _climb(case: str, recent: list[Earlier], *, hold: Hold = Hold.NONE, ran: bool = False) -> Rung:
+def _climb(
+    case: str,
+    recent: list[Earlier],
+    *,
+    restart_block: RestartBlock = RestartBlock.NONE,
+    ran: bool = False,
+) -> Rung:
     row = CASES[case]
     error = RunError("", row["type"], row["text"], row["text"])
     fault = fault_of(error, subject=FailureSubject.SQL)
@@ -106,7 +112,7 @@ def _climb(case: str, recent: list[Earlier], *, hold: Hold = Hold.NONE, ran: boo
         failures=len(recent) + 1,
         recent=same + recent[len(same) :],
         committed=ran,
-        hold=hold,
+        restart_block=restart_block,
         key="query:1",
         now=NOW,
     )
@@ -114,9 +120,12 @@ def _climb(case: str, recent: list[Earlier], *, hold: Hold = Hold.NONE, ran: boo
 
 @pytest.mark.parametrize("case", [row["case"] for row in ROWS if row["policy"] == "LIMITED"])
 def test_it_is_held_at_the_limit_with_its_way_out(case: str) -> None:
-    assert _climb(case, [Earlier("", None)]).hold is Hold.NONE
+    assert _climb(case, [Earlier("", None)]).restart_block is RestartBlock.NONE
     rung = _climb(case, [Earlier("", 7), Earlier("", None)])
-    assert (rung.hold, rung.hold_cause) == (Hold.BROKEN, Reason.FAILED_REPEATED)
+    assert (rung.restart_block, rung.restart_block_cause) == (
+        RestartBlock.ON_HOLD,
+        Reason.FAILED_REPEATED,
+    )
     assert rung.next_attempt_at == NOW + timedelta(minutes=30)
     assert rung.detail.code is Detail.REPEATED
     assert _of(CASES[case]).way_out in rung.detail.text
@@ -125,22 +134,31 @@ def test_it_is_held_at_the_limit_with_its_way_out(case: str) -> None:
 
 @pytest.mark.parametrize("case", [row["case"] for row in ROWS if row["policy"] == "RETRY"])
 def test_what_passes_by_itself_is_retried_for_ever(case: str) -> None:
-    assert _climb(case, [Earlier("", None)] * 40).hold is Hold.NONE
+    assert _climb(case, [Earlier("", None)] * 40).restart_block is RestartBlock.NONE
 
 
 def test_a_batch_in_between_ends_the_row() -> None:
-    assert _climb("wrong region", [Earlier("", 7)] * 9, ran=True).hold is Hold.NONE
+    assert _climb("wrong region", [Earlier("", 7)] * 9, ran=True).restart_block is RestartBlock.NONE
     mended = [Earlier("", 7), Earlier("", 7, committed=True), Earlier("", 6)]
     policy = RestartPolicy(poison_limit=4)
     assert not repeated(policy, fingerprint="", committed=False, recent=mended)
     assert repeated(policy, fingerprint="", committed=False, recent=[Earlier("", 7)] * 3)
-    assert _climb("wrong region", [Earlier("", 7), Earlier("other", 7)]).hold is Hold.NONE
+    assert (
+        _climb("wrong region", [Earlier("", 7), Earlier("other", 7)]).restart_block
+        is RestartBlock.NONE
+    )
 
 
 def test_a_retry_probe_that_fails_keeps_the_hold() -> None:
-    rung = _climb("S3 bucket gone", [], hold=Hold.BROKEN)
-    assert (rung.hold, rung.hold_cause) == (Hold.BROKEN, Reason.PROBE_FAILED)
-    assert _climb("SlowDown", [], hold=Hold.BROKEN).hold is Hold.NONE
+    rung = _climb("S3 bucket gone", [], restart_block=RestartBlock.ON_HOLD)
+    assert (rung.restart_block, rung.restart_block_cause) == (
+        RestartBlock.ON_HOLD,
+        Reason.PROBE_FAILED,
+    )
+    assert (
+        _climb("SlowDown", [], restart_block=RestartBlock.ON_HOLD).restart_block
+        is RestartBlock.NONE
+    )
 
 
 def test_each_policy_of_a_store_s_failure_is_among_the_rows() -> None:

@@ -10,9 +10,9 @@ from queries.domain.failures.categories import Category, FailureSubject
 from queries.domain.failures.next_steps import ActionKind, FailedRun, offered_actions
 from queries.domain.states import Phase, Policy
 
-BROKEN = FailedRun(
+ON_HOLD = FailedRun(
     category=Category.DATA,
-    phase=Phase.BROKEN,
+    phase=Phase.ON_HOLD,
     wanted=True,
     batch=7,
     revision=3,
@@ -48,14 +48,14 @@ def test_what_is_offered_follows_the_category(
     last = [ActionKind.AGAIN, ActionKind.STOP]
     if category.policy is Policy.FATAL:  # a restart cannot fix it
         last.reverse()
-    found = offered_actions(replace(BROKEN, category=category))
+    found = offered_actions(replace(ON_HOLD, category=category))
     assert [way.act for way in found] == [*offered, *last]
     hopeless = [way.act for way in found if not way.helps]
     assert hopeless == (last if category.policy is Policy.FATAL else [])
 
 
 def test_a_start_on_another_revision_may_help() -> None:
-    (first, *_) = offered_actions(replace(BROKEN, category=Category.SOURCE_LOST, newest=4))
+    (first, *_) = offered_actions(replace(ON_HOLD, category=Category.SOURCE_LOST, newest=4))
     assert (first.act, first.helps) == (ActionKind.AGAIN, True)
 
 
@@ -70,7 +70,7 @@ def test_a_start_on_another_revision_may_help() -> None:
 def test_the_revision_that_ran_well_is_offered_where_a_newer_one_fails(
     category: Category, offered: list[ActionKind]
 ) -> None:
-    seen = replace(BROKEN, category=category, good=2)
+    seen = replace(ON_HOLD, category=category, good=2)
     found = offered_actions(seen)
     last = {ActionKind.AGAIN, ActionKind.STOP}
     assert [way.act for way in found if way.act not in last] == offered
@@ -80,27 +80,27 @@ def test_the_revision_that_ran_well_is_offered_where_a_newer_one_fails(
 
 
 def test_a_revision_that_never_ran_well_is_nowhere_to_go_back_to() -> None:
-    assert ActionKind.BACK not in acts(replace(BROKEN, good=None))
+    assert ActionKind.BACK not in acts(replace(ON_HOLD, good=None))
 
 
 def test_a_rewind_is_to_the_batch_before_and_not_where_there_is_none() -> None:
-    (rewind,) = (way for way in offered_actions(BROKEN) if way.act is ActionKind.REWIND)
+    (rewind,) = (way for way in offered_actions(ON_HOLD) if way.act is ActionKind.REWIND)
     assert (rewind.number, rewind.words) == (6, "Rewind to batch 6")
-    assert ActionKind.REWIND not in acts(replace(BROKEN, batch=None))
-    assert ActionKind.REWIND not in acts(replace(BROKEN, batch=0))
+    assert ActionKind.REWIND not in acts(replace(ON_HOLD, batch=None))
+    assert ActionKind.REWIND not in acts(replace(ON_HOLD, batch=0))
 
 
 def test_a_start_says_which_revision_it_takes_where_that_is_another_one() -> None:
     (start,) = (
-        way for way in offered_actions(replace(BROKEN, newest=4)) if way.act is ActionKind.AGAIN
+        way for way in offered_actions(replace(ON_HOLD, newest=4)) if way.act is ActionKind.AGAIN
     )
     assert "on revision 4" in start.leads_to
-    (start,) = (way for way in offered_actions(BROKEN) if way.act is ActionKind.AGAIN)
+    (start,) = (way for way in offered_actions(ON_HOLD) if way.act is ActionKind.AGAIN)
     assert "revision" not in start.leads_to
 
 
 def test_a_query_that_waits_for_nobody_is_not_started_from_here() -> None:
-    assert acts(replace(BROKEN, phase=Phase.STARTING)) == [
+    assert acts(replace(ON_HOLD, phase=Phase.STARTING)) == [
         ActionKind.EDIT,
         ActionKind.REWIND,
         ActionKind.STOP,
@@ -108,7 +108,7 @@ def test_a_query_that_waits_for_nobody_is_not_started_from_here() -> None:
 
 
 def test_a_stopped_query_can_be_mended_and_started() -> None:
-    stopped = replace(BROKEN, phase=Phase.STOPPED, wanted=False)
+    stopped = replace(ON_HOLD, phase=Phase.STOPPED, wanted=False)
     assert acts(stopped) == [ActionKind.EDIT, ActionKind.REWIND, ActionKind.AGAIN]
     assert acts(replace(stopped, category=Category.CONNECTION)) == []
 
@@ -133,7 +133,7 @@ def test_no_act_is_offered_twice_and_none_for_a_query_that_runs(seen: FailedRun)
 
 
 def test_the_acts_for_a_query_of_a_script_are_its_applications() -> None:
-    of_script = replace(BROKEN, category=Category.DATA, subject=FailureSubject.SCRIPT)
+    of_script = replace(ON_HOLD, category=Category.DATA, subject=FailureSubject.SCRIPT)
     words = [way.words for way in offered_actions(of_script)]
     assert words == [
         "Edit the application",

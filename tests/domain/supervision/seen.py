@@ -19,16 +19,16 @@ from queries.domain.protocol import (
 from queries.domain.reasons import Because, Detail
 from queries.domain.restart import Earlier, RestartPolicy
 from queries.domain.states import (
+    BLOCKED_PHASES,
     FAILED_PHASES,
-    HELD_PHASES,
     LIVE_PHASES,
     STOPPED_PHASES,
     Candidacy,
     Desired,
     DriverState,
-    Hold,
     Phase,
     Reason,
+    RestartBlock,
     StopMode,
 )
 from queries.domain.supervision.observation import (
@@ -72,7 +72,7 @@ live_phases = st.sampled_from(sorted(LIVE_PHASES))
 stopped_phases = st.sampled_from(sorted(STOPPED_PHASES))
 waiting_phases = st.sampled_from(sorted(FAILED_PHASES | {Phase.PENDING}))
 reasons = st.sampled_from(list(Reason))
-#: All that `decide` gives for BROKEN (its own test says so): what is seen has come from it.
+#: All that `decide` gives for ON_HOLD (its own test says so): what is seen has come from it.
 BREAKS = frozenset(
     {Reason.FAILED_POISON, Reason.FAILED_REPEATED, Reason.KILLS_DRIVER, Reason.PROBE_FAILED}
 )
@@ -98,7 +98,7 @@ ends_wanted = st.sampled_from(
     [Reason.NONE, Reason.NOT_WANTED, Reason.REPLACED, Reason.START_TIMED_OUT]
 )
 failure_scopes = st.sampled_from(["query", "application"])
-holds = st.sampled_from([Hold.NONE, Hold.FAILED])
+restart_blocks = st.sampled_from([RestartBlock.NONE, RestartBlock.FAILED])
 
 
 def _phases(run: bool, desired: Desired) -> st.SearchStrategy[Phase]:
@@ -152,7 +152,7 @@ def _query_seen(draw: st.DrawFn, number: int, driver: int | None) -> QuerySeen:
     if driver is not None and draw(yes_or_no):
         run = _run(draw, number, driver, generation)
     phase = draw(_phases(run is not None, desired))
-    hold = Hold(phase.value) if phase in HELD_PHASES else Hold.NONE
+    restart_block = RestartBlock(phase.value) if phase in BLOCKED_PHASES else RestartBlock.NONE
     # A query whose phase says that it has stopped has left nothing in its driver.
     may_hang = driver is not None and phase not in STOPPED_PHASES
     return QuerySeen(
@@ -163,13 +163,13 @@ def _query_seen(draw: st.DrawFn, number: int, driver: int | None) -> QuerySeen:
         seen_generation=draw(up_to[generation]),
         reached_generation=draw(up_to[generation]),
         phase=phase,
-        phase_reason=draw(breaks if phase is Phase.BROKEN else reasons),
+        phase_reason=draw(breaks if phase is Phase.ON_HOLD else reasons),
         phase_detail=Because(Detail.OTHER, {"text": "before"}),
         stop_mode=draw(stop_modes),
         stop_deadline=draw(maybe),
         failures=draw(up_to[5]),
         next_attempt_at=draw(maybe),
-        hold=hold,
+        restart_block=restart_block,
         run=run,
         hangs=draw(hangs) if may_hang else Hangs.NOTHING,
         recent_failures=draw(recent_failures),
@@ -250,7 +250,7 @@ def _observations(draw: st.DrawFn) -> Observation:
         recent_failures=draw(recent_failures),
         deaths=min(failures, draw(up_to[5])),
         next_attempt_at=draw(maybe),
-        hold=draw(holds),
+        restart_block=draw(restart_blocks),
         paused=draw(yes_or_no),
         standby=driver is None and not silent and draw(yes_or_no),
         no_classes="there is no Java" if driver is None and draw(yes_or_no) else "",

@@ -9,7 +9,15 @@ from hypothesis import given, settings
 
 from queries.domain.protocol import DriverStatus, ExitReport, RunState, RunStatus
 from queries.domain.reasons import NOTHING, Detail
-from queries.domain.states import Candidacy, Desired, DriverState, Hold, Phase, Reason, RunOutcome
+from queries.domain.states import (
+    Candidacy,
+    Desired,
+    DriverState,
+    Phase,
+    Reason,
+    RestartBlock,
+    RunOutcome,
+)
 from queries.domain.supervision.decide import decide
 from queries.domain.supervision.decision import Decision, DriverAction
 from queries.domain.supervision.observation import (
@@ -68,7 +76,9 @@ def opened(decision: Decision) -> list[int]:
 
 
 def held(decision: Decision) -> list[int]:
-    return [choice.query for choice in decision.queries if choice.hold is Hold.BROKEN]
+    return [
+        choice.query for choice in decision.queries if choice.restart_block is RestartBlock.ON_HOLD
+    ]
 
 
 NONE, START, BATCH = Candidacy.NONE, Candidacy.STARTING, Candidacy.BATCH
@@ -145,8 +155,8 @@ def test_before_the_third_death_all_start_at_once() -> None:
     "other",
     [
         query(2, desired=Desired.STOPPED, phase=Phase.STOPPED),
-        query(2, hold=Hold.FAILED, phase=Phase.FAILED),
-        query(2, hold=Hold.BROKEN, phase=Phase.BROKEN),
+        query(2, restart_block=RestartBlock.FAILED, phase=Phase.FAILED),
+        query(2, restart_block=RestartBlock.ON_HOLD, phase=Phase.ON_HOLD),
     ],
 )
 def test_a_query_that_shares_its_driver_with_none_that_may_run_does_not_wait(
@@ -214,7 +224,7 @@ def test_the_only_one_under_way_in_its_start_is_held_with_the_evidence() -> None
     decision = decide(seen(starting(1), proven(2), exit_=("1", "SIGKILL")), NOW)
     assert held(decision) == [1]
     choice = decision.queries[0]
-    assert (choice.phase, choice.reason) == (Phase.BROKEN, Reason.KILLS_DRIVER)
+    assert (choice.phase, choice.reason) == (Phase.ON_HOLD, Reason.KILLS_DRIVER)
     assert choice.next_attempt_at is None
     assert choice.detail.params == {
         "deaths": DEATHS + 1,
@@ -280,7 +290,11 @@ def test_a_death_of_a_full_memory_counts_whatever_the_signal() -> None:
 
 def test_a_held_culprit_keeps_its_reason_and_starts_when_a_person_says_so() -> None:
     culprit = query(
-        1, hold=Hold.BROKEN, phase=Phase.BROKEN, phase_reason=Reason.KILLS_DRIVER, failures=1
+        1,
+        restart_block=RestartBlock.ON_HOLD,
+        phase=Phase.ON_HOLD,
+        phase_reason=Reason.KILLS_DRIVER,
+        failures=1,
     )
     waiting = decide(seen(culprit, proven(2)), NOW)
     assert waiting.queries[0].reason is Reason.KILLS_DRIVER
@@ -310,7 +324,11 @@ def test_at_most_one_query_is_held_at_a_death_and_only_after_the_third(obs: Obse
 @given(observations)
 def test_after_the_third_death_at_most_one_query_starts_at_a_time(obs: Observation) -> None:
     decision = decide(obs, NOW)
-    may_run = [q for q in obs.queries if q.desired is Desired.RUNNING and q.hold is Hold.NONE]
+    may_run = [
+        q
+        for q in obs.queries
+        if q.desired is Desired.RUNNING and q.restart_block is RestartBlock.NONE
+    ]
     fresh = decision.failures < obs.failures  # the counters were cleared
     if obs.deaths >= DEATHS and not fresh and decision.driver.exit is None and len(may_run) > 1:
         assert len(opened(decision)) <= 1

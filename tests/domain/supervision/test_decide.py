@@ -24,9 +24,9 @@ from queries.domain.states import (
     RESTING_PHASES,
     Desired,
     DriverState,
-    Hold,
     Phase,
     Reason,
+    RestartBlock,
     RunOutcome,
 )
 from queries.domain.supervision.decide import WATCHFUL, decide
@@ -76,11 +76,11 @@ def test_no_decision_depends_on_what_is_said(obs: Observation) -> None:
     def wordless(seen: Observation) -> Decision:
         decision = decide(seen, NOW)
         silent = tuple(replace(choice, detail=NOTHING) for choice in decision.queries)
-        return replace(decision, queries=silent, hold_reason=NOTHING)
+        return replace(decision, queries=silent, restart_block_reason=NOTHING)
 
     other = Because(Detail.STEP, {"note": "waiting for the checkpoint's lock"})
     said = tuple(replace(query, phase_detail=other) for query in obs.queries)
-    assert wordless(replace(obs, queries=said, hold_reason=other)) == wordless(obs)
+    assert wordless(replace(obs, queries=said, restart_block_reason=other)) == wordless(obs)
 
 
 @settings(max_examples=examples(400))
@@ -103,7 +103,7 @@ def test_what_waits_for_a_silent_host_says_which(obs: Observation) -> None:
         if choice.reason is Reason.HOST_SILENT and choice.phase is not Phase.STOPPED:
             assert obs.silent_host in choice.detail.text
             open_run = seen.run is not None and choice.ended is None
-            assert choice.phase is (Phase.LOST if open_run else Phase.PENDING)
+            assert choice.phase is (Phase.UNREACHABLE if open_run else Phase.PENDING)
         elif obs.silent_host and seen.run is not None and choice.ended is None:
             raise AssertionError(f"{seen.name} may run on a silent host: {choice.phase}")
 
@@ -112,7 +112,7 @@ def test_what_waits_for_a_silent_host_says_which(obs: Observation) -> None:
 @given(observations)
 def test_what_is_broken_says_what_broke_it(obs: Observation) -> None:
     for choice in decide(obs, NOW).queries:
-        assert choice.phase is not Phase.BROKEN or choice.reason in BREAKS
+        assert choice.phase is not Phase.ON_HOLD or choice.reason in BREAKS
 
 
 @settings(max_examples=examples(400))
@@ -135,7 +135,7 @@ def test_whatever_is_wanted_and_possible_is_looked_at_again(obs: Observation) ->
     for seen, choice in zip(obs.queries, decision.queries, strict=True):
         unfinished = choice.phase not in RESTING_PHASES
         if unfinished and not (obs.paused and seen.run is None):
-            held = choice.phase is Phase.BROKEN and choice.next_attempt_at is None
+            held = choice.phase is Phase.ON_HOLD and choice.next_attempt_at is None
             assert decision.wake_at is not None or decision.again or held
 
 
@@ -269,7 +269,7 @@ def test_its_neighbour_waits_with_it_even_if_the_query_itself_is_only_retried_la
     [
         {},
         {"remote": True, "desired": Desired.STOPPED},
-        {"remote": True, "hold": Hold.FAILED, "phase": Phase.FAILED},
+        {"remote": True, "restart_block": RestartBlock.FAILED, "phase": Phase.FAILED},
         {"remote": True, "is_dropped": True},
     ],
 )
@@ -470,7 +470,7 @@ def test_a_session_that_yarn_does_not_begin_says_what_was_asked_for() -> None:
 def test_a_driver_whose_host_was_declared_gone_is_killed_where_it_is_seen_again() -> None:
     driver = replace(_driver(), end_wanted=Reason.HOST_GONE, end_wanted_at=NOW)
     run = _run(started_at=NOW.isoformat())
-    decision = decide(_obs(_query(phase=Phase.LOST, run=run), driver), NOW)
+    decision = decide(_obs(_query(phase=Phase.UNREACHABLE, run=run), driver), NOW)
     assert decision.driver.action is DriverAction.KILL
 
 
@@ -530,13 +530,15 @@ def test_the_same_error_at_the_same_batch_a_third_time_holds_the_query() -> None
     earlier = (Earlier(fault.fingerprint, 4), Earlier(fault.fingerprint, 4))
     query = _query(phase=Phase.RUNNING, run=run, failures=2, recent_failures=earlier)
     held = _only(decide(_obs(query, _driver()), NOW))
-    assert (held.phase, held.hold) == (Phase.BROKEN, Hold.BROKEN)
+    assert (held.phase, held.restart_block) == (Phase.ON_HOLD, RestartBlock.ON_HOLD)
     assert held.next_attempt_at == NOW + timedelta(minutes=30)
-    probing = _query(phase=Phase.RUNNING, hold=Hold.BROKEN, run=replace(run, status=None))
+    probing = _query(
+        phase=Phase.RUNNING, restart_block=RestartBlock.ON_HOLD, run=replace(run, status=None)
+    )
     committed = replace(probing, run=replace(run, status=None, committed=True, proven_at=NOW))
-    assert _only(decide(_obs(committed, _driver()), NOW)).hold is Hold.NONE
+    assert _only(decide(_obs(committed, _driver()), NOW)).restart_block is RestartBlock.NONE
     uncommitted = _only(decide(_obs(probing, _driver()), NOW))
-    assert uncommitted.hold is Hold.BROKEN
+    assert uncommitted.restart_block is RestartBlock.ON_HOLD
 
 
 TOKEN = RunError("", "x.S3Exception", "The provided token has expired.", "")
@@ -564,7 +566,9 @@ def test_a_neighbour_that_runs_keeps_the_driver_whose_credentials_are_rejected()
 
 
 def test_a_driver_that_a_wrong_configuration_ends_is_held_at_the_limit() -> None:
-    def ended(failures: int, print_: str = "", *, hold: Hold = Hold.NONE) -> Decision:
+    def ended(
+        failures: int, print_: str = "", *, restart_block: RestartBlock = RestartBlock.NONE
+    ) -> Decision:
         status = DriverStatus(epoch=1, applied_generation=1, at=NOW.isoformat(), error=BUCKET)
         report = ExitReport("1", "0", core=False, oom=False, at=NOW.isoformat())
         sighting = Sighting(Liveness.EXITED, status=status, exit=report)
@@ -574,29 +578,39 @@ def test_a_driver_that_a_wrong_configuration_ends_is_held_at_the_limit() -> None
             replace(_driver(), sighting=sighting),
             failures=failures,
             recent_failures=earlier,
-            hold=hold,
+            restart_block=restart_block,
         )
         return decide(obs, NOW)
 
     fault = ended(0).driver.fault
     assert fault is not None
-    assert ended(1, fault.fingerprint).hold is Hold.NONE
-    assert ended(2, "another").hold is Hold.NONE
+    assert ended(1, fault.fingerprint).restart_block is RestartBlock.NONE
+    assert ended(2, "another").restart_block is RestartBlock.NONE
     held = ended(2, fault.fingerprint)
-    assert (held.hold, held.next_attempt_at) == (Hold.BROKEN, NOW + timedelta(minutes=30))
+    assert (held.restart_block, held.next_attempt_at) == (
+        RestartBlock.ON_HOLD,
+        NOW + timedelta(minutes=30),
+    )
     choice = _only(held)
-    assert (choice.phase, choice.reason) == (Phase.BROKEN, Reason.FAILED_REPEATED)
+    assert (choice.phase, choice.reason) == (Phase.ON_HOLD, Reason.FAILED_REPEATED)
     assert "Create it" in choice.detail.text
-    assert _only(ended(3, "another", hold=Hold.BROKEN)).reason is Reason.PROBE_FAILED
+    assert (
+        _only(ended(3, "another", restart_block=RestartBlock.ON_HOLD)).reason is Reason.PROBE_FAILED
+    )
 
 
 def test_a_driver_s_hold_ends_once_a_query_starts() -> None:
     run = RunSeen(1, 1, 1, NOW, False, status=RunStatus(run=1, query=1, state=RunState.RUNNING))
-    starting = _obs(_query(phase=Phase.STARTING, run=run), _driver(), hold=Hold.BROKEN, failures=3)
-    assert decide(starting, NOW).hold is Hold.BROKEN
+    starting = _obs(
+        _query(phase=Phase.STARTING, run=run),
+        _driver(),
+        restart_block=RestartBlock.ON_HOLD,
+        failures=3,
+    )
+    assert decide(starting, NOW).restart_block is RestartBlock.ON_HOLD
     idle = _query(phase=Phase.STARTING, run=replace(run, proven_at=NOW))
     proven = decide(replace(starting, queries=(idle,)), NOW)
-    assert (proven.hold, proven.failures) == (Hold.NONE, 0)
+    assert (proven.restart_block, proven.failures) == (RestartBlock.NONE, 0)
 
 
 def _ended(state: RunState, want: Want = Want.RUN, **fields: Any) -> RunSeen:
@@ -637,11 +651,11 @@ def test_what_the_stopping_of_the_installation_ended_starts_again_as_resumed() -
     assert _only(decide(_obs(asked), NOW)).open_run is Reason.ASKED_START
     retried = _query(phase=Phase.BACKOFF, failures=2)
     assert _only(decide(_obs(retried), NOW)).open_run is Reason.RETRY_DUE
-    probed = _query(phase=Phase.BROKEN, hold=Hold.BROKEN, next_attempt_at=NOW)
+    probed = _query(phase=Phase.ON_HOLD, restart_block=RestartBlock.ON_HOLD, next_attempt_at=NOW)
     assert _only(decide(_obs(probed), NOW)).open_run is Reason.PROBE
 
 
 def test_a_broken_query_without_a_probe_time_waits_for_a_person() -> None:
-    decision = decide(_obs(_query(hold=Hold.BROKEN, phase=Phase.BROKEN)), NOW)
-    assert _only(decision).phase is Phase.BROKEN
+    decision = decide(_obs(_query(restart_block=RestartBlock.ON_HOLD, phase=Phase.ON_HOLD)), NOW)
+    assert _only(decision).phase is Phase.ON_HOLD
     assert decision.wake_at is None

@@ -119,7 +119,7 @@ def test_what_is_said_together_can_be_true_together(seen: HealthSignals, facts: 
     assert not ("first batch has committed" in said and not seen.committed)
     # An attempt is under way, or one is waited for.
     if head.next_attempt_at is not None:
-        assert facts.phase in {Phase.BACKOFF, Phase.BROKEN}
+        assert facts.phase in {Phase.BACKOFF, Phase.ON_HOLD}
         assert head.next_attempt_at > NOW
         assert health is None
     # Failures in a row go on, or are over.
@@ -199,7 +199,7 @@ def test_what_only_idle_events_prove_has_not_committed() -> None:
 
 def test_a_probe_that_is_under_way_has_no_next_attempt_beside_it() -> None:
     due = NOW + timedelta(minutes=29)
-    broken = replace(running(next_attempt_at=due), phase=Phase.BROKEN)
+    broken = replace(running(next_attempt_at=due), phase=Phase.ON_HOLD)
     assert compose(broken).next_attempt_at == due
     assert compose(replace(broken, phase=Phase.STARTING)).next_attempt_at is None
 

@@ -66,11 +66,11 @@ ENDLESS = replace(BASE, interval_ms=0, batches=batches(*[1000] * 6, every_s=1))
         ({}, Verdict.PROGRESSING, "Batch 4 took 1 s of the trigger's 10 s and read 100 rows"),
         ({"batches": ()}, Verdict.PROGRESSING, "first batch has committed"),
         ({"interval_ms": 0}, Verdict.PROGRESSING, "Batch 4 took 1 s and read"),
-        ({"jvm_alive": False}, Verdict.ZOMBIE, "its JVM has ended"),
-        ({"query_alive": False}, Verdict.ZOMBIE, "the query inside the driver has ended"),
+        ({"jvm_alive": False}, Verdict.QUERY_MISSING, "its JVM has ended"),
+        ({"query_alive": False}, Verdict.QUERY_MISSING, "the query inside the driver has ended"),
         (
             {"jvm_alive": False, "query_alive": False},
-            Verdict.ZOMBIE,
+            Verdict.QUERY_MISSING,
             "its JVM and the query inside the driver",
         ),
         ({"jvm_alive": None, "query_alive": None}, Verdict.PROGRESSING, "Batch 4"),
@@ -110,7 +110,7 @@ ENDLESS = replace(BASE, interval_ms=0, batches=batches(*[1000] * 6, every_s=1))
         ),
         (
             {"batches": batches(1000, end_s=80), "last_event_at": ago(80), "commits_at": ago(3)},
-            Verdict.BLIND,
+            Verdict.NO_TELEMETRY,
             "No event for 80 s, but a commit was written to its checkpoint 3 s ago",
         ),
         (
@@ -125,7 +125,7 @@ ENDLESS = replace(BASE, interval_ms=0, batches=batches(*[1000] * 6, every_s=1))
                 "task_at": ago(1),
                 "commits_at": ago(3),
             },
-            Verdict.BLIND,
+            Verdict.NO_TELEMETRY,
             "No event for 80 s",
         ),
         ({"commits_at": ago(3)}, Verdict.PROGRESSING, "Batch 4"),
@@ -324,7 +324,11 @@ def test_a_frozen_query_does_not_catch_up(
             Verdict.IDLE,
             "the last batch was 4. The query reaches its source,",
         ),
-        ({"unreachable_since": ago(2), "jvm_alive": False}, Verdict.ZOMBIE, "JVM has ended."),
+        (
+            {"unreachable_since": ago(2), "jvm_alive": False},
+            Verdict.QUERY_MISSING,
+            "JVM has ended.",
+        ),
         (
             {"idle_at": ago(2), "waiting": 2050, "backlog": 2050},
             Verdict.WAITING,
@@ -399,7 +403,7 @@ def test_a_continuous_query_without_epochs_is_asked_for_its_cores() -> None:
 
 
 def test_a_continuous_query_that_commits_in_silence_is_blind() -> None:
-    assert judge(replace(SILENT, commits_at=ago(1))).verdict is Verdict.BLIND
+    assert judge(replace(SILENT, commits_at=ago(1))).verdict is Verdict.NO_TELEMETRY
     assert judge(replace(SILENT, commits_at=ago(300))).verdict is Verdict.STALLED
 
 
@@ -437,16 +441,16 @@ STARTED = replace(BASE, batches=(), last_event_at=ago(598))
         ({"running_since": ago(70), "last_event_at": None}, None, ""),
         ({"interval_ms": 600_000}, None, ""),
         ({"query_alive": None}, None, ""),
-        ({"query_alive": False}, Verdict.ZOMBIE, "the query inside the driver has ended"),
-        ({"jvm_alive": False, "query_alive": None}, Verdict.ZOMBIE, "its JVM has ended"),
+        ({"query_alive": False}, Verdict.QUERY_MISSING, "the query inside the driver has ended"),
+        ({"jvm_alive": False, "query_alive": None}, Verdict.QUERY_MISSING, "its JVM has ended"),
         ({"heartbeat_at": ago(50)}, Verdict.STALLED, "last heartbeat is 50 s old"),
         ({"heartbeat_at": ago(50), "task_at": ago(100)}, None, ""),
         (
             {"heartbeat_at": ago(80)},
-            Verdict.BLIND,
+            Verdict.NO_TELEMETRY,
             "No event and no heartbeat for 80 s: the progress of its first batch is unknown.",
         ),
-        ({"heartbeat_at": None}, Verdict.BLIND, "No event and no heartbeat for 9 min"),
+        ({"heartbeat_at": None}, Verdict.NO_TELEMETRY, "No event and no heartbeat for 9 min"),
         ({"heartbeat_at": None, "last_event_at": ago(3)}, None, ""),
         ({"unreachable_since": ago(500)}, None, ""),
         (
@@ -538,4 +542,4 @@ def test_whatever_is_seen_has_a_verdict_with_a_sentence(
     )
     assert health.reason.endswith(".")
     assert not (health.verdict is Verdict.IDLE and waiting)
-    assert (health.verdict is Verdict.ZOMBIE) == (alive is False)
+    assert (health.verdict is Verdict.QUERY_MISSING) == (alive is False)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from queries.domain.protocol import DriverStatus, ScriptReport, ScriptState
 from queries.domain.reasons import Detail
 from queries.domain.restart import RestartPolicy
-from queries.domain.states import STOPPED_PHASES, Desired, DriverState, Hold, Phase, Reason
+from queries.domain.states import STOPPED_PHASES, Desired, DriverState, Phase, Reason, RestartBlock
 from queries.domain.supervision.decide import decide
 from queries.domain.supervision.decision import DriverAction
 from queries.domain.supervision.observation import (
@@ -59,7 +59,7 @@ def test_a_script_has_one_driver_and_its_queries_are_never_started(
     decision = decide(replace(obs, script=script), NOW)
     assert decision.script is not None
     assert all(choice.open_run is None for choice in decision.queries)
-    assert all(choice.hold is seen.hold for choice, seen in _pairs(decision, obs))
+    assert all(choice.restart_block is seen.restart_block for choice, seen in _pairs(decision, obs))
     if decision.driver.action is DriverAction.LAUNCH:
         assert obs.driver is None
         assert script.desired is Desired.RUNNING
@@ -81,12 +81,12 @@ def _pairs(decision: Any, obs: Observation) -> Any:
         (seen(paused=True), Phase.STOPPING, Reason.SHUTDOWN),
         (seen(generation=2), Phase.STOPPING, Reason.ASKED_RESTART),
         (seen(replace(RUNNING, desired=Desired.STOPPED)), Phase.STOPPING, Reason.ASKED_STOP),
-        (seen(silent_host="two"), Phase.LOST, Reason.HOST_SILENT),
+        (seen(silent_host="two"), Phase.UNREACHABLE, Reason.HOST_SILENT),
         (seen(driver=None, silent_host="two"), Phase.PENDING, Reason.HOST_SILENT),
         (seen(driver=None, slots=TAKEN), Phase.PENDING, Reason.WAITS_SLOT),
         (seen(driver=None, paused=True), Phase.PENDING, Reason.SHUTDOWN),
         (seen(driver=None), Phase.STARTING, Reason.WAITS_DRIVER),
-        (seen(driver=None, hold=Hold.FAILED), Phase.FAILED, Reason.FAILED_FATAL),
+        (seen(driver=None, restart_block=RestartBlock.FAILED), Phase.FAILED, Reason.FAILED_FATAL),
         (
             seen(ScriptSeen(Desired.STOPPED, Phase.COMPLETED, Reason.COMPLETED), driver=None),
             Phase.COMPLETED,
@@ -111,11 +111,15 @@ def test_a_script_is_called_what_it_does(obs: Observation, phase: Phase, reason:
 
 @pytest.mark.parametrize("meanwhile", [{"silent_host": "two"}, {"paused": True}])
 def test_a_broken_script_keeps_why_whatever_happens_to_its_host(meanwhile: dict[str, Any]) -> None:
-    broken = ScriptSeen(Desired.RUNNING, Phase.BROKEN, Reason.PROBE_FAILED)
-    later = {"driver": None, "hold": Hold.BROKEN, "next_attempt_at": NOW + timedelta(minutes=9)}
+    broken = ScriptSeen(Desired.RUNNING, Phase.ON_HOLD, Reason.PROBE_FAILED)
+    later = {
+        "driver": None,
+        "restart_block": RestartBlock.ON_HOLD,
+        "next_attempt_at": NOW + timedelta(minutes=9),
+    }
     decision = decide(seen(broken, **later, **meanwhile), NOW)
     assert decision.script is not None
-    assert (decision.script.phase, decision.script.reason) == (Phase.BROKEN, Reason.PROBE_FAILED)
+    assert (decision.script.phase, decision.script.reason) == (Phase.ON_HOLD, Reason.PROBE_FAILED)
 
 
 def found(**changes: Any) -> QuerySeen:

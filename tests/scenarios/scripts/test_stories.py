@@ -132,22 +132,22 @@ def test_the_same_error_on_the_same_batch_breaks_the_script_and_a_commit_mends_i
     stage.running("counts")
     for _ in range(3):
         stage.fail_script(DIVIDE, batch=7)
-        if stage.script.phase == "BROKEN":
+        if stage.script.phase == "ON_HOLD":
             break
         at = stage.job.next_attempt_at or stage.now
         stage.wait((at - stage.now).total_seconds() + 1)
         stage.ready("job")
         stage.launcher.finds("job", "counts")
         stage.look("job")
-    assert stage.script.phase == "BROKEN"
-    assert "batch 7" in str(stage.job.hold_reason)
+    assert stage.script.phase == "ON_HOLD"
+    assert "batch 7" in str(stage.job.restart_block_reason)
     assert stage.job.next_attempt_at is not None
     stage.wait(1801)
     assert stage.script.phase == "STARTING"
     stage.ready("job")
     stage.find("counts")
     stage.look("job")
-    assert stage.job.hold == ""
+    assert stage.job.restart_block == ""
     stage.check_history()
 
 

@@ -114,12 +114,12 @@ def test_a_batch_that_fails_again_and_again_is_held_and_told_once(alerts: Alerts
     alerts.up("delays")
     for _ in range(3):
         alerts.fail("delays", DIVIDE, batch=4)
-        if alerts.phase("delays") == "BROKEN":
+        if alerts.phase("delays") == "ON_HOLD":
             break
         alerts.pause("delays")
         alerts.ready("delays")
-    assert alerts.phase("delays") == "BROKEN"
-    assert [one.kind for one in alerts.watch()] == [IncidentKind.BROKEN]
+    assert alerts.phase("delays") == "ON_HOLD"
+    assert [one.kind for one in alerts.watch()] == [IncidentKind.ON_HOLD]
 
 
 def test_failures_in_a_row_are_one_incident_however_many_follow(alerts: Alerts) -> None:
@@ -139,8 +139,8 @@ def test_failures_in_a_row_are_one_incident_however_many_follow(alerts: Alerts) 
     ("verdict", "kind"),
     [
         ("STALLED", IncidentKind.STALLED),
-        ("ZOMBIE", IncidentKind.ZOMBIE),
-        ("BLIND", IncidentKind.BLIND),
+        ("QUERY_MISSING", IncidentKind.QUERY_MISSING),
+        ("NO_TELEMETRY", IncidentKind.NO_TELEMETRY),
     ],
 )
 def test_a_bad_verdict_is_an_incident(alerts: Alerts, verdict: str, kind: IncidentKind) -> None:
@@ -322,7 +322,7 @@ def test_a_silent_host_is_one_incident(alerts: Alerts, settings: Any) -> None:
     alerts.query("delays")
     alerts.up("delays")
     Host.objects.create(name="other", seen_at=None)
-    Query.objects.filter(name="delays").update(phase="LOST")
+    Query.objects.filter(name="delays").update(phase="UNREACHABLE")
     row = alerts.row("delays").application
     row.host = "other"
     row.save()

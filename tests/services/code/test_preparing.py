@@ -107,7 +107,7 @@ def test_a_failure_is_the_applications_in_its_own_words_and_is_not_tried_in_a_lo
     row = stage.row("delays")
     assert (row.phase, row.phase_reason) == (Phase.FAILED, Reason.FAILED_FATAL)
     assert "no version of requests==2" in str(row.phase_detail)
-    assert Application.objects.get(name="flights").hold == "FAILED"
+    assert Application.objects.get(name="flights").restart_block == "FAILED"
     stage.wait(600)
     preparing.wait(30)
     assert len(outside.fetched + outside.installed) == 1

@@ -45,7 +45,7 @@ def test_a_script_is_started_by_its_schedule_and_its_end_is_noted() -> None:
     first = PlannedRun.objects.order_by("due_at")[0]
     assert first.started_at == Driver.objects.get().created_at
     assert first.ended_at == START + 2.5 * MINUTE
-    Script.objects.update(phase=Phase.BROKEN, phase_reason=Reason.FAILED_POISON)
+    Script.objects.update(phase=Phase.ON_HOLD, phase_reason=Reason.FAILED_POISON)
     ticks.run_schedules(now=START + 3.5 * MINUTE)
     newest = PlannedRun.objects.order_by("due_at")[2]
     assert newest.state == "FAILED"

@@ -138,7 +138,7 @@ def test_a_run_has_its_own_times_not_those_of_the_look(stage: Stage) -> None:
 
 @pytest.mark.parametrize(
     ("phase", "error", "times"),
-    [(Phase.BROKEN, DIVIDE, 3), (Phase.FAILED, NO_SUCH_SOURCE, 1)],
+    [(Phase.ON_HOLD, DIVIDE, 3), (Phase.FAILED, NO_SUCH_SOURCE, 1)],
 )
 def test_a_run_that_fails_for_good_is_failed_with_the_reason(
     stage: Stage, phase: Phase, error: RunError, times: int
@@ -181,7 +181,7 @@ def test_a_pause_and_a_held_query_skip_by_name(stage: Stage) -> None:
     ScheduleState.objects.update(paused_at=None)
     Query.objects.filter(pk=query.pk).update(phase=Phase.FAILED)
     ticks.run_schedules(now=START + 2 * MINUTE)
-    assert _states() == [f"SKIPPED {SkipReason.PAUSED}", f"SKIPPED {SkipReason.HELD}"]
+    assert _states() == [f"SKIPPED {SkipReason.PAUSED}", f"SKIPPED {SkipReason.BLOCKED}"]
 
 
 def test_a_refused_start_is_a_failed_run_with_its_sentence(

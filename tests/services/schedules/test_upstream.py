@@ -79,7 +79,7 @@ def test_a_run_that_failed_counts_only_as_any_end_and_only_when_it_is_not_restar
     _follower(stage, after_end=after_end)
     _run(stage, RunOutcome.FAILED, Phase.BACKOFF)
     assert _tick(stage) == []
-    Query.objects.filter(name="orders").update(phase=Phase.BROKEN)
+    Query.objects.filter(name="orders").update(phase=Phase.ON_HOLD)
     assert _tick(stage) == (["STARTED"] if after_end == "any" else [])
     assert _tick(stage) == (["STARTED"] if after_end == "any" else [])
 

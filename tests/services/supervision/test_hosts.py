@@ -293,7 +293,7 @@ def test_a_worker_that_starts_wakes_its_own_applications_only(there: Stage) -> N
         (Desired.STOPPED, Phase.STOPPED, DriverState.ENDED, False),
         (Desired.STOPPED, Phase.COMPLETED, DriverState.FENCED, False),
         (Desired.RUNNING, Phase.STOPPED, DriverState.ENDED, True),
-        (Desired.STOPPED, Phase.LOST, DriverState.ENDED, True),
+        (Desired.STOPPED, Phase.UNREACHABLE, DriverState.ENDED, True),
         (Desired.STOPPED, Phase.STOPPED, DriverState.STOPPING, True),
     ],
 )

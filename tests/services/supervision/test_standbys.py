@@ -250,7 +250,7 @@ def test_a_standby_whose_application_may_not_be_launched_any_more_does_not_take_
     stage.wait(3)
     assert Driver.objects.get(pk=waiting.pk).end_wanted == Reason.REPLACED
     assert stage.phase("delays") == Phase.FAILED
-    assert "was withdrawn" in str(Application.objects.get(name="flights").hold_reason)
+    assert "was withdrawn" in str(Application.objects.get(name="flights").restart_block_reason)
 
 
 def test_an_orphaned_standby_does_not_take_over(stage: Stage, waiting: Driver) -> None:

@@ -192,7 +192,7 @@ def test_an_open_list_and_an_open_page_follow(broken: Stage) -> None:
 
 
 def test_one_that_closed_by_itself_says_so(client: Client, viewer: User, broken: Stage) -> None:
-    Query.objects.update(phase="RUNNING", hold="")
+    Query.objects.update(phase="RUNNING", restart_block="")
     for seconds in (10, QUIET_BEFORE_CLOSING.total_seconds()):
         broken.now += timedelta(seconds=seconds)
         service.watch_incidents(now=broken.now)
@@ -271,6 +271,6 @@ def test_a_restart_is_offered_only_where_it_ends_the_problem(
 ) -> None:
     Incident.objects.update(kind=kind, failure_group=None)
     buttons = _see(client, operator, _address()).html
-    ends = kind in (IncidentKind.STALLED, IncidentKind.ZOMBIE)
+    ends = kind in (IncidentKind.STALLED, IncidentKind.QUERY_MISSING)
     assert ("Restart…" in buttons) is ends
     assert ("End the driver…" in buttons) is (kind is IncidentKind.STUCK_STOP)

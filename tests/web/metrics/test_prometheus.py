@@ -81,17 +81,17 @@ def test_prometheus_scrapes_with_a_token_and_fires_the_alert_of_a_failed_query(
         if stage.phase("broken") == "BACKOFF":
             stage.pause("broken")
             stage.ready("broken")
-    assert stage.phase("broken") == "BROKEN"
+    assert stage.phase("broken") == "ON_HOLD"
     _, token = create_token(user=viewer, name="prometheus", actor="ada", now=timezone.now())
     with _prometheus(live_server.url, str(token), tmp_path) as prometheus:
         assert _value(prometheus, 'headgate_query_phase{query="delays",phase="RUNNING"}') == 1
-        assert _value(prometheus, 'headgate_query_phase{query="broken",phase="BROKEN"}') == 1
+        assert _value(prometheus, 'headgate_query_phase{query="broken",phase="ON_HOLD"}') == 1
         assert _value(prometheus, 'headgate_part_up{part="database"}') == 1
         for expression in EXPRESSIONS:
             assert _ask(prometheus, "query", query=expression)["resultType"] == "vector"
         fired = _until(lambda: _alerts(prometheus).get("QueryNotRunning"))
         assert fired["labels"]["query"] == "broken"
-        assert "broken is BROKEN" in fired["annotations"]["summary"]
+        assert "broken is ON_HOLD" in fired["annotations"]["summary"]
 
 
 @contextmanager

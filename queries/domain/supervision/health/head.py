@@ -29,7 +29,7 @@ from queries.domain.states import (
 from queries.domain.supervision.health.verdicts import Health
 
 #: Phases in which a query waits for its next attempt.
-_WAITS = frozenset({Phase.BACKOFF, Phase.BROKEN})
+_WAITS = frozenset({Phase.BACKOFF, Phase.ON_HOLD})
 
 
 class HeadTopic(StrEnum):

@@ -2,7 +2,7 @@
 
 Idle is not stalled, a real-time batch is not late, and a query that reads all available data and
 ends cannot lag. The batches of a continuous query are its continuous epochs. Nothing is guessed:
-silence is called BLIND if the checkpoint shows that work continues.
+silence is called NO_TELEMETRY if the checkpoint shows that work continues.
 """
 
 from collections.abc import Sequence
@@ -94,9 +94,10 @@ class Health:
 def judge(signals: HealthSignals) -> Health:
     """Return the health of a running query.
 
-    The first that applies: ZOMBIE (a part of it is gone), STALLED (it has no executor), BLIND (no
-    event, but commits continue), WAITING (its source does not respond), IDLE (or WAITING, if
-    something is unread), STALLED (nothing at all for too long), LAGGING, CATCHING_UP, PROGRESSING.
+    The first that applies: QUERY_MISSING (a part of it is gone), STALLED (it has no executor),
+    NO_TELEMETRY (no event, but commits continue), WAITING (its source does not respond), IDLE (or
+    WAITING, if something is unread), STALLED (nothing at all for too long), LAGGING, CATCHING_UP,
+    PROGRESSING.
     """
     health = (
         _zombie(signals)
@@ -125,8 +126,8 @@ def judge_start(signals: HealthSignals) -> Health | None:
 
     The query has neither committed a batch nor found that there is nothing to read. Its first batch
     may take hours, as long as its tasks finish; only heartbeats show that, so without them it is
-    BLIND, not STALLED. A query that is waiting for a source that does not respond is not stalled:
-    its phase shows that it is waiting.
+    NO_TELEMETRY, not STALLED. A query that is waiting for a source that does not respond is not
+    stalled: its phase shows that it is waiting.
     """
     missing = _zombie(signals)
     if missing is not None or signals.unreachable_since is not None:
@@ -137,7 +138,7 @@ def judge_start(signals: HealthSignals) -> Health | None:
     silent = signals.now - (last_event_at if beat is None else max(last_event_at, beat))
     if silent > limit:
         return Health(
-            Verdict.BLIND,
+            Verdict.NO_TELEMETRY,
             f"No event and no heartbeat for {span(silent)}: the progress of its first batch "
             "is unknown.",
             signals.now - silent,
@@ -173,7 +174,7 @@ def _zombie(signals: HealthSignals) -> Health | None:
     if not ended_parts:
         return None
     return Health(
-        Verdict.ZOMBIE,
+        Verdict.QUERY_MISSING,
         f"It should be running, but {' and '.join(ended_parts)} "
         f"{'have' if ended_parts[1:] else 'has'} ended."
         f"{_late_heartbeat(signals)}",
@@ -190,7 +191,7 @@ def _blind(signals: HealthSignals) -> Health | None:
     if signals.now - signals.commits_at > limit:
         return None  # no commits either
     return Health(
-        Verdict.BLIND,
+        Verdict.NO_TELEMETRY,
         f"No event for {span(signals.now - word)}, but a commit was written to its checkpoint "
         f"{span(signals.now - signals.commits_at)} ago.",
         word,
