@@ -49,6 +49,7 @@ PUBLIC = ["9.9.9.9", "2620:fe::fe", "::ffff:9.9.9.9", "64:ff9b::909:909", "2002:
 TOKEN = "t0ken1234567890"
 
 
+@pytest.mark.guarantee("G-ALERT-1")
 @pytest.mark.parametrize("address", NOT_PUBLIC)
 def test_no_message_goes_to_an_address_that_is_not_public(
     address: str, monkeypatch: pytest.MonkeyPatch
@@ -114,6 +115,7 @@ def test_every_chat_service_is_tried_here() -> None:
     assert tried == chat.SCHEMES
 
 
+@pytest.mark.guarantee("G-ALERT-1")
 @pytest.mark.parametrize("tls", [True, False])
 @pytest.mark.parametrize("more", ["", "verify=no"])
 def test_no_chat_service_reaches_this_machine(receiver: Receiver, tls: bool, more: str) -> None:
@@ -187,6 +189,7 @@ def test_an_address_that_leads_to_a_host_which_it_does_not_name_is_refused(
     assert looked_up == []
 
 
+@pytest.mark.guarantee("G-ALERT-1")
 def test_verify_no_is_refused_and_allowed_networks_get_no_exception(receiver: Receiver) -> None:
     url = f"ntfy://127.0.0.1:{receiver.server_port}/topic?verify=no"
     with pytest.raises(SendFailed) as failed:

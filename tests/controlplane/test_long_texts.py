@@ -45,6 +45,7 @@ def test_a_long_text_is_masked_by_the_child_as_it_is_here(
     assert searched == []
 
 
+@pytest.mark.guarantee("G-SECRET-6")
 def test_many_short_texts_are_searched_here_up_to_the_limit(
     process: MaskingProcess, searched: list[int]
 ) -> None:
@@ -62,6 +63,7 @@ def test_outside_of_a_request_texts_are_searched_here(searched: list[int]) -> No
     assert searched == [len(LONG)]
 
 
+@pytest.mark.guarantee("G-SECRET-6")
 @pytest.mark.parametrize(
     "code", ["import sys; sys.stdin.read()", "print('no JSON', flush=True); input()", "pass"]
 )

@@ -79,6 +79,7 @@ def test_a_row_that_changes_while_it_is_served_waits_again(
     assert queue.work() == [7, 7]
 
 
+@pytest.mark.guarantee("G-HOST-3")
 def test_the_next_nudge_replaces_messages_that_a_killed_worker_took(queue: Queue) -> None:
     queue.nudge(7, 8)
     queue.lose()

@@ -23,6 +23,7 @@ def leaving(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     return found
 
 
+@pytest.mark.guarantee("G-HOST-3")
 def test_a_worker_that_stops_ends_its_ticks_and_then_gives_its_name_back(
     leaving: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,6 +49,7 @@ def test_a_worker_that_stops_ends_its_ticks_and_then_gives_its_name_back(
     assert came == ["taken", "ended", "released"]
 
 
+@pytest.mark.guarantee("G-HOST-3")
 def test_a_worker_that_has_lost_its_name_supervises_no_longer(leaving: threading.Event) -> None:
     celery._leave(NameTaken())
     assert leaving.is_set()

@@ -50,6 +50,7 @@ def pieces_of_name(row: SecretName) -> list[str]:
     return [*(f"{name}{end}" for end in ends), *row.hostile]
 
 
+@pytest.mark.guarantee("G-SECRET-6")
 @rows
 def test_a_row_of_values_is_searched_in_linear_time(row: SecretValue) -> None:
     pattern = re.compile(f"({row.before})({row.pattern})({row.after})")

@@ -223,6 +223,7 @@ def test_the_path_of_a_secrets_file_is_not_a_secret(name: str, value: str) -> No
     assert secret_problems("env", {name: value}) == []
 
 
+@pytest.mark.guarantee("G-SECRET-7")
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -81,6 +81,7 @@ CASES = {
 }
 
 
+@pytest.mark.guarantee("G-FENCE-1")
 @pytest.mark.parametrize(("facts", "verdict"), CASES.values(), ids=CASES.keys())
 def test_how_a_run_ends(facts: RunFacts, verdict: RunVerdict) -> None:
     assert judge(facts) == verdict

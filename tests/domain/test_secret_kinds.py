@@ -37,6 +37,7 @@ def parts(kind: SecretValue) -> tuple[str, str, str]:
     return before, secret, after
 
 
+@pytest.mark.guarantee("G-SECRET-5")
 @names
 def test_a_secret_name_is_one_in_definitions_texts_and_saves(kind: SecretName) -> None:
     for name in (kind.example, kind.example.upper(), kind.example.replace(".", "_")):
@@ -63,6 +64,7 @@ def test_the_near_miss_of_a_value_is_shown(kind: SecretValue) -> None:
     assert re.search(VALUE, kind.near_miss) is None
 
 
+@pytest.mark.guarantee("G-SECRET-5")
 @values
 def test_a_secret_value_is_found_in_every_use(kind: SecretValue) -> None:
     before, secret, after = parts(kind)

@@ -49,6 +49,7 @@ def test_a_worker_that_is_root_is_named_with_what_that_means(mode: Mode) -> None
     assert "The worker runs as root" in told
 
 
+@pytest.mark.guarantee("G-ISOLATION-1")
 @pytest.mark.parametrize("asked", ["auto", "bubblewrap"])
 def test_a_test_that_did_not_finish_starts_no_driver_without_walls(asked: str) -> None:
     choice = choose(asked, "the trial was killed.", late=True)

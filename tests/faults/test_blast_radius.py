@@ -43,6 +43,7 @@ def goes_on(system: System, name: str, batch: int) -> bool:
     return system.batch(name) > batch
 
 
+@pytest.mark.guarantee("G-RESTART-3")
 def test_the_query_that_ends_its_driver_is_held_and_the_others_run_on(
     shared_system: System,
 ) -> None:

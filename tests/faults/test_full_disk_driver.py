@@ -79,6 +79,7 @@ def committed(checkpoints: Path, name: str) -> int:
     return max((int(one.name) for one in folder.glob("*") if one.name.isdigit()), default=-1)
 
 
+@pytest.mark.guarantee("G-DISK-1")
 def test_batches_are_committed_on_a_full_disk_and_their_events_come_afterwards(
     system: System, small_disk: Path
 ) -> None:

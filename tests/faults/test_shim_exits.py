@@ -138,6 +138,7 @@ def _notices(redis_url: str, epoch: int) -> list[WireEvent]:
     ]
 
 
+@pytest.mark.guarantee("G-EXIT-1")
 @pytest.mark.promise
 @pytest.mark.redis
 def test_a_killed_python_takes_its_jvm_and_its_children_with_it(

@@ -177,6 +177,7 @@ def test_a_silent_hosts_driver_is_lost_goes_on_and_is_adopted(both: TwoHosts) ->
     both.system.wait("readyz is well", lambda: both.hosts()["status"] == "ok")
 
 
+@pytest.mark.guarantee("G-HOST-2")
 def test_a_driver_whose_host_was_declared_gone_ends_by_itself_and_the_query_goes_on_there(
     both: TwoHosts,
 ) -> None:

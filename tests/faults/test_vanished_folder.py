@@ -140,6 +140,7 @@ def test_a_jvm_that_outlives_its_python_is_seen_without_any_file(mount: Mount) -
     assert mount.launcher.sight(NAME, 3).liveness is Liveness.ABSENT
 
 
+@pytest.mark.guarantee("G-FENCE-2")
 def test_the_identity_of_a_row_is_enough_to_see_its_driver(mount: Mount) -> None:
     own: dict[str, str | int] = {"boot_id": identities.boot_id(), "pid": os.getpid()}
     started = identities.start_time(os.getpid())
@@ -176,6 +177,7 @@ def _shim(directory: Path, epoch: int) -> tuple[int, str]:
     return done.returncode, log.read_text()
 
 
+@pytest.mark.guarantee("G-FENCE-2")
 def test_a_shim_whose_epoch_lives_elsewhere_starts_nothing(mount: Mount) -> None:
     directory = mount.drivers / NAME / "3"
     driver = _fake_driver(directory)
@@ -191,6 +193,7 @@ def test_a_shim_whose_epoch_lives_elsewhere_starts_nothing(mount: Mount) -> None
         driver.wait()
 
 
+@pytest.mark.guarantee("G-FENCE-2")
 def test_a_shim_below_a_living_epoch_is_fenced_whatever_the_files_say(mount: Mount) -> None:
     directory = mount.drivers / NAME / "3"
     later = _fake_driver(directory.with_name("4"))

@@ -116,6 +116,7 @@ def test_a_killed_worker_comes_back_and_takes_up_its_drivers(system: System) -> 
     assert {name: _ident(system, name) for name in DEMO} == known
 
 
+@pytest.mark.guarantee("G-ISOLATION-3")
 def test_a_killed_driver_comes_back_from_its_checkpoint(system: System) -> None:
     run = system.running("flights-by-hour")["current_run"]
     os.kill(run["jvm_pid"], signal.SIGKILL)
@@ -162,6 +163,7 @@ def test_ctrl_c_leaves_the_drivers_and_the_next_start_adopts_them(system: System
     assert {name: _ident(system, name) for name in DEMO} == known
 
 
+@pytest.mark.guarantee("G-ISOLATION-3")
 def test_every_driver_was_within_walls(system: System) -> None:
     specs = [
         DriverSpec.loads(path.read_text())

@@ -13,6 +13,7 @@ from tests.pieces import EDITOR
 COMMITTED = Path(settings.BASE_DIR) / "static" / "vendor" / "codemirror"
 
 
+@pytest.mark.guarantee("G-SUPPLY-2")
 @pytest.mark.editor
 def test_a_build_from_the_lockfile_gives_the_committed_bytes(tmp_path: Path) -> None:
     command = ["node", "build.js", str(tmp_path)]

@@ -74,6 +74,7 @@ def _begun(manager: Any, path: Any, text: bytes, *, replace: bool = False) -> An
     return stream
 
 
+@pytest.mark.guarantee("G-FENCE-3")
 @pytest.mark.promise
 def test_of_two_drivers_that_write_one_entry_exactly_one_succeeds(managers: Managers) -> None:
     path = managers.path("7")

@@ -25,6 +25,7 @@ pytestmark = [
 SLOW = "SELECT reflect('java.lang.Thread', 'sleep', 400L + value - value) AS slept FROM records"
 
 
+@pytest.mark.guarantee("G-EVENT-2")
 def test_a_batch_that_is_committed_after_its_python_was_killed_is_counted(world: World) -> None:
     """Python is frozen inside a batch and killed once the JVM has committed it."""
     world.looks = False

@@ -134,6 +134,7 @@ def test_an_archive_is_used_once_it_exists_and_its_use_is_noted(host: Host) -> N
     assert path.stat().st_mtime > 1
 
 
+@pytest.mark.guarantee("G-START-3")
 @pytest.mark.parametrize(("content", "size"), [("cla", "7"), ("", "7"), ("classes", "rotten")])
 def test_one_that_is_incomplete_is_not_used(host: Host, content: str, size: str) -> None:
     path = host.archives / host.name()

@@ -291,6 +291,7 @@ def test_the_end_of_a_driver_is_told_to_whoever_waits_for_it(ground: Ground) -> 
         assert next_exit(0) is None
 
 
+@pytest.mark.guarantee("G-EXIT-1")
 def test_a_driver_lives_until_it_is_killed_and_an_epoch_is_launched_once(ground: Ground) -> None:
     launcher = ground.launcher
     _launch(launcher, 3)
@@ -555,6 +556,7 @@ def test_a_driver_takes_its_runs_keeps_their_ends_and_leaves_when_asked(
     assert (report.python, report.jvm, report.oom) == ("0", "0", False)
 
 
+@pytest.mark.guarantee("G-START-2")
 @pytest.mark.promise
 def test_a_standby_executes_nothing_before_it_takes_over(obliging: Ground, tmp_path: Path) -> None:
     launcher = obliging.launcher

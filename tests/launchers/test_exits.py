@@ -120,6 +120,7 @@ def test_a_slow_bubblewrap_is_waited_for(tmp_path: Path, monkeypatch: pytest.Mon
     os.close(walls.report_pipe)
 
 
+@pytest.mark.guarantee("G-ISOLATION-9")
 @pytest.mark.walls
 def test_no_process_within_walls_can_write_what_the_init_reports(tmp_path: Path) -> None:
     forge = "for each in /proc/1/fd/*; do echo end 2 0 > $each && exit 7; done; exit 3"

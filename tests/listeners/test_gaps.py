@@ -221,6 +221,7 @@ def test_a_torn_line_of_a_spool_is_skipped(redis_client: redis.Redis, drivers_di
     assert sorted(models.Progress.objects.values_list("batch", flat=True)) == [1, 2, 3, 7]
 
 
+@pytest.mark.guarantee("G-HOST-1")
 def test_the_holes_of_another_hosts_driver_are_left_to_that_host(
     redis_client: redis.Redis, drivers_dir: Path
 ) -> None:

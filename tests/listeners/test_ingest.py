@@ -63,6 +63,7 @@ def test_evidence_on_a_slow_batch_becomes_a_row_and_is_no_sign_of_life(
     assert "no number" in models.DeadLetter.objects.get().reason
 
 
+@pytest.mark.guarantee("G-EVENT-1")
 def test_what_comes_twice_is_stored_once_and_what_is_stored_is_trimmed(
     redis_client: redis.Redis, make_ingester: MakeIngester, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -95,6 +96,7 @@ def test_a_backlog_is_stored_at_once_unless_its_entries_are_large(
     assert models.Progress.objects.count() == 35
 
 
+@pytest.mark.guarantee("G-EVENT-1")
 def test_an_event_that_is_no_batch_is_stored_once_too(
     redis_client: redis.Redis, make_ingester: MakeIngester
 ) -> None:
@@ -107,6 +109,7 @@ def test_an_event_that_is_no_batch_is_stored_once_too(
     assert not models.DeadLetter.objects.exists()
 
 
+@pytest.mark.guarantee("G-EVENT-1")
 def test_an_ingester_killed_before_it_acknowledges_loses_and_doubles_nothing(
     redis_client: redis.Redis, make_ingester: MakeIngester
 ) -> None:

@@ -165,6 +165,7 @@ def test_what_fits_is_not_cut() -> None:
     assert event.cut() == event
 
 
+@pytest.mark.guarantee("G-DRIVER-5")
 def test_the_largest_parts_of_an_event_are_cut_and_named() -> None:
     event = _large(
         batchId=5,

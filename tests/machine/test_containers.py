@@ -82,6 +82,7 @@ def test_git_does_not_take_the_file_of_passwords() -> None:
     assert asked.returncode == 0
 
 
+@pytest.mark.guarantee("G-CONTAINER-3")
 @pytest.mark.parametrize("name", sorted(SERVICES))
 def test_no_password_is_on_a_command_line(name: str) -> None:
     service = SERVICES[name]
@@ -89,6 +90,7 @@ def test_no_password_is_on_a_command_line(name: str) -> None:
     assert "PASSWORD" not in words
 
 
+@pytest.mark.guarantee("G-CONTAINER-1")
 @pytest.mark.parametrize("name", sorted(SERVICES))
 def test_every_service_has_no_capability_gains_none_and_is_bounded(name: str) -> None:
     service = SERVICES[name]
@@ -104,6 +106,7 @@ def test_every_service_has_no_capability_gains_none_and_is_bounded(name: str) ->
         assert service["read_only"] is True
 
 
+@pytest.mark.guarantee("G-CONTAINER-1")
 @pytest.mark.parametrize("name", sorted(SERVICES))
 def test_no_service_is_root(name: str) -> None:
     service = SERVICES[name]
@@ -111,6 +114,7 @@ def test_no_service_is_root(name: str) -> None:
     assert user in {"headgate", "valkey", "postgres"}
 
 
+@pytest.mark.guarantee("G-CONTAINER-4")
 def test_walls_of_drivers_take_no_capability_and_change_the_worker_alone() -> None:
     assert set(WALLS) == {"worker"}
     worker = WALLS["worker"]
@@ -154,12 +158,14 @@ def test_spark_uis_are_shown_from_the_network_of_their_drivers() -> None:
     assert name == "application"
 
 
+@pytest.mark.guarantee("G-CONTAINER-2")
 def test_nothing_is_published_beyond_this_machine() -> None:
     ports = [port for service in SERVICES.values() for port in service.get("ports", ())]
     assert len(ports) == 2
     assert all(port.startswith("127.0.0.1:") for port in ports)
 
 
+@pytest.mark.guarantee("G-CONTAINER-3")
 def test_redis_is_no_root_starts_without_a_shell_and_wants_its_password() -> None:
     redis = SERVICES["redis"]
     assert redis["user"] == "valkey"

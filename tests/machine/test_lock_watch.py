@@ -129,6 +129,7 @@ def test_a_frozen_program_of_ours_is_ended_after_a_minute_and_writes_go_on(write
         database.execute("INSERT INTO rows VALUES ('after')")
 
 
+@pytest.mark.guarantee("G-HOST-4")
 def test_a_program_that_waits_has_more_time(writer: Writer) -> None:
     writer.is_ours("worker")
     watch = writer.watch()
@@ -160,6 +161,7 @@ def test_a_program_that_is_not_ours_is_never_ended(writer: Writer) -> None:
     assert writer.said == []
 
 
+@pytest.mark.guarantee("G-HOST-4")
 def test_the_health_check_names_a_frozen_holder(
     writer: Writer, settings: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,6 +62,7 @@ def _opened(address: str, context: ssl.SSLContext) -> Any:
         raise
 
 
+@pytest.mark.guarantee("G-TLS-1")
 @pytest.mark.redis
 @pytest.mark.faults
 @pytest.mark.timeout(600)
@@ -104,6 +105,7 @@ def test_a_certificate_without_its_key_stops_the_start() -> None:
     assert "Set both HEADGATE_TLS_CERT and HEADGATE_TLS_KEY." in done.stderr
 
 
+@pytest.mark.guarantee("G-TLS-2")
 def test_nothing_listens_outside_of_this_machine_without_tls() -> None:
     done = _settings(HEADGATE_BIND="0.0.0.0")
     assert done.returncode == 1

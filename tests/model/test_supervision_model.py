@@ -60,6 +60,7 @@ def _from(start: Opening) -> type[Supervision]:
     return Walk
 
 
+@pytest.mark.guarantee("G-RESTART-1")
 def test_no_invariant_breaks_whatever_happens(capsys: pytest.CaptureFixture[str]) -> None:
     def told(text: str) -> None:
         with capsys.disabled():

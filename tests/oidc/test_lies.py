@@ -50,6 +50,7 @@ def test_left_honest_the_liar_lets_people_in(lying: Liar) -> None:
     assert role_of(User.objects.get(username="nina")) is Role.OPERATOR
 
 
+@pytest.mark.guarantee("G-SSO-2")
 @pytest.mark.parametrize(
     ("claims", "why"),
     [
@@ -89,6 +90,7 @@ def _by_hmac(secret: bytes) -> Callable[[bytes], bytes]:
     return lambda text: hmac.digest(secret, text, "sha256")
 
 
+@pytest.mark.guarantee("G-SSO-2")
 @pytest.mark.parametrize(
     ("sign", "why"),
     [
@@ -212,6 +214,7 @@ def test_a_document_that_leads_elsewhere_is_not_followed(
     assert not nina.is_in
 
 
+@pytest.mark.guarantee("G-SSO-3")
 @pytest.mark.parametrize("path", ["/.well-known/openid-configuration", "/token", "/jwks"])
 def test_redirects_of_the_provider_are_not_followed(lying: Liar, path: str) -> None:
     lying.redirects = {path: f"{lying.issuer}/elsewhere"}
@@ -296,6 +299,7 @@ def test_who_is_signed_in_already_goes_on(lying: Liar) -> None:
     assert nina.console.get("/sso/login/", {"next": "/runs/"})["Location"] == "/runs/"
 
 
+@pytest.mark.guarantee("G-SSO-8")
 def test_nothing_of_a_token_or_a_secret_is_logged(
     lying: Liar, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -55,6 +55,7 @@ def test_groups_that_changed_between_two_sign_ins_change_the_role(real: RealProv
     assert _role("nina") is Role.VIEWER
 
 
+@pytest.mark.guarantee("G-SSO-5")
 def test_who_has_left_all_groups_is_out_in_every_browser(real: RealProvider) -> None:
     give(data="admin")
     real.has(nina=["data"])
@@ -89,6 +90,7 @@ def test_a_table_without_lines_lets_nobody_in(real: RealProvider) -> None:
     assert not GroupRole.objects.exists()
 
 
+@pytest.mark.guarantee("G-SSO-4")
 def test_a_local_account_of_the_same_name_and_address_is_not_taken_over(
     real: RealProvider, admin: User
 ) -> None:
@@ -117,6 +119,7 @@ def test_a_deactivated_account_stays_outside(real: RealProvider) -> None:
     assert not nina.is_in
 
 
+@pytest.mark.guarantee("G-SSO-1")
 def test_the_way_there_carries_state_nonce_and_challenge_and_no_secret(real: RealProvider) -> None:
     nina = Traveller()
     sent, again = asked(nina.set_out()), asked(nina.set_out())
@@ -151,6 +154,7 @@ def test_a_code_without_the_secret_of_pkce_is_worth_nothing(real: RealProvider) 
     assert not nina.is_in
 
 
+@pytest.mark.guarantee("G-SSO-1")
 def test_an_answer_counts_once(real: RealProvider) -> None:
     give(data="viewer")
     real.has(nina=["data"])
@@ -182,6 +186,7 @@ def test_a_code_of_somebody_else_does_not_fit_into_ones_own_sign_in(real: RealPr
     assert not nina.is_in
 
 
+@pytest.mark.guarantee("G-SSO-6")
 @pytest.mark.parametrize("away", ["https://evil.example/", "//evil.example/x", "javascript:1"])
 def test_next_never_leads_away(real: RealProvider, away: str) -> None:
     give(data="viewer")
@@ -233,6 +238,7 @@ def test_a_client_that_posts_its_secret_is_let_in_too(
         assert Traveller("nina").sign_in().status_code == 302
 
 
+@pytest.mark.guarantee("G-SSO-4")
 def test_an_account_of_a_provider_gets_no_password_and_no_other_role(
     real: RealProvider, client: Client, admin: User
 ) -> None:

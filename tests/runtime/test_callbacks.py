@@ -50,6 +50,7 @@ def gateway(java_home: str) -> Iterator[JavaGateway]:
     process.stdin.close()
 
 
+@pytest.mark.guarantee("G-PORT-2")
 def test_the_jvm_calls_python_with_the_token_and_nobody_does_without(gateway: JavaGateway) -> None:
     guard_callbacks(gateway)
     noted = Noted()
@@ -64,6 +65,7 @@ def test_the_jvm_calls_python_with_the_token_and_nobody_does_without(gateway: Ja
     threads.shutdown()
 
 
+@pytest.mark.guarantee("G-PORT-2")
 def test_a_jvm_that_keeps_no_token_starts_no_driver(
     gateway: JavaGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -103,6 +103,7 @@ def _refused(driver: OneDriver, place: str, **asked: Any) -> dict[str, Any]:
     return {"why": error.refused, "holder": error.holder_pid, "text": error.message}
 
 
+@pytest.mark.guarantee("G-FENCE-1")
 def test_of_two_drivers_on_one_checkpoint_the_second_is_refused_and_told_by_whom(
     drivers: Drivers, place: str, tmp_path: Path
 ) -> None:
@@ -126,6 +127,7 @@ def test_a_driver_that_is_killed_leaves_its_checkpoint_to_the_next_epoch(
     assert second.take(place, run=2, epoch=2).run == 2
 
 
+@pytest.mark.guarantee("G-FENCE-1")
 def test_a_checkpoint_is_held_until_the_python_of_its_driver_is_gone_too(
     drivers: Drivers, place: str
 ) -> None:
@@ -139,6 +141,7 @@ def test_a_checkpoint_is_held_until_the_python_of_its_driver_is_gone_too(
     assert second.take(place, run=2, epoch=2).run == 2
 
 
+@pytest.mark.guarantee("G-FENCE-2")
 def test_a_start_below_the_epoch_that_has_taken_over_is_fenced_and_a_later_one_is_not(
     drivers: Drivers, place: str, tmp_path: Path
 ) -> None:

@@ -38,6 +38,7 @@ def test_the_same_topic_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _check({"flights": ["old"]}, "flights") == TopicIds({"flights": "old"})
 
 
+@pytest.mark.guarantee("G-LOSS-1")
 def test_another_topic_is_refused_as_lost_source_data(monkeypatch: pytest.MonkeyPatch) -> None:
     Brokers(monkeypatch, STRICT, flights="new")
     with pytest.raises(StepFailed, match="Topic flights was deleted and recreated") as refused:

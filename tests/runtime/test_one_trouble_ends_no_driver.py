@@ -142,6 +142,7 @@ def test_a_run_whose_state_cannot_be_written_goes_on(life: Life) -> None:
     assert told[-1] == RunState.RUNNING
 
 
+@pytest.mark.guarantee("G-FENCE-2")
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"epoch": "nine"}', "{}"])
 def test_a_rotten_current_json_fences_nobody(
     life: Life, text: str, caplog: pytest.LogCaptureFixture

@@ -106,6 +106,7 @@ def test_of_starts_at_the_same_moment_exactly_one_owns_the_checkpoint(place: Pla
         assert max(numbers) == len(place.names())
 
 
+@pytest.mark.guarantee("G-FENCE-3")
 def test_a_start_that_was_overtaken_before_it_created_its_object_is_refused(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,6 +121,7 @@ def test_a_start_that_was_overtaken_before_it_created_its_object_is_refused(
     )
 
 
+@pytest.mark.guarantee("G-FENCE-3")
 def test_a_start_that_slept_until_its_number_was_removed_again_is_refused(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -221,6 +223,7 @@ def test_where_creation_by_condition_is_off_the_checkpoint_is_owned_but_not_fenc
     place.files.close()
 
 
+@pytest.mark.guarantee("G-FENCE-3")
 @pytest.mark.spark
 def test_a_file_system_that_does_not_know_the_condition_does_not_fence(
     hadoop_jvm: HadoopJvm, tmp_path: Path
@@ -232,6 +235,7 @@ def test_a_file_system_that_does_not_know_the_condition_does_not_fence(
     place.files.close()
 
 
+@pytest.mark.guarantee("G-FENCE-3")
 @pytest.mark.s3
 def test_a_store_that_ignores_the_condition_does_not_fence(
     s3: Store, hadoop_jvm: HadoopJvm, monkeypatch: pytest.MonkeyPatch

@@ -307,6 +307,7 @@ def test_a_checkpoint_on_no_local_file_system_is_held_by_one_run_of_the_driver(
     assert locks.take("s3a://bucket/checkpoints/delays", run=43, epoch=3).run == 43
 
 
+@pytest.mark.guarantee("G-FENCE-4")
 @pytest.mark.parametrize("fenced", [True, False])
 def test_without_our_classes_no_run_starts_on_a_checkpoint_that_is_not_local(
     fenced: bool, monkeypatch: pytest.MonkeyPatch

@@ -50,6 +50,7 @@ def _start(
     return str(locked.value)
 
 
+@pytest.mark.guarantee("G-YARN-1")
 @pytest.mark.parametrize(
     ("text", "write"),
     [

@@ -33,6 +33,7 @@ def launches(stage: Stage) -> int:
     return sum(call.verb == "launch" for call in stage.launcher.calls)
 
 
+@pytest.mark.guarantee("G-START-1")
 def test_a_start_that_advances_for_twenty_minutes_is_waited_for_and_so_is_its_operation(
     stage: Stage,
 ) -> None:
@@ -49,6 +50,7 @@ def test_a_start_that_advances_for_twenty_minutes_is_waited_for_and_so_is_its_op
     assert (stage.phase("delays"), outcome(operation)) == (Phase.RUNNING, OperationOutcome.DONE)
 
 
+@pytest.mark.guarantee("G-START-1")
 def test_no_start_takes_longer_than_the_maximum_however_it_advances(stage: Stage) -> None:
     stage.query("delays")
     operation = stage.start("delays")

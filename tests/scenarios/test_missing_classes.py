@@ -58,6 +58,7 @@ def _query(stage: Stage, name: str, place: str = REMOTE, application: str = "") 
     Checkpoint.objects.filter(query__name=name).update(location=place.format(name))
 
 
+@pytest.mark.guarantee("G-FENCE-4")
 def test_a_query_on_s3_waits_until_they_are_compiled(stage: Stage, compiler: Compiler) -> None:
     _query(stage, "delays")
     stage.start("delays")
@@ -103,6 +104,7 @@ def test_a_driver_that_goes_without_them_has_them_compiled_for_the_next(
     assert len(stage.launcher.spec("with").jars) == 1
 
 
+@pytest.mark.guarantee("G-FENCE-4")
 def test_a_sweep_never_waits_for_the_compiler(stage: Stage, compiler: Compiler) -> None:
     compiler.goes_on.clear()
     _query(stage, "delays", LOCAL)

@@ -27,6 +27,7 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, act: Callable[[], Any]) -> None:
     monkeypatch.setattr(reconcile, "decide", once)
 
 
+@pytest.mark.guarantee("G-FENCE-5")
 def test_a_start_that_crosses_a_look_is_not_lost(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -162,6 +163,7 @@ def test_a_launch_that_is_refused_says_why_and_a_start_tries_again(stage: Stage)
     assert stage.phase("delays") == Phase.RUNNING
 
 
+@pytest.mark.guarantee("G-FENCE-2")
 def test_a_restored_database_draws_above_the_epochs_its_host_has_seen(stage: Stage) -> None:
     stage.query("delays")
     for _ in range(3):

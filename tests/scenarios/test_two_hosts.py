@@ -67,6 +67,7 @@ def test_two_healthy_hosts_never_call_each_others_drivers_lost(hosts: TwoHosts) 
     }
 
 
+@pytest.mark.guarantee("G-HOST-1")
 def test_a_nudge_that_reaches_the_wrong_host_does_nothing(hosts: TwoHosts) -> None:
     stage = hosts.on("host-a")
     before = stage.row("delays").application

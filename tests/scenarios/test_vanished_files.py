@@ -71,6 +71,7 @@ def test_a_driver_that_the_database_does_not_know_is_named_and_left_alone(
     assert stage.launcher.living() == [("delays", 1)]
 
 
+@pytest.mark.guarantee("G-EXIT-2")
 def test_a_driver_of_another_host_is_left_to_that_host(stage: Stage) -> None:
     stage.query("delays")
     stage.up("delays")

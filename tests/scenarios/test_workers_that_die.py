@@ -125,6 +125,7 @@ def test_of_two_workers_on_one_application_one_wins(
     assert len(stage.launcher.epochs("delays")) == 1
 
 
+@pytest.mark.guarantee("G-FENCE-2")
 def test_a_worker_that_sleeps_between_a_row_and_its_process_starts_nothing_later(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from queries.domain.definitions.configuration import (
 _STATE = "org.apache.spark.sql.execution.streaming.state"
 
 
+@pytest.mark.guarantee("G-CONFIG-1", "G-CONFIG-2")
 @pytest.mark.parametrize(
     ("key", "value"),
     [
@@ -66,6 +67,7 @@ def test_what_tunes_a_query_or_names_a_known_class_is_allowed(key: str, value: s
     assert application_conf_problems({key: value}) == []
 
 
+@pytest.mark.guarantee("G-CONFIG-3")
 @pytest.mark.parametrize(
     "name",
     ["OPENSSL_CONF", "openssl_modules", "BASH_ENV", "ENV", "GLIBC_TUNABLES", "GCONV_PATH"]

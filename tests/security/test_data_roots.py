@@ -75,6 +75,7 @@ ATTACKS: list[tuple[str, Callable[[Path], dict[str, Any]]]] = [
 ]
 
 
+@pytest.mark.guarantee("G-PATH-1", "G-PATH-2")
 @pytest.mark.django_db
 @pytest.mark.parametrize("attack", [one for _, one in ATTACKS], ids=[name for name, _ in ATTACKS])
 def test_a_definition_that_leaves_the_roots_is_refused(
@@ -141,6 +142,7 @@ def test_a_definition_that_stays_in_the_roots_is_saved(stage: Stage, home: Path)
     catalog.create_query(name="x", spec=inside, actor="ana", now=stage.now)
 
 
+@pytest.mark.guarantee("G-PATH-1")
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     "place", ["own/secrets", "elsewhere", "data/link/x", "own"], ids=lambda place: str(place)
@@ -190,6 +192,7 @@ def give(application: str, root: Path | str) -> GivenRoot:
     return give_root({"application": application, "root": str(root)}, actor="ada", now=NOW)
 
 
+@pytest.mark.guarantee("G-PATH-8")
 @pytest.mark.django_db
 def test_a_root_that_was_given_to_one_application_is_its_alone(stage: Stage, home: Path) -> None:
     give("orders", home / "elsewhere")
@@ -221,6 +224,7 @@ def test_a_bucket_that_was_given_is_read(stage: Stage, home: Path) -> None:
     catalog.create_query(name="x", spec=bucket, application="x", actor="ana", now=stage.now)
 
 
+@pytest.mark.guarantee("G-PATH-3")
 @pytest.mark.django_db
 @pytest.mark.parametrize("place", ["own", "own/secrets", "own/new", "data/link"])
 def test_headgates_own_folders_are_given_to_nobody(home: Path, place: str) -> None:
@@ -228,6 +232,7 @@ def test_headgates_own_folders_are_given_to_nobody(home: Path, place: str) -> No
         give("orders", home / place)
 
 
+@pytest.mark.guarantee("G-PATH-8")
 @pytest.mark.django_db
 def test_a_given_root_that_is_replaced_by_a_link_leads_into_no_folder_of_headgates(
     stage: Stage, home: Path
@@ -241,6 +246,7 @@ def test_a_given_root_that_is_replaced_by_a_link_leads_into_no_folder_of_headgat
         catalog.create_query(name="x", spec=attack, actor="ana", now=stage.now)
 
 
+@pytest.mark.guarantee("G-PATH-8")
 @pytest.mark.django_db
 def test_a_root_that_was_taken_away_refuses_the_next_start(home: Path) -> None:
     row = give("orders", home / "elsewhere")
@@ -262,6 +268,7 @@ def test_a_root_that_was_taken_away_refuses_the_next_start(home: Path) -> None:
     assert f"file://{home}/elsewhere" not in stage.launcher.spec("orders").data_roots
 
 
+@pytest.mark.guarantee("G-PATH-8")
 @pytest.mark.django_db
 def test_another_application_of_a_deleted_ones_name_has_none_of_its_roots(
     stage: Stage, home: Path
@@ -384,6 +391,7 @@ def told(tmp_path_factory: pytest.TempPathFactory, java_home: str) -> dict[str, 
     return found
 
 
+@pytest.mark.guarantee("G-PATH-1")
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "attack", ["path", "glob", "url", "identifier", "binary", "with", "subquery", "exists", "link"]
@@ -395,6 +403,7 @@ def test_what_spark_would_read_outside_of_the_roots_does_not_start(
     assert "HEADGATE_DATA_ROOTS" in told["guarded"][attack]
 
 
+@pytest.mark.guarantee("G-CONFIG-4")
 @pytest.mark.spark
 @pytest.mark.parametrize("attack", ["reflect", "java_method"])
 def test_sql_calls_no_methods_of_java(told: dict[str, dict[str, str]], attack: str) -> None:
@@ -402,6 +411,7 @@ def test_sql_calls_no_methods_of_java(told: dict[str, dict[str, str]], attack: s
     assert "METHOD_NOT_ALLOWED" in told["guarded"][attack]
 
 
+@pytest.mark.guarantee("G-CONFIG-4")
 @pytest.mark.spark
 def test_a_schema_in_sql_makes_no_object_of_a_class_that_it_names(
     told: dict[str, dict[str, str]],
@@ -415,6 +425,7 @@ def test_a_path_in_a_root_is_read(told: dict[str, dict[str, str]]) -> None:
     assert told["guarded"]["in a root"] == ""
 
 
+@pytest.mark.guarantee("G-PATH-9")
 @pytest.mark.django_db
 def test_an_upgrade_is_told_what_lies_outside_and_what_would_allow_it(
     stage: Stage, home: Path, settings: Any, capsys: pytest.CaptureFixture[str]
@@ -433,6 +444,7 @@ def test_an_upgrade_is_told_what_lies_outside_and_what_would_allow_it(
     assert "All definitions stay within the data roots." in capsys.readouterr().out
 
 
+@pytest.mark.guarantee("G-PATH-10")
 @pytest.mark.parametrize("roots", [(), ("file:///data",)])
 def test_a_driver_without_any_root_may_read_nothing(roots: tuple[str, ...]) -> None:
     given = roots_of(replace(_spec(1), data_roots=roots, own_folders=("file:///var/headgate",)))

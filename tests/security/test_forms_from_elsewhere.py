@@ -45,6 +45,7 @@ def _untouched() -> bool:
     return not Transition.objects.exists() and User.objects.count() == 1
 
 
+@pytest.mark.guarantee("G-PAGE-3")
 def test_no_address_takes_a_form_without_its_token(ada: User) -> None:
     client = Client(enforce_csrf_checks=True)
     client.force_login(ada)
@@ -61,6 +62,7 @@ def test_no_address_takes_a_form_without_its_token(ada: User) -> None:
     assert _untouched()
 
 
+@pytest.mark.guarantee("G-PAGE-3")
 @pytest.mark.parametrize(
     "kind", ["text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x"]
 )

@@ -36,6 +36,7 @@ def _attack(data: bytes) -> None:
 ESCAPE = packed({"job.py": "x = 1\n", "../../escaped.py": "stolen"})
 
 
+@pytest.mark.guarantee("G-CODE-1")
 def test_a_name_that_leads_out_writes_nothing_outside(home: Path) -> None:
     with pytest.raises(Invalid, match="points outside the folder"):
         _attack(ESCAPE)
@@ -66,6 +67,7 @@ def test_a_link_is_not_followed_and_not_made(home: Path) -> None:
 BOMB = zipped(tar_of(member("zeros.bin", b"\0" * (52 * 1024 * 1024))))
 
 
+@pytest.mark.guarantee("G-CODE-1")
 def test_a_bomb_is_put_out_before_it_is_written(home: Path) -> None:
     assert len(BOMB) < 100_000
     with pytest.raises(Invalid, match="bytes for unpacked code"):
@@ -111,6 +113,7 @@ def servers(home: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         server.close()
 
 
+@pytest.mark.guarantee("G-CODE-2")
 @pytest.mark.django_db
 def test_a_listed_host_sends_git_nowhere_else(servers: Any) -> None:
     listed, other = servers

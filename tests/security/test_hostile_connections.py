@@ -97,6 +97,7 @@ def test_a_head_that_comes_byte_by_byte_is_closed(port: int) -> None:
     pytest.fail("it was kept")
 
 
+@pytest.mark.guarantee("G-REQUEST-2")
 def test_a_body_that_does_not_come_is_answered_408(port: int) -> None:
     with talking(port, POST + b"half") as one:
         told = heard(one)
@@ -121,6 +122,7 @@ def test_a_slow_body_that_keeps_the_rate_is_taken(
         assert heard(one).startswith(b"HTTP/1.1 200 ")
 
 
+@pytest.mark.guarantee("G-REQUEST-2")
 def test_an_address_has_so_many_connections_and_room_again_once_one_is_closed(port: int) -> None:
     with ExitStack() as held:
         some = [held.enter_context(talking(port, POST)) for _ in range(20)]
@@ -167,6 +169,7 @@ def test_the_cap_leaves_room_for_twenty_tabs_of_several_people() -> None:
     assert django_settings.CONNECTIONS_PER_ADDRESS >= 5 * 20
 
 
+@pytest.mark.guarantee("G-REQUEST-4")
 @pytest.mark.parametrize("file", ["Dockerfile", "docker-compose.yml", "docs/operations.md"])
 def test_every_start_of_a_web_process_has_these_limits(file: str) -> None:
     flags = ("--no-server-header", "--ws", "--http", "installation.web.connections:Bounded")

@@ -46,6 +46,7 @@ def delays(story: None) -> Stage:
 
 
 # --- bodies ---------------------------------------------------------------------------
+@pytest.mark.guarantee("G-REQUEST-1")
 def test_a_body_that_is_larger_than_any_definition_is_413(as_author: APIClient) -> None:
     body = json.dumps({"name": "large", "spec": {"sql": "x" * 3_000_000}})
     answer = as_author.post("/api/v1/queries/", data=body, content_type="application/json")
@@ -53,6 +54,7 @@ def test_a_body_that_is_larger_than_any_definition_is_413(as_author: APIClient) 
     assert "larger than 2,621,440 bytes" in answer.json()["detail"]
 
 
+@pytest.mark.guarantee("G-REQUEST-1")
 @pytest.mark.parametrize("depth", [DEEPEST + 1, 3_000, 100_000])
 @pytest.mark.parametrize("bracket", ["[]", ('{"a":', "}")], ids=["lists", "objects"])
 def test_a_body_nested_too_deeply_is_400(as_author: APIClient, depth: int, bracket: Any) -> None:
@@ -74,6 +76,7 @@ def test_what_is_not_json_is_400(as_author: APIClient, body: bytes) -> None:
 MANY = {f"kafka.unknown{n}": "x" for n in range(80_000)}
 
 
+@pytest.mark.guarantee("G-REQUEST-3")
 @pytest.mark.parametrize(
     "body",
     [
@@ -95,6 +98,7 @@ def test_a_body_of_80_000_entries_is_refused_before_anything_looks_into_it(
     assert "are allowed" in told["message"]
 
 
+@pytest.mark.guarantee("G-REQUEST-3")
 def test_a_list_of_problems_has_fifty_and_says_how_many_there_are(as_author: APIClient) -> None:
     spec = {**SPEC, **dict(list(MANY.items())[:900])}
     body = json.dumps({"name": "many", "application": "flights", "spec": spec})
@@ -214,6 +218,7 @@ API = [
 ]
 
 
+@pytest.mark.guarantee("G-REQUEST-5")
 def test_an_odd_number_in_the_api_is_refused(
     as_author: APIClient, delays: Stage, subtests: pytest.Subtests
 ) -> None:
@@ -260,6 +265,7 @@ def test_an_answer_with_half_of_a_surrogate_pair_is_written_with_its_escape() ->
 
 
 # --- where it comes from --------------------------------------------------------------
+@pytest.mark.guarantee("G-REQUEST-8")
 @pytest.mark.parametrize(
     ("referer", "leads_to"),
     [
@@ -300,6 +306,7 @@ def _peer_seen(trusted: list[str], peer: str) -> str:
     return str(seen[0])
 
 
+@pytest.mark.guarantee("G-REQUEST-7")
 @pytest.mark.parametrize(
     ("trusted", "peer", "seen"),
     [

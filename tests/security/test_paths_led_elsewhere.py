@@ -51,6 +51,7 @@ MOUNT = mounted("/data/in", "/own")
 # --- options -------------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("G-PATH-4")
 @pytest.mark.parametrize("name", ["json", "csv", "parquet", "orc", "text", "avro", "delta", "noop"])
 @pytest.mark.parametrize(
     ("option", "value"),
@@ -78,6 +79,7 @@ def test_an_option_that_is_hadoops_or_loads_a_class_is_refused(
     assert found[0].way_out
 
 
+@pytest.mark.guarantee("G-PATH-4")
 @pytest.mark.parametrize("name", ["json", "csv", "parquet", "orc", "text", "avro"])
 def test_an_unknown_option_of_a_format_of_sparks_is_refused(name: str) -> None:
     found = refused("sink.options", name, {"acme.level": "1"})
@@ -117,6 +119,7 @@ def test_an_option_of_a_formats_own_is_not() -> None:
 # --- configuration -------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("G-PATH-4")
 @pytest.mark.parametrize("prefix", ["spark.hadoop.", "spark.sql.catalog.lake.hadoop."])
 @pytest.mark.parametrize(
     ("key", "value"),
@@ -191,6 +194,7 @@ _AUTHORS = {  # what an author of SQL may set, and what is code
 }
 
 
+@pytest.mark.guarantee("G-PYTHON-2")
 @pytest.mark.parametrize(("key", "free"), _AUTHORS.items())
 def test_a_key_of_hadoops_that_is_no_tuning_is_code(key: str, free: bool) -> None:
     given = ApplicationSpec(conf={key: "x"})
@@ -200,6 +204,7 @@ def test_a_key_of_hadoops_that_is_no_tuning_is_code(key: str, free: bool) -> Non
 # --- options and configuration that name files -----------------------------------------------
 
 
+@pytest.mark.guarantee("G-PATH-1")
 @pytest.mark.parametrize(
     ("option", "value"),
     [
@@ -359,6 +364,7 @@ def test_every_door_refuses_it_and_keeps_nothing(
     assert "viewfs" not in json.dumps(kept)
 
 
+@pytest.mark.guarantee("G-CONFIG-6")
 @pytest.mark.django_db
 def test_a_way_back_to_a_revision_of_before_is_refused(stage: Stage, home: Path) -> None:
     row = stage.query("delays", **spec(home))
@@ -369,6 +375,7 @@ def test_a_way_back_to_a_revision_of_before_is_refused(stage: Stage, home: Path)
         rollback_query(query=row, revision=1, actor="ana", now=stage.now, python=False)
 
 
+@pytest.mark.guarantee("G-PATH-7")
 @pytest.mark.django_db
 def test_a_definition_of_before_is_refused_at_its_start_with_what_mends_it(home: Path) -> None:
     stage = Stage(obliging=True)
@@ -415,6 +422,7 @@ def test_what_is_refused_at_the_start_is_said_of_a_query(home: Path) -> None:
     assert "fs.file.impl" in query_refusal(spec(home, **{"fs.file.impl": _VIEWFS}), "x")
 
 
+@pytest.mark.guarantee("G-PATH-4")
 def test_a_path_without_a_scheme_is_a_local_one(tmp_path: Path) -> None:
     def conf(master: str) -> dict[str, str]:
         held = replace(driver_spec(1), master=master)
@@ -548,6 +556,7 @@ def told(tmp_path_factory: pytest.TempPathFactory, java_home: str) -> dict[str, 
     return found
 
 
+@pytest.mark.guarantee("G-PATH-4")
 @pytest.mark.spark
 @pytest.mark.parametrize(("attack", "place"), [("source", "1"), ("table", "2"), ("with", "3")])
 def test_no_option_has_spark_read_another_folder(
@@ -570,6 +579,7 @@ def test_hadoops_default_file_system_would_have_read_another_folder(told: dict[s
     assert "the-key" in told["open"]["read"]["4"]
 
 
+@pytest.mark.guarantee("G-PATH-5")
 @pytest.mark.spark
 @pytest.mark.parametrize(
     ("attack", "words"),
@@ -587,6 +597,7 @@ def test_an_error_of_the_analysis_shows_no_line_of_a_file(
     assert "the-key" not in told["guarded"]["said"][attack]
 
 
+@pytest.mark.guarantee("G-PATH-5")
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "attack",

@@ -28,6 +28,7 @@ def _run(home: Path, *command: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.guarantee("G-FILE-1")
 def test_every_file_below_its_home_is_private(tmp_path: Path) -> None:
     home = tmp_path / "home"
     home.mkdir(mode=0o755)

@@ -39,6 +39,7 @@ def _spec(server: socket.socket, **changes: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.guarantee("G-SECRET-8")
 def test_a_refused_definition_reaches_no_broker(
     stage: Stage, listener: socket.socket, settings: Any
 ) -> None:
@@ -70,6 +71,7 @@ def test_a_refused_revision_reaches_no_broker(
     assert not reached(listener)
 
 
+@pytest.mark.guarantee("G-SECRET-10")
 def test_a_valid_one_asks_no_broker_that_nobody_has_allowed(
     stage: Stage, listener: socket.socket
 ) -> None:
@@ -113,6 +115,7 @@ def test_a_valid_one_asks_the_broker_that_an_admin_has_allowed(
     assert reached(listener)
 
 
+@pytest.mark.guarantee("G-SECRET-10")
 def test_a_binding_for_the_host_allows_it_and_one_for_anywhere_does_not(
     stage: Stage, listener: socket.socket
 ) -> None:
@@ -148,6 +151,7 @@ def test_a_query_that_was_started_has_its_lag_read_and_a_changed_one_not_before_
         assert not reached(other)
 
 
+@pytest.mark.guarantee("G-REQUEST-6")
 def test_a_pattern_that_backtracks_without_end_is_bounded() -> None:
     slow = TopicSelection(pattern="(a|aa)+b")
     # One name alone would take hours.

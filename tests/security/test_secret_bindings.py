@@ -85,6 +85,7 @@ def orders(stage: Stage) -> None:
 # --- when a definition is saved -----------------------------------------------------------
 
 
+@pytest.mark.guarantee("G-SECRET-1")
 def test_an_unbound_secret_is_refused_with_the_sentence_that_mends_it(
     stage: Stage, orders: None, listener: socket.socket
 ) -> None:
@@ -134,6 +135,7 @@ def test_a_secret_bound_for_other_hosts_sends_nothing_to_the_authors_own(
 S3 = "fs.s3a."
 
 
+@pytest.mark.guarantee("G-SECRET-9")
 @pytest.mark.parametrize("moment", ["save", "start", "page"])
 def test_an_applications_s3_keys_do_not_follow_a_querys_endpoint(stage: Stage, moment: str) -> None:
     keys = {
@@ -240,6 +242,7 @@ def test_a_query_with_an_application_of_its_own_is_bound_by_its_name(stage: Stag
     catalog.create_query(name="ticks", actor="ana", now=stage.now, **about)
 
 
+@pytest.mark.guarantee("G-SECRET-1")
 def test_another_application_of_a_deleted_ones_name_has_none_of_its_secrets(stage: Stage) -> None:
     bind("file:jaas", "orders")
     first = stage.application("orders")
@@ -267,6 +270,7 @@ def test_a_deleted_query_takes_the_bindings_of_its_own_application_with_it(stage
 # --- when it starts -----------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("G-SECRET-1")
 def test_a_binding_that_was_taken_away_refuses_the_next_start_and_the_query_says_why() -> None:
     stage = Stage(obliging=True)
     binding = bind("file:jaas", "orders", "b:1")
@@ -394,6 +398,7 @@ def sent(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
+@pytest.mark.guarantee("G-SECRET-1")
 def test_a_channel_names_secrets_that_are_bound_to_it(stage: Stage) -> None:
     bind("file:hook", "ops", "*", kind="channel")
     bind("file:jaas", "ops", "*")  # to an application of the same name

@@ -174,6 +174,7 @@ def shown(keys: dict[str, Any]) -> dict[str, str]:
     return found
 
 
+@pytest.mark.guarantee("G-SECRET-7")
 def test_no_address_shows_a_viewer_a_secret(shown: dict[str, str]) -> None:
     told = {address for address, text in shown.items() if PLAIN in text or WRITTEN in text}
     assert told == set()

@@ -35,6 +35,7 @@ def _entries(text: str) -> list[str]:
     return [line for line in whole.splitlines() if line and not line.lstrip().startswith("#")]
 
 
+@pytest.mark.guarantee("G-SUPPLY-1")
 @pytest.mark.parametrize("name", LOCKED)
 def test_every_locked_package_has_digests_and_no_address_of_an_index(name: str) -> None:
     text = (REPOSITORY / name).read_text()
@@ -45,6 +46,7 @@ def test_every_locked_package_has_digests_and_no_address_of_an_index(name: str) 
     assert re.findall(r"https?://|--(?:extra-)?index-url|--find-links", text) == []
 
 
+@pytest.mark.guarantee("G-SUPPLY-1")
 def test_pip_installs_nothing_that_differs_from_its_digest(tmp_path: Path) -> None:
     """The same file under the same name and version, with one byte changed, is refused."""
     wheel = _wheel(tmp_path / "first", b"answer = 42\n")
@@ -64,6 +66,7 @@ def test_pip_installs_nothing_that_differs_from_its_digest(tmp_path: Path) -> No
     assert not (tmp_path / "again").exists()
 
 
+@pytest.mark.guarantee("G-SUPPLY-3")
 def test_the_bill_of_materials_names_each_wheel_jar_and_script_by_its_digest() -> None:
     """`bill` ends with an error where CycloneDX's schema does not allow what it has made."""
     form = json.loads(sbom.bill())
@@ -137,6 +140,7 @@ def test_the_image_leaves_out_whole_entries_of_the_locked_list() -> None:
     )
 
 
+@pytest.mark.guarantee("G-SUPPLY-3")
 def test_dependabot_knows_every_manifest_of_the_tree() -> None:
     said = yaml.safe_load((REPOSITORY / ".github" / "dependabot.yml").read_text())
     named = {
@@ -172,6 +176,7 @@ def _covers(pattern: str, folder: str) -> bool:
     return re.fullmatch(pattern.replace("*", "[^/]+"), folder) is not None
 
 
+@pytest.mark.guarantee("G-SUPPLY-3")
 def test_the_audit_looks_at_both_lists_and_fails_for_what_it_cannot_judge() -> None:
     flow = yaml.safe_load((REPOSITORY / ".github" / "workflows" / "audit.yml").read_text())
     runs = [step["run"] for step in flow["jobs"]["pip-audit"]["steps"] if "run" in step]

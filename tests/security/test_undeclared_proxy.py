@@ -32,6 +32,7 @@ def part() -> Part:
     return audit.proxies_part(timezone.now())
 
 
+@pytest.mark.guarantee("G-REQUEST-7")
 def test_it_is_named_on_the_system_page(viewer: User, client: Client) -> None:
     client.force_login(viewer)
     through: dict[str, Any] = {"REMOTE_ADDR": PROXY, "headers": {"X-Forwarded-For": CLIENT}}
@@ -66,6 +67,7 @@ def test_a_declared_proxy_and_a_direct_request_are_no_trouble(
     assert part().ok
 
 
+@pytest.mark.guarantee("G-REQUEST-7")
 def test_strangers_cannot_make_it_a_trouble(client: Client) -> None:
     client.get("/system/", REMOTE_ADDR=PROXY, headers={"X-Forwarded-For": CLIENT})
     assert part().ok

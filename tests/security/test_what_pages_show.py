@@ -169,6 +169,7 @@ def test_a_run_has_one_number_in_addresses_texts_and_rest(
     assert body["links"]["self"] == f"/api/v1/runs/{run.pk}/"
 
 
+@pytest.mark.guarantee("G-PAGE-1")
 def test_what_somebody_wrote_is_text_on_every_page(pages: dict[str, HttpResponse]) -> None:
     texts = {
         address: b"".join(answer) if answer.streaming else answer.content
@@ -179,6 +180,7 @@ def test_what_somebody_wrote_is_text_on_every_page(pages: dict[str, HttpResponse
     assert sum("&lt;img src=x" in text.decode() for text in texts.values()) > 30
 
 
+@pytest.mark.guarantee("G-PAGE-1")
 def test_no_link_leads_to_a_script(pages: dict[str, HttpResponse]) -> None:
     for address, answer in pages.items():
         if not answer.streaming:
@@ -188,6 +190,7 @@ def test_no_link_leads_to_a_script(pages: dict[str, HttpResponse]) -> None:
             assert not found, address
 
 
+@pytest.mark.guarantee("G-PAGE-2", "G-REQUEST-4")
 def test_every_answer_carries_the_headers_that_keep_a_browser_safe(
     pages: dict[str, HttpResponse],
 ) -> None:
@@ -203,6 +206,7 @@ def test_every_answer_carries_the_headers_that_keep_a_browser_safe(
             assert answer["Referrer-Policy"] == "same-origin", address
 
 
+@pytest.mark.guarantee("G-PAGE-1")
 def test_htmx_runs_no_text_as_a_script(pages: dict[str, HttpResponse]) -> None:
     page = pages["/"].content.decode()
     for setting in ('"allowEval":false', '"allowScriptTags":false', '"selfRequestsOnly":true'):

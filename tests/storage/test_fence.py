@@ -139,6 +139,7 @@ def _classified(driver: DriverUnderTest, run: int) -> tuple[Category, Policy]:
     return told.category, told.policy
 
 
+@pytest.mark.guarantee("G-FENCE-3")
 @pytest.mark.promise
 @pytest.mark.parametrize("store", [S3, HDFS], indirect=True)
 def test_a_driver_halts_its_jvm_once_a_later_start_owns_the_checkpoint(
@@ -157,6 +158,7 @@ def test_a_driver_halts_its_jvm_once_a_later_start_owns_the_checkpoint(
     assert status.error is None  # the query's code has not failed
 
 
+@pytest.mark.guarantee("G-FENCE-3")
 def test_a_python_process_that_is_stopped_does_not_save_its_jvm(
     driver: DriverUnderTest, store: Store, hadoop_jvm: HadoopJvm
 ) -> None:

@@ -79,6 +79,7 @@ def test_a_copy_tells_what_was_gone(storage: HadoopStorage, place: str, tmp_path
     assert len(storage.list(f"{place}-copy", deep=True, most=10).entries) == 2
 
 
+@pytest.mark.guarantee("G-STORE-1")
 def test_a_name_that_leads_out_of_its_folder_is_refused(storage: HadoopStorage, place: str) -> None:
     for name in ("../other", "/etc/passwd", ""):
         with pytest.raises(StorageFailed, match="not a name inside a folder"):

@@ -53,6 +53,7 @@ def serve(tmp_path: Path) -> Iterator[Serve]:
         thread.join(60)
 
 
+@pytest.mark.guarantee("G-ISOLATION-12")
 @pytest.mark.timeout(120)
 def test_an_answer_that_comes_a_byte_at_a_time_has_one_limit(serve: Serve) -> None:
     def drip(link: socket.socket, over: threading.Event) -> None:
@@ -76,6 +77,7 @@ def test_an_answer_without_end_is_given_up(serve: Serve, monkeypatch: pytest.Mon
         serve(flood).list("s3a://lake/x", most=1)
 
 
+@pytest.mark.guarantee("G-ISOLATION-12")
 @pytest.mark.parametrize(
     "said",
     [b'{"found": [["0", "eA==", 1], ["0", "eHg=", 1]]}', b'{"found": [["0", "eHh4", 1]]}'],
@@ -137,6 +139,7 @@ def theirs(tmp_path: Path) -> Iterator[Path]:
         yield own / STORAGE_SOCKET
 
 
+@pytest.mark.guarantee("G-ISOLATION-12")
 def test_only_the_recorded_jvm_is_talked_to(folder: DriverFolder, theirs: Path) -> None:
     os.rename(theirs, folder.own / STORAGE_SOCKET)
     ours = ident(os.getpid())
@@ -147,6 +150,7 @@ def test_only_the_recorded_jvm_is_talked_to(folder: DriverFolder, theirs: Path) 
             pipes.connect(folder.root, another, 5).close()
 
 
+@pytest.mark.guarantee("G-ISOLATION-12")
 def test_a_link_to_another_applications_socket_is_refused(
     folder: DriverFolder, theirs: Path
 ) -> None:

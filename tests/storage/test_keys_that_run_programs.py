@@ -71,6 +71,7 @@ def until(look: Callable[[], Any]) -> Any:
     raise AssertionError(f"not within {LIMIT_S:.0f} s")
 
 
+@pytest.mark.guarantee("G-ISOLATION-12")
 def test_a_program_that_a_python_author_names_is_not_run_and_the_reading_says_so(
     launcher: LocalProcessLauncher, keys: dict[str, str], mark: Path
 ) -> None:

@@ -95,6 +95,7 @@ def test_a_batch_that_is_gone_is_refused_in_words_about_the_bucket(bench: Bench)
     assert bench.current == bench.location
 
 
+@pytest.mark.guarantee("G-STORE-1")
 def test_a_file_that_disappears_during_a_copy_fails_it(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,6 +213,7 @@ def test_an_entry_that_is_too_large_is_unreadable_and_hides_no_other(
     assert found == {**dict.fromkeys(range(10), "committed"), 10: "unreadable"}
 
 
+@pytest.mark.guarantee("G-STORE-1")
 def test_a_request_before_the_first_reading_is_asked_to_come_again(bench: Bench) -> None:
     query = bench.define()
     Checkpoint.objects.filter(query=query).update(location=bench.store.place("checkpoints/other"))

@@ -107,6 +107,7 @@ def test_batches_that_run_again_are_listed_anew(bench: Bench, out: str) -> None:
     assert found.sink[0].startswith("3 files of batch 6 are moved")
 
 
+@pytest.mark.guarantee("G-STORE-1")
 def test_a_log_that_is_compacted_over_the_batch_is_refused_before_the_query_stops(
     bench: Bench, out: str
 ) -> None:
@@ -266,6 +267,7 @@ class Crash(BaseException):
     """The worker dies."""
 
 
+@pytest.mark.guarantee("G-STORE-1")
 @pytest.mark.parametrize("verb", ["put_back", "move_aside"])
 @pytest.mark.parametrize("bench", [pytest.param("s3", marks=pytest.mark.s3)], indirect=True)
 def test_a_worker_that_dies_at_any_call_loses_nothing(

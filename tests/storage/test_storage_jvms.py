@@ -118,6 +118,7 @@ def test_one_that_cannot_start_says_why(launcher: LocalProcessLauncher, s3: S3St
     assert "no-such-secret" in until(refused)
 
 
+@pytest.mark.guarantee("G-STORE-1")
 def test_one_more_than_allowed_waits_and_takes_the_place_of_an_unused_one(
     launcher: LocalProcessLauncher, s3: S3Store, settings: LazySettings, monkeypatch: Any
 ) -> None:

@@ -62,6 +62,7 @@ def released(tmp_path: Path) -> Path:
     return folder
 
 
+@pytest.mark.guarantee("G-UPGRADE-1")
 def test_a_home_of_the_last_release_is_taken_over_with_its_living_driver(
     released: Path, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from queries.services.access.audit import chain_entries
 from tests.scenarios.stage import Stage
 
 
+@pytest.mark.guarantee("G-AUDIT-1")
 @pytest.mark.sql("queries.selectors.access.entries")
 def test_an_admin_reads_what_was_done_and_by_which_token(as_admin: APIClient, admin: User) -> None:
     as_admin.post("/api/v1/tokens/", {"user": "ada", "name": "nightly"}, format="json")

@@ -114,6 +114,7 @@ def test_a_name_that_cannot_be_resolved_is_refused_with_a_way_out(
     assert [one["field"] for one in problems] == ["application_spec.code.ref"]
 
 
+@pytest.mark.guarantee("G-CODE-2")
 def test_a_host_that_no_admin_has_listed_is_not_asked(
     as_author: APIClient, server: GitServer
 ) -> None:

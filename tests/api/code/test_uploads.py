@@ -130,6 +130,7 @@ def test_caches_and_version_control_are_left_out(as_author: APIClient, kept: Pat
     assert plain.json()["digest"] == full.json()["digest"]
 
 
+@pytest.mark.guarantee("G-CODE-1")
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_archive_is_refused_whole(
     as_author: APIClient, kept: Path, tmp_path: Path, name: str
@@ -148,6 +149,7 @@ def test_a_bad_archive_is_refused_whole(
     assert not AuditEntry.objects.filter(kind="code-uploaded").exists()
 
 
+@pytest.mark.guarantee("G-CODE-1")
 def test_a_zip_with_a_long_list_is_not_read(as_author: APIClient) -> None:
     make, said = BAD["a zip with a list of 9 MB"]
     answer = upload(as_author, make())

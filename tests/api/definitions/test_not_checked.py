@@ -53,6 +53,7 @@ def refused(answer: Any) -> list[str]:
     ]
 
 
+@pytest.mark.guarantee("G-SQL-1")
 def test_rest_refuses_it_if_the_check_is_required(as_author: APIClient) -> None:
     sent = {"name": "delays", "spec": SPEC}
     for dry in ("", "&dry_run=true"):

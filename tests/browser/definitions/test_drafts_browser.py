@@ -90,6 +90,7 @@ def _draft(page: Page) -> str:
     return str(told)
 
 
+@pytest.mark.guarantee("G-FILE-2")
 def test_a_secret_that_is_typed_in_clear_is_never_kept(editor: Page) -> None:
     code = f"{TYPED} AND token = 'a word of the text'"
     editor.locator("textarea[name=sql]").fill(code)
@@ -107,6 +108,7 @@ def test_a_secret_that_is_typed_in_clear_is_never_kept(editor: Page) -> None:
     assert "topic = out" in kept
 
 
+@pytest.mark.guarantee("G-FILE-2")
 def test_signing_out_forgets_every_draft(editor: Page, live_server: LiveServer) -> None:
     editor.on("dialog", lambda dialog: dialog.accept())
     editor.locator("textarea[name=sql]").fill(TYPED)

@@ -32,6 +32,7 @@ def _style(page: Page, selector: str, name: str) -> str:
     return str(found)
 
 
+@pytest.mark.guarantee("G-SUPPLY-2")
 @pytest.mark.parametrize("dark", [False, True])
 def test_it_is_coloured_in_both_themes_within_the_policy_and_has_a_name(
     edit: Callable[..., Page], complaints: Complaints, axe: str, dark: bool

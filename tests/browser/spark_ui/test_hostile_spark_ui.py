@@ -77,6 +77,7 @@ def _attacked(look: Open, site: Site, ui: HostileUi, person: User) -> tuple[Page
     return console, found
 
 
+@pytest.mark.guarantee("G-UI-1")
 def test_it_reads_nothing_changes_nothing_and_reaches_nobody(
     look: Open, site: Site, ui: HostileUi, operator: User, settings: Any
 ) -> None:

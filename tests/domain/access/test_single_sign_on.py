@@ -9,6 +9,7 @@ from queries.domain.access import groups_in, name_in, read_group
 from queries.domain.errors import Invalid
 
 
+@pytest.mark.guarantee("G-SSO-3")
 @pytest.mark.parametrize(
     ("address", "allowed"),
     [

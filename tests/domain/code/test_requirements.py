@@ -43,6 +43,7 @@ BAD = {
 }
 
 
+@pytest.mark.guarantee("G-CODE-3")
 @pytest.mark.parametrize("line", BAD)
 def test_a_line_that_is_no_wish_is_refused_with_its_way_out(line: str) -> None:
     wanted = read(f"pandas\n{line}\n")

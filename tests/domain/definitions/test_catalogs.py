@@ -9,6 +9,7 @@ LAKE = "spark.sql.catalog.lake"
 CLASS = "org.apache.iceberg.spark.SparkCatalog"
 
 
+@pytest.mark.guarantee("G-CONFIG-5")
 @pytest.mark.parametrize(
     ("end", "value"),
     [

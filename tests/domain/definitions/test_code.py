@@ -18,6 +18,7 @@ def sql(**changes: Any) -> SqlQuery:
     return SqlQuery(**given)
 
 
+@pytest.mark.guarantee("G-PYTHON-2")
 @pytest.mark.parametrize(
     ("changes", "fields"),
     [
@@ -58,6 +59,7 @@ def test_a_query_in_python_is_code_whatever_was_there_before() -> None:
     assert brings_code(python, sql()) == []
 
 
+@pytest.mark.guarantee("G-PYTHON-2")
 @pytest.mark.parametrize(
     "name",
     [

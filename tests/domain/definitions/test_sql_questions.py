@@ -135,6 +135,7 @@ ANALYZED = {
 }
 
 
+@pytest.mark.guarantee("G-PARSE-3")
 def test_settings_of_execution_reach_no_analyzer_and_change_no_verdict() -> None:
     more = {
         "spark.sql.shuffle.partitions": "4",
@@ -169,6 +170,7 @@ def test_a_setting_that_may_matter_and_is_withheld_leaves_names_unjudged(
     assert found.views == ()
 
 
+@pytest.mark.guarantee("G-PARSE-3")
 def test_a_question_from_redis_brings_no_further_setting() -> None:
     found = question_about(
         _query(

@@ -75,6 +75,7 @@ def test_of_many_the_newest_are_kept() -> None:
     assert select(lines[-3:], words="", least=None, **limits, mask=_plain) == (lines[-3:], None)
 
 
+@pytest.mark.guarantee("G-SECRET-6")
 def test_no_more_is_masked_than_the_limit_and_at_least_one_line() -> None:
     lines = [LogLine(number, None, f"line {number}") for number in range(10)]
     masked: list[str] = []

@@ -25,6 +25,7 @@ def acts(seen: FailedRun) -> list[ActionKind]:
     return [way.act for way in offered_actions(seen)]
 
 
+@pytest.mark.guarantee("G-RESTART-4")
 @pytest.mark.parametrize(
     ("category", "offered"),
     [

@@ -144,6 +144,7 @@ def test_a_relation_that_is_not_known_is_unknown(relation: str) -> None:
     assert "is no source, table or location of the query." in said
 
 
+@pytest.mark.guarantee("G-SQL-1")
 def test_a_text_that_was_not_read_is_unknown() -> None:
     [said] = uses_of(sql(part("rate")), {}, None).unread
     assert said == "Reads of the SQL: unknown until Spark's parser has read it."

@@ -141,6 +141,7 @@ def test_the_keys_of_an_object_store_may_go_anywhere_where_code_reads_them(
 CATALOG_S3 = "spark.sql.catalog.lake.hadoop.fs.s3a."
 
 
+@pytest.mark.guarantee("G-SECRET-9")
 @pytest.mark.parametrize(
     ("more", "expected"),
     [

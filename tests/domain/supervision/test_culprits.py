@@ -220,6 +220,7 @@ def test_those_that_looked_guilty_at_the_last_death_start_first() -> None:
     assert all(opened(decide(seen(*pair), NOW)) == [2] for pair in first)
 
 
+@pytest.mark.guarantee("G-RESTART-2")
 def test_the_only_one_under_way_in_its_start_is_held_with_the_evidence() -> None:
     decision = decide(seen(starting(1), proven(2), exit_=("1", "SIGKILL")), NOW)
     assert held(decision) == [1]
@@ -237,6 +238,7 @@ def test_the_only_one_under_way_in_its_start_is_held_with_the_evidence() -> None
     assert decision.next_attempt_at is None, "the others go on at once"
 
 
+@pytest.mark.guarantee("G-RESTART-2")
 @pytest.mark.parametrize(
     "neighbour", [starting(2, age_s=90), proven(2, in_flight=4), proven(2, in_flight_known=False)]
 )
@@ -257,6 +259,7 @@ def test_nobody_is_held_for_a_late_death_or_one_that_was_asked_for_or_before_the
     assert held(decide(seen(stopping, proven(2), exit_=("1", "0")), NOW)) == []
 
 
+@pytest.mark.guarantee("G-RESTART-2")
 @pytest.mark.parametrize(
     ("exit_", "deaths"),
     [

@@ -556,6 +556,7 @@ def test_rejected_credentials_are_read_again_by_a_new_driver() -> None:
     assert _failed(BUCKET).driver.end_wanted is Reason.NONE
 
 
+@pytest.mark.guarantee("G-RESTART-3")
 def test_a_neighbour_that_runs_keeps_the_driver_whose_credentials_are_rejected() -> None:
     status = RunStatus(run=1, query=1, state=RunState.FAILED, error=TOKEN)
     failed = _query(phase=Phase.RUNNING, run=RunSeen(1, 1, 1, NOW, False, status=status))

@@ -170,6 +170,7 @@ def test_a_topic_that_is_gone_is_not_an_idle_source() -> None:
     assert found.reason.startswith("Topic flights does not exist. No new data for 6 min")
 
 
+@pytest.mark.guarantee("G-AGE-1")
 def test_a_topic_is_gone_as_of_its_reading_and_until_the_query_has_read_since() -> None:
     old = replace(GONE, read_at=ago(540))
     seen = replace(health_seen(idle_at=ago(2), source_error=old), running_since=ago(9000))

@@ -104,6 +104,7 @@ def test_in_the_first_reading_the_later_versions_are_still_to_come() -> None:
     assert "version 2 changes rows" in lag((0, 0, True), Changes.FAIL).note
 
 
+@pytest.mark.guarantee("G-LOSS-3")
 @pytest.mark.parametrize("version", [0, 1, 4, 5, 1000])
 @pytest.mark.parametrize("initial", [True, False])
 def test_another_tables_id_is_another_table_at_any_version(version: int, initial: bool) -> None:

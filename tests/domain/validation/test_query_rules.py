@@ -236,6 +236,7 @@ def test_a_pool_is_one_of_the_applications() -> None:
     assert "FIFO" in said(problems)["pool"]
 
 
+@pytest.mark.guarantee("G-SPARK-1")
 def test_a_trigger_that_the_applications_spark_does_not_have_is_refused() -> None:
     raw = sql(trigger={"kind": "real_time"}, sink={"format": "console", "output_mode": "update"})
     older, newer = ({"spark": spark, "connectors": ["kafka"]} for spark in ("4.1", "4.2"))

@@ -77,6 +77,7 @@ def test_sources_tables_and_configuration_are_looked_at_too() -> None:
 _ON_YARN = "names no file system; on YARN, it would be in the cluster's default one. "
 
 
+@pytest.mark.guarantee("G-YARN-1")
 def test_a_place_without_a_file_system_is_refused_on_yarn_with_the_one_to_write() -> None:
     files = {"format": "text", "options": {"path": "/data/in/*.txt"}}
     spec = {

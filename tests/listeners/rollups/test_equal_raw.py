@@ -58,6 +58,7 @@ def _events(draw: st.DrawFn) -> WireEvent:
     )
 
 
+@pytest.mark.guarantee("G-EVENT-1")
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(_events(), max_size=8), max_size=4))
 def test_buckets_equal_the_rows_whatever_comes_twice_late_or_repaired(

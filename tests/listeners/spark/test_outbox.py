@@ -242,6 +242,7 @@ def make_user(client: Any, name: str, *rights: str) -> None:
     client.execute_command("ACL", "SETUSER", name, *rights)
 
 
+@pytest.mark.guarantee("G-HOST-2")
 def test_a_revoked_driver_finds_it_with_its_next_event_though_it_may_send_none(
     redis_client: redis.Redis, make_outbox: MakeOutbox, valkey: ValkeyServer
 ) -> None:
@@ -267,6 +268,7 @@ def test_a_revoked_driver_finds_it_while_its_stream_is_too_long(
     wait_for(told.is_set)
 
 
+@pytest.mark.guarantee("G-HOST-2")
 @pytest.mark.parametrize("holds", [None, REVOKED, sealed(REVOKED, b"another"), b""])
 def test_a_redis_that_lacks_the_sealed_word_revokes_nobody(
     redis_client: redis.Redis, make_outbox: MakeOutbox, holds: bytes | None

@@ -119,6 +119,7 @@ def not_refused(answers: dict[str, str]) -> dict[str, str]:
     return {name: said[:200] for name, said in answers.items() if not REFUSED.fullmatch(said)}
 
 
+@pytest.mark.guarantee("G-PORT-2", "G-PORT-3")
 @pytest.mark.promise
 @pytest.mark.spark
 def test_no_port_of_a_driver_answers_without_a_key(neighbours: Neighbours) -> None:
@@ -128,6 +129,7 @@ def test_no_port_of_a_driver_answers_without_a_key(neighbours: Neighbours) -> No
         assert not_refused(answers) == {}, neighbours.ports[port]
 
 
+@pytest.mark.guarantee("G-PORT-3")
 @pytest.mark.spark
 def test_no_port_of_a_driver_answers_another_driver(neighbours: Neighbours) -> None:
     assert {int(port) for port in neighbours.answers} == set(neighbours.ports)
@@ -147,6 +149,7 @@ def test_a_driver_listens_on_no_socket_but_of_tcp(neighbours: Neighbours) -> Non
     assert other_sockets(neighbours.victim) == []
 
 
+@pytest.mark.guarantee("G-UI-6")
 @pytest.mark.spark
 @pytest.mark.parametrize("path", PATHS)
 def test_a_spark_ui_answers_nobody_without_its_key(guarded: Guarded, path: str) -> None:
@@ -164,6 +167,7 @@ def test_what_the_ui_shows_of_its_key_is_masked(guarded: Guarded) -> None:
     assert shown == "*********(redacted)"
 
 
+@pytest.mark.guarantee("G-SECRET-5")
 @pytest.mark.spark
 def test_sparks_own_pages_mask_what_the_table_of_secrets_names(guarded: Guarded) -> None:
     conf = guarded.configuration()
@@ -172,6 +176,7 @@ def test_sparks_own_pages_mask_what_the_table_of_secrets_names(guarded: Guarded)
     assert {name: conf[name] for name in SHOWN} == SHOWN
 
 
+@pytest.mark.guarantee("G-PORT-4")
 @pytest.mark.spark
 def test_no_list_of_processes_shows_the_key(guarded: Guarded) -> None:
     assert guarded.status.jvm_pid is not None
@@ -195,6 +200,7 @@ def _tries(port: int, *secret: str) -> str:
     return done.stdout.strip().splitlines()[-1]
 
 
+@pytest.mark.guarantee("G-PORT-1")
 @pytest.mark.spark
 @pytest.mark.parametrize("secret", [(), ("another application's secret",)], ids=["none", "another"])
 def test_no_other_jvm_gets_into_a_driver(guarded: Guarded, secret: tuple[str, ...]) -> None:

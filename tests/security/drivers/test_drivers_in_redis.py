@@ -66,6 +66,7 @@ def test_a_drivers_redis_user_may_post_and_ask_how_much_waits(
     assert as_driver.xlen(own_stream) == 1
 
 
+@pytest.mark.guarantee("G-DRIVER-3")
 @pytest.mark.parametrize(
     "command",
     [
@@ -129,6 +130,7 @@ def _post(client: Any, run: Run, seq: int, **more: Any) -> None:
     )
 
 
+@pytest.mark.guarantee("G-DRIVER-4")
 def test_a_flood_of_one_driver_holds_up_no_other(
     ours: Run, theirs: Run, ingester: Ingester, redis_client: Any
 ) -> None:
@@ -140,6 +142,7 @@ def test_a_flood_of_one_driver_holds_up_no_other(
     assert Progress.objects.filter(query=theirs.query_id).count() < 2_000
 
 
+@pytest.mark.guarantee("G-DRIVER-4")
 def test_a_driver_that_fills_its_stream_may_write_no_more_and_is_named(
     ours: Run,
     theirs: Run,
@@ -196,6 +199,7 @@ def test_the_stream_of_a_driver_that_has_ended_goes_once_it_is_read(
     ingester.step()  # and is not missed
 
 
+@pytest.mark.guarantee("G-DRIVER-3")
 def test_users_come_back_with_a_redis_that_lost_them_and_go_with_their_drivers(
     as_driver: Any, own_stream: str, redis_client: Any
 ) -> None:
@@ -280,6 +284,7 @@ def test_a_database_of_its_own_is_selected_by_the_drivers_too(
         assert there.xlen(senders.stream_of(ours.driver.epoch)) == 0
 
 
+@pytest.mark.guarantee("G-DRIVER-5")
 def test_the_redis_that_comes_with_headgate_refuses_values_above_a_mebibyte(tmp_path: Path) -> None:
     chosen = choose(Home(tmp_path / "home"), drivers_alive=0)
     environment = os.environ | {"REDIS_URL": chosen.url}

@@ -18,6 +18,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 SECRET = "s3cret-of-the-brokers"
 
 
+@pytest.mark.guarantee("G-SECRET-3")
 @pytest.mark.parametrize(
     "text",
     ["SELECT '${env:KAFKA_PASSWORD}' FROM t", "SELECT value FROM t WHERE '${system:user.home}'=''"],
@@ -89,6 +90,7 @@ os._exit(0)
 """
 
 
+@pytest.mark.guarantee("G-SECRET-3")
 @pytest.mark.spark
 def test_what_the_jvm_inherits_holds_no_secret(tmp_path: Path, java_home: str) -> None:
     (tmp_path / "story.py").write_text(STORY)

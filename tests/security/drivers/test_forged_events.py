@@ -71,11 +71,13 @@ def test_an_event_without_a_seal_is_set_aside_with_the_reason(ours: Run, say: Sa
     assert _refusal() == f"it is not sealed by driver {ours.driver.epoch}"
 
 
+@pytest.mark.guarantee("G-DRIVER-1")
 def test_a_driver_cannot_speak_in_the_name_of_another(ours: Run, theirs: Run, say: Say) -> None:
     say(batch_of(ours), key_of(theirs))
     assert _refusal() == f"it is not sealed by driver {ours.driver.epoch}"
 
 
+@pytest.mark.guarantee("G-DRIVER-1")
 def test_a_driver_cannot_speak_of_anothers_run(ours: Run, theirs: Run, say: Say) -> None:
     say(batch_of(theirs, query=ours.query_id, run=ours.pk), key_of(theirs))
     assert _refusal() == f"run number {ours.pk} does not belong to driver {theirs.driver.epoch}"
@@ -158,6 +160,7 @@ def _spooled(folder: Path, run: Run, *entries: tuple[int, bytes]) -> list[tuple[
     return list(believed_only(read, hosts)(epoch, 1))
 
 
+@pytest.mark.guarantee("G-DRIVER-2")
 def test_a_spool_gives_back_what_its_driver_has_sealed(ours: Run, tmp_path: Path) -> None:
     entry = sealed(batch_of(ours).encode(), key_of(ours))
     assert _spooled(tmp_path, ours, (1, entry)) == [(1, entry)]

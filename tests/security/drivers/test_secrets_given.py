@@ -16,6 +16,7 @@ def allowed(settings: Any) -> None:
     settings.SECRET_ENV_ALLOWLIST = ["OF_APPLICATION", "OF_QUERY", "OF_OLD", "OF_OTHERS", "UNUSED"]
 
 
+@pytest.mark.guarantee("G-SECRET-2")
 @pytest.mark.django_db
 def test_a_driver_gets_the_variables_that_its_definitions_name(allowed: None) -> None:
     for name in ("OF_APPLICATION", "OF_QUERY", "OF_OLD", "UNUSED"):
@@ -45,6 +46,7 @@ def test_what_a_driver_was_not_given_is_told_with_the_way_out(
         references.resolve("env:OF_OTHERS")
 
 
+@pytest.mark.guarantee("G-SECRET-4")
 @pytest.mark.parametrize("kind", ["env", "file"])
 @pytest.mark.parametrize("length", [0, 1, SHORTEST - 1])
 def test_a_secret_that_is_too_short_to_be_masked_is_refused(

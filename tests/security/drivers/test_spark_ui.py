@@ -98,6 +98,7 @@ def opened(browser: Client) -> str:
 
 
 # --- who gets in ----------------------------------------------------------------------
+@pytest.mark.guarantee("G-UI-2")
 def test_a_ticket_opens_once(browser: Client, ui: HostileUi) -> None:
     ticket = ticket_of(browser)
     first, second = ask(ticket, ticket)
@@ -122,6 +123,7 @@ def test_nobody_comes_in_by_guessing(browser: Client, ui: HostileUi, guess: str)
     assert len(ui.asked) == before
 
 
+@pytest.mark.guarantee("G-UI-2")
 @pytest.mark.parametrize("name", ["ticket", "path"])
 def test_rows_do_not_hold_what_opens(browser: Client, ui: HostileUi, name: str) -> None:
     ticket = ticket_of(browser).removeprefix("/open/")
@@ -164,6 +166,7 @@ def _end_the_driver(browser: Client, viewer: User) -> None:
     Driver.objects.update(state=DriverState.ENDED)
 
 
+@pytest.mark.guarantee("G-UI-2")
 @pytest.mark.parametrize(
     "happens", [_sign_out, _switch_off, _take_the_role, _wait, _expire, _end_the_driver]
 )
@@ -184,6 +187,7 @@ def test_visits_that_are_over_are_forgotten(browser: Client, ui: HostileUi) -> N
 
 
 # --- where a request may go -----------------------------------------------------------
+@pytest.mark.guarantee("G-UI-5")
 def test_nothing_that_a_driver_says_moves_its_port(
     stage: Stage, driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +205,7 @@ def test_nothing_that_a_driver_says_moves_its_port(
     assert (driver.java_version, driver.ui_port) == ("believed", given)
 
 
+@pytest.mark.guarantee("G-UI-5")
 def test_what_answers_to_anybody_is_not_the_ui(browser: Client, ui: HostileUi) -> None:
     """The driver has gone from its port and a service without our key has come there."""
     ui.says["/version"] = Says(status=200)
@@ -230,6 +235,7 @@ def test_a_path_never_becomes_another_host(browser: Client, ui: HostileUi, path:
     assert ui.asked[-1].path.endswith(path.removeprefix("/..//.."))  # of this driver's UI
 
 
+@pytest.mark.guarantee("G-UI-3")
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "TRACE"])
 def test_a_ui_is_only_read(browser: Client, ui: HostileUi, method: str) -> None:
     there = opened(browser)
@@ -239,6 +245,7 @@ def test_a_ui_is_only_read(browser: Client, ui: HostileUi, method: str) -> None:
 
 
 # --- what it is told ------------------------------------------------------------------
+@pytest.mark.guarantee("G-UI-3")
 def test_cookies_and_what_else_says_who_looks_stay_here(browser: Client, ui: HostileUi) -> None:
     there = opened(browser)
     said = {
@@ -269,6 +276,7 @@ def test_a_cookie_that_it_sets_is_not_brought_back_to_it(browser: Client, ui: Ho
 
 
 # --- what it may answer ---------------------------------------------------------------
+@pytest.mark.guarantee("G-UI-4")
 def test_only_harmless_headers_come_back_and_ours_are_on_top(
     browser: Client, ui: HostileUi
 ) -> None:
@@ -346,6 +354,7 @@ def test_a_status_that_is_none_is_not_passed_on(
     assert answer.status_code == 502
 
 
+@pytest.mark.guarantee("G-UI-4")
 def test_an_answer_without_end_is_cut(
     browser: Client, ui: HostileUi, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -76,6 +76,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.guarantee("G-AUDIT-3", "G-AUDIT-6")
 @pytest.mark.parametrize("statement", REFUSED)
 def test_the_database_refuses(log: None, statement: str) -> None:
     with pytest.raises(DatabaseError) as refused:
@@ -110,6 +111,7 @@ REPLACED = [
 ]
 
 
+@pytest.mark.guarantee("G-AUDIT-3")
 @pytest.mark.parametrize("statement", REPLACED)
 def test_sqlite_replaces_no_row(log: None, now: datetime, statement: str) -> None:
     if connection.vendor != "sqlite":
@@ -206,6 +208,7 @@ ATTACKS: list[tuple[Callable[[], None], str]] = [
 ]
 
 
+@pytest.mark.guarantee("G-AUDIT-4")
 @pytest.mark.parametrize(("attack", "says"), ATTACKS)
 def test_an_attack_without_the_triggers_is_named(
     unguarded: None, now: datetime, attack: Callable[[], None], says: str
@@ -250,6 +253,7 @@ def _back_to(number: int) -> None:
     _sql(f"UPDATE {HEAD} SET number = %s, mac = %s", number, row.mac)
 
 
+@pytest.mark.guarantee("G-AUDIT-5")
 def test_a_tail_cut_with_its_head_is_noticed_by_an_exported_head_alone(
     unguarded: None, tmp_path: Path, now: datetime
 ) -> None:
@@ -331,6 +335,7 @@ def test_an_entry_that_nobody_chains_is_named(log: None, now: datetime) -> None:
         audit.prove(now=now + timedelta(minutes=10))
 
 
+@pytest.mark.guarantee("G-AUDIT-8")
 def test_no_secret_stands_in_a_row(log: None) -> None:
     rows = json.dumps(list(AuditEntry.objects.values()), default=str)
     assert audit.key().secret.hex() not in rows

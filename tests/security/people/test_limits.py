@@ -14,6 +14,7 @@ from queries.views.console.live import LIFE_S, STREAMS_AT_MOST
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
+@pytest.mark.guarantee("G-LIMIT-5")
 def test_a_person_has_so_many_streams_and_others_have_theirs(viewer: User, operator: User) -> None:
     async def story() -> list[tuple[int, str]]:
         found = []

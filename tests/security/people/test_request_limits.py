@@ -49,6 +49,7 @@ def _ask(robot: Client, verb: str = "restart", query: str = "delays") -> Any:
     return robot.post(f"/api/v1/queries/{query}/{verb}/", content_type="application/json")
 
 
+@pytest.mark.guarantee("G-LIMIT-1")
 def test_the_next_operation_is_answered_429_with_the_time_to_wait(
     operator: User, three: Stage
 ) -> None:
@@ -95,6 +96,7 @@ def test_a_page_says_so_in_a_sentence(client: Client, operator: User, three: Sta
     assert int(scripted["Retry-After"]) >= 1
 
 
+@pytest.mark.guarantee("G-LIMIT-1")
 def test_probes_have_a_limit_of_their_own(operator: User, three: Stage) -> None:
     three.query("planes")
     robot = _token(operator, "deploy")
@@ -117,6 +119,7 @@ def test_a_minute_later_there_is_room_again(operator: User, three: Stage) -> Non
         assert _ask(robot, "start").status_code == 429
 
 
+@pytest.mark.guarantee("G-LIMIT-2")
 def test_a_bulk_action_counts_once_however_many_it_starts(
     client: Client, operator: User, three: Stage, settings: Any
 ) -> None:
@@ -145,6 +148,7 @@ def _deploy(robot: Client, query: str, note: str) -> Any:
     return robot.post("/api/v1/deploys/", body, content_type="application/json")
 
 
+@pytest.mark.guarantee("G-LIMIT-3")
 def test_deploys_have_a_limit_of_their_own(author: User, three: Stage, settings: Any) -> None:
     settings.DEPLOYS_PER_MINUTE = 2
     robot = _token(author, "ci")
@@ -174,6 +178,7 @@ def test_what_a_deploy_does_by_itself_is_not_counted(
     assert _ask(robot, "start").status_code == 429
 
 
+@pytest.mark.guarantee("G-LIMIT-3")
 def test_uploads_have_a_limit_of_their_own(author: User, settings: Any, tmp_path: Path) -> None:
     settings.CODE_DIR = tmp_path / "code"
     settings.UPLOADS_PER_MINUTE = 2
@@ -201,6 +206,7 @@ def test_0_is_no_limit(operator: User, three: Stage, settings: Any) -> None:
     assert {_ask(robot, verb).status_code for verb in ["start", "stop"] * 4} == {202}
 
 
+@pytest.mark.guarantee("G-LIMIT-4")
 @pytest.mark.django_db(transaction=True)
 def test_requests_at_the_same_moment_do_not_pass_together(operator: User, three: Stage) -> None:
     """Each would see the count of before; the person's row makes them take turns."""

@@ -36,6 +36,7 @@ def _is_in(browser: Client) -> bool:
     return browser.get("/queries/").status_code == 200
 
 
+@pytest.mark.guarantee("G-SESSION-1")
 def test_a_session_ends_when_it_is_not_used(viewer: User, settings: Any) -> None:
     with time_machine.travel(BEGUN, tick=False) as clock:
         browser = _signed_in()
@@ -46,6 +47,7 @@ def test_a_session_ends_when_it_is_not_used(viewer: User, settings: Any) -> None
         assert not _is_in(browser)
 
 
+@pytest.mark.guarantee("G-SESSION-1")
 def test_a_session_ends_though_it_is_used(viewer: User, settings: Any) -> None:
     with time_machine.travel(BEGUN, tick=False) as clock:
         browser = _signed_in()
@@ -99,6 +101,7 @@ def test_streams_look_at_the_same_limits(viewer: User, settings: Any) -> None:
         assert not BrowserSession.objects.exists()
 
 
+@pytest.mark.guarantee("G-SESSION-2")
 def test_one_sees_where_one_is_signed_in_and_ends_one_of_them(viewer: User, operator: User) -> None:
     other = _signed_in(agent="Mozilla/5.0 (Windows NT 10.0) Chrome/150.0 Safari/537.36")
     stranger = _signed_in("otto")
@@ -126,6 +129,7 @@ def test_nobody_ends_a_session_of_somebody_else(viewer: User, operator: User) ->
     assert BrowserSession.objects.filter(account=operator).count() == 2
 
 
+@pytest.mark.guarantee("G-SESSION-3")
 @pytest.mark.parametrize("act", ["sign-out", "password", "shut-out"])
 def test_an_admin_ends_the_sessions_of_a_user(admin: User, viewer: User, act: str) -> None:
     browser, boss = _signed_in(), Browser()
@@ -154,6 +158,7 @@ def test_a_new_password_ends_the_other_sessions_and_their_rows(viewer: User) -> 
     assert said == {Act.PASSWORD_CHANGED, Act.SESSIONS_ENDED}
 
 
+@pytest.mark.guarantee("G-SESSION-4")
 @pytest.mark.django_db(transaction=True)
 def test_streams_end_with_their_session_though_redis_is_away(viewer: User, operator: User) -> None:
     """A web process looks itself, at each tick: nothing tells it."""

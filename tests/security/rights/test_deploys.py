@@ -110,6 +110,7 @@ def _as(user: User) -> Client:
 # --- what a token may not do, its deploy may not do either ----------------------------------
 
 
+@pytest.mark.guarantee("G-TOKEN-3")
 def test_new_applications_of_a_teams_token_are_the_teams_in_a_deploy_too(lena: User) -> None:
     robot = _robot(lena, team="data")
     answer = robot.post(APPLY, _set(_application("applied")), format="json")
@@ -124,6 +125,7 @@ def test_new_applications_of_a_teams_token_are_the_teams_in_a_deploy_too(lena: U
     }
 
 
+@pytest.mark.guarantee("G-TOKEN-3")
 def test_a_deploy_whose_token_was_revoked_writes_nothing_more(lena: User) -> None:
     deploy = _deploy(_robot(lena), _application("deployed"), _query("inside", "deployed"))
     AccessToken.objects.all().delete()
@@ -153,6 +155,7 @@ def test_a_deploy_whose_token_lists_less_by_now_is_refused(lena: User) -> None:
     assert not Query.objects.filter(name="more").exists()
 
 
+@pytest.mark.guarantee("G-TOKEN-3")
 def test_what_a_deploy_writes_names_the_token_and_the_address(lena: User) -> None:
     deploy = _deploy(_robot(lena, team="data"), _query("own"))
     advance_all(now=timezone.now())
@@ -177,6 +180,7 @@ def _cancel(deploy: Deploy) -> str:
     return f"{DEPLOYS}{deploy.uuid}/cancel/"
 
 
+@pytest.mark.guarantee("G-TEAM-5")
 @pytest.mark.parametrize(
     "manifests",
     [
@@ -217,6 +221,7 @@ def test_a_deploy_that_prunes_is_ended_by_its_team_alone(anton: User, wilma: Use
     assert "belongs to team data" in _refused(wilma, _cancel(deploy))
 
 
+@pytest.mark.guarantee("G-TEAM-5")
 def test_a_deploy_of_nothing_that_anybody_owns_takes_all_teams(
     lena: User, anton: User, wilma: User
 ) -> None:

@@ -232,6 +232,7 @@ def _state() -> Iterator[Any]:
     yield Deploy.objects.count()
 
 
+@pytest.mark.guarantee("G-PYTHON-1", "G-CONFIG-6")
 @pytest.mark.parametrize("door", list(DOORS))
 def test_a_door_is_shut_to_who_writes_sql_alone_and_open_with_the_right(
     client: Client, world: Stage, sam: User, code: str, door: str

@@ -142,6 +142,7 @@ def _ask(name: str, method: str, address: str, carries: dict[str, str]) -> Any:
     return answer
 
 
+@pytest.mark.guarantee("G-RIGHTS-1")
 def test_each_address_has_a_line_in_the_table_and_no_line_is_left_over() -> None:
     assert len(ADDRESSES) == len(list(_walk(get_resolver()))), "two addresses of one name"
     assert ADDRESSES.keys() == RULES.keys()
@@ -191,6 +192,7 @@ def _askers(name: str, need: Need) -> Iterator[Who]:
         yield from sorted(may_not, key=rank)[-1:]
 
 
+@pytest.mark.guarantee("G-RIGHTS-2")
 @pytest.mark.django_db
 @pytest.mark.parametrize(("name", "method"), PAIRS, ids=[f"{m} {n}" for n, m in PAIRS])
 def test_who_may_is_let_through_and_who_may_not_is_refused(

@@ -64,6 +64,7 @@ def anton(two_teams: Stage) -> User:
     return _member("anton", "author", "data")
 
 
+@pytest.mark.guarantee("G-TEAM-1", "G-TEAM-2")
 def test_a_refusal_names_the_team_and_who_can_help(client: Client, dora: User, admin: User) -> None:
     _member("wanda", "operator", "web")
     client.force_login(dora)
@@ -85,6 +86,7 @@ def test_a_refusal_names_the_team_and_who_can_help(client: Client, dora: User, a
     assert not Operation.objects.exists()
 
 
+@pytest.mark.guarantee("G-TEAM-2")
 def test_buttons_are_shown_where_they_work(client: Client, anton: User) -> None:
     client.force_login(anton)
     for query, works in (("delays", True), ("trial", True), ("sales", False)):
@@ -183,6 +185,7 @@ def _row(html: str, marked: str) -> str:
     return next(row for row in html.split("<tr")[1:] if marked in row).partition("</tr>")[0]
 
 
+@pytest.mark.guarantee("G-TEAM-3")
 def test_everybody_reads_everything(client: Client, dora: User) -> None:
     client.force_login(dora)
     assert Page(client, "/queries/sales/").status == 200
@@ -231,6 +234,7 @@ def test_who_began_several_at_once_can_cancel_them_though_some_were_refused(
     assert Operation.objects.get().outcome == "CANCELLED"
 
 
+@pytest.mark.guarantee("G-TEAM-1")
 def test_who_acts_for_all_teams_acts_everywhere(client: Client, dora: User) -> None:
     Grant.objects.create(user=dora, all_teams=True)
     client.force_login(dora)
@@ -239,6 +243,7 @@ def test_who_acts_for_all_teams_acts_everywhere(client: Client, dora: User) -> N
         assert answer.status_code == 202
 
 
+@pytest.mark.guarantee("G-TEAM-4")
 def test_a_hosts_incident_is_nobodys_in_particular(
     client: Client, dora: User, stage: Stage
 ) -> None:
@@ -253,6 +258,7 @@ def test_a_hosts_incident_is_nobodys_in_particular(
         assert client.post(address, "{}", content_type=JSON).status_code == status
 
 
+@pytest.mark.guarantee("G-TEAM-4")
 def test_a_window_of_maintenance_silences_ones_own_alone(client: Client, dora: User) -> None:
     client.force_login(dora)
     times = {"starts_at": "2030-01-01T00:00:00Z", "ends_at": "2030-01-01T01:00:00Z"}
@@ -275,6 +281,7 @@ def test_a_window_of_maintenance_silences_ones_own_alone(client: Client, dora: U
 # --- what is new belongs to somebody ------------------------------------------------------
 
 
+@pytest.mark.guarantee("G-TEAM-4")
 def test_a_new_application_is_of_ones_team(client: Client, anton: User) -> None:
     client.force_login(anton)
     made = client.post("/api/v1/applications/", '{"name": "new"}', content_type=JSON)
@@ -382,6 +389,7 @@ def test_an_admin_does_the_same_over_rest(
     assert client.delete("/api/v1/teams/night/").status_code == 204
 
 
+@pytest.mark.guarantee("G-TOKEN-2")
 def test_a_token_goes_with_its_team(two_teams: Stage, client: Client, admin: User) -> None:
     create_token(user=admin, name="ci", actor="ada", team="web", now=timezone.now())
     client.force_login(admin)

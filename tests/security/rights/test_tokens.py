@@ -58,6 +58,7 @@ def test_a_token_says_what_it_may(flights: Stage, author: User, viewer: User) ->
     assert _caller(viewer, scope=Scope.ADMIN).get("/api/v1/me/").json()["role"] == "viewer"
 
 
+@pytest.mark.guarantee("G-TOKEN-1")
 def test_a_scope_that_is_too_low_is_named(flights: Stage, author: User, admin: User) -> None:
     answer = _caller(author, scope=Scope.READ).post(f"{ADDRESS}delays/start/")
     assert answer.status_code == 403
@@ -66,6 +67,7 @@ def test_a_scope_that_is_too_low_is_named(flights: Stage, author: User, admin: U
     assert "ada" in answer.json()["way_out"]
 
 
+@pytest.mark.guarantee("G-TOKEN-2")
 def test_a_limited_token_is_told_what_it_acts_on(flights: Stage, author: User) -> None:
     by_team = _caller(author, team="data")
     assert by_team.post(f"{ADDRESS}delays/start/").status_code == 202
@@ -103,6 +105,7 @@ def test_a_list_that_has_become_empty_is_no_list_of_all(flights: Stage, author: 
     assert caller.post(f"{ADDRESS}trial/start/").status_code == 403
 
 
+@pytest.mark.guarantee("G-TOKEN-2")
 @pytest.mark.parametrize(
     ("limits", "field"),
     [
@@ -152,6 +155,7 @@ def test_the_page_and_rest_make_limited_tokens_and_show_them(
     assert 'id="scope-error"' in wrong.content.decode()
 
 
+@pytest.mark.guarantee("G-TOKEN-4")
 def test_the_last_use_is_kept_to_the_minute(viewer: User, client: Client) -> None:
     caller = _caller(viewer)
     assert AccessToken.objects.get().last_used_at is None
@@ -206,6 +210,7 @@ def _guess(token: str, address: str = "203.0.113.5") -> Any:
     return client.get(ADDRESS, headers={"Authorization": f"Token {token}"})
 
 
+@pytest.mark.guarantee("G-TOKEN-5")
 def test_an_address_that_guesses_has_to_wait(db: None) -> None:
     for number in range(tokens.GUESSES_AT_MOST):
         assert _guess(f"guess {number}".replace(" ", "-")).status_code == 401
@@ -223,6 +228,7 @@ def test_an_address_that_guesses_has_to_wait(db: None) -> None:
     assert _guess("another").status_code == 401
 
 
+@pytest.mark.guarantee("G-TOKEN-5")
 def test_a_valid_token_is_accepted_from_an_address_that_guesses(viewer: User) -> None:
     _, right = create_token(user=viewer, name="ci", actor="ada", now=timezone.now())
     for number in range(tokens.GUESSES_AT_MOST + 1):
@@ -235,6 +241,7 @@ def test_a_valid_token_is_accepted_from_an_address_that_guesses(viewer: User) ->
     assert TokenGuess.objects.count() == tokens.GUESSES_AT_MOST
 
 
+@pytest.mark.guarantee("G-TOKEN-5")
 def test_the_same_wrong_token_again_and_again_is_one_guess(viewer: User) -> None:
     _, right = create_token(user=viewer, name="ci", actor="ada", now=timezone.now())
     for _ in range(3 * tokens.GUESSES_AT_MOST):
@@ -279,6 +286,7 @@ print(*said)
 """
 
 
+@pytest.mark.guarantee("G-TOKEN-5")
 def test_an_address_has_its_guesses_once_for_all_web_processes(
     tmp_path: Path, pytestconfig: pytest.Config
 ) -> None:

@@ -131,6 +131,7 @@ def tried(
             process.wait()
 
 
+@pytest.mark.guarantee("G-ISOLATION-2")
 @pytest.mark.promise
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_an_attack_is_stopped_by_walls_and_done_without(tried: Tried, attack: str) -> None:
@@ -142,6 +143,7 @@ def test_a_neighbour_lives_on_beyond_walls(tried: Tried) -> None:
     assert tried.neighbour_ended is (tried.mode is Mode.NEITHER)
 
 
+@pytest.mark.guarantee("G-ISOLATION-2")
 def test_a_planted_link_is_followed_in_no_mode(tried: Tried) -> None:
     assert tried.found["plants a link for the log"] == "done"
     assert (tried.driver.directory / "own/driver.log").read_text() == SECRET

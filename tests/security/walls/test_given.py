@@ -85,6 +85,7 @@ def _entry(tmp_path: Path, **spec: Any) -> AssignmentEntry:
     return AssignmentEntry(1, "q1", 7, 7, spec, place, "", Want.RUN)
 
 
+@pytest.mark.guarantee("G-ISOLATION-8")
 def test_named_secrets_are_handed_over_and_no_others(
     launcher: LocalProcessLauncher, tmp_path: Path
 ) -> None:

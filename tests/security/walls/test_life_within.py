@@ -70,6 +70,7 @@ def _report(driver: DriverUnderTest) -> ExitReport:
     return report
 
 
+@pytest.mark.guarantee("G-ISOLATION-10")
 def test_a_checkpoint_that_the_walls_do_not_show_waits_for_the_next_driver(
     drivers: list[DriverUnderTest], home: Path
 ) -> None:

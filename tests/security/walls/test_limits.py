@@ -56,6 +56,7 @@ def _within_bubblewrap(log: Path) -> Tried:
     return dict(json.loads(log.read_text()))
 
 
+@pytest.mark.guarantee("G-ISOLATION-5", "G-ISOLATION-6")
 @pytest.mark.skipif(os.uname().machine != "x86_64", reason="the numbers are those of x86-64")
 @pytest.mark.walls
 def test_a_driver_makes_the_calls_of_the_list_and_no_others(
@@ -72,6 +73,7 @@ def test_a_driver_makes_the_calls_of_the_list_and_no_others(
     assert (0 < found["processes"] <= limits.PROCESSES) is bounded
 
 
+@pytest.mark.guarantee("G-ISOLATION-5")
 @pytest.mark.walls
 def test_walls_that_leave_system_calls_unfiltered_are_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -101,6 +103,7 @@ def test_walls_that_leave_a_limit_out_are_not_taken(
     assert "its limit RLIMIT_NOFILE is not 512" in choice.lacks
 
 
+@pytest.mark.guarantee("G-ISOLATION-5")
 @pytest.mark.walls
 def test_where_the_library_is_missing_that_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -113,6 +116,7 @@ def test_where_the_library_is_missing_that_is_said(
     assert said.startswith("System calls are not filtered: libnone.so.2 is not installed")
 
 
+@pytest.mark.guarantee("G-ISOLATION-6")
 def test_what_is_not_limited_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     assert "Processes and memory are not limited." in limits.sentence(unfiltered="")

@@ -61,6 +61,7 @@ def test_own_folders_are_closed_within_a_data_root_and_data_within_them_is_open(
     assert not (home / "mine").exists()
 
 
+@pytest.mark.guarantee("G-ISOLATION-7")
 def test_what_is_written_to_a_root_that_is_not_there_fails_rather_than_vanishes(
     tmp_path: Path,
 ) -> None:
@@ -94,6 +95,7 @@ def test_a_file_that_is_replaced_by_rename_is_the_new_one_within(tmp_path: Path)
     assert said == "new\n"
 
 
+@pytest.mark.guarantee("G-ISOLATION-13")
 def test_a_checkpoint_is_shown_and_what_a_link_in_its_place_leads_to_is_not(tmp_path: Path) -> None:
     place, secrets = tmp_path / "checkpoints/q1", tmp_path / "secrets"
     for folder in (place, secrets):
@@ -133,6 +135,7 @@ KERNELS = (
 )
 
 
+@pytest.mark.guarantee("G-ISOLATION-4")
 def test_no_file_of_the_kernel_can_be_written_and_what_containers_hide_is_hidden(
     tmp_path: Path,
 ) -> None:
@@ -152,6 +155,7 @@ def test_the_lists_of_passwords_are_hidden_where_the_worker_is_root(tmp_path: Pa
     assert not any(line.startswith("root:*") or ":$" in line for line in said.splitlines())
 
 
+@pytest.mark.guarantee("G-ISOLATION-7")
 def test_a_driver_reads_its_own_code_and_packages_and_those_of_no_other(tmp_path: Path) -> None:
     home = tmp_path / "home"
     for name in ("code/mine/0", "code/other/0", "packages/mine", "packages/other"):

@@ -60,6 +60,7 @@ def secret(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.guarantee("G-DRIVER-6")
 def test_a_log_that_is_a_link_shows_nothing(
     launcher: LocalProcessLauncher, own: Path, secret: Path
 ) -> None:
@@ -86,6 +87,7 @@ def test_a_status_of_any_other_form_says_nothing(
     assert launcher.sight(NAME, 3).status is None
 
 
+@pytest.mark.guarantee("G-DRIVER-6")
 def test_a_file_without_end_is_not_read_whole(launcher: LocalProcessLauncher, own: Path) -> None:
     (own / STATUS).write_text(DriverStatus(3, 1, "now").dumps())
     assert launcher.sight(NAME, 3).status is not None
@@ -94,6 +96,7 @@ def test_a_file_without_end_is_not_read_whole(launcher: LocalProcessLauncher, ow
     assert launcher.sight(NAME, 3).status is None
 
 
+@pytest.mark.guarantee("G-DRIVER-6")
 def test_a_spool_that_is_a_link_gives_no_line(
     launcher: LocalProcessLauncher, own: Path, tmp_path: Path
 ) -> None:
@@ -135,6 +138,7 @@ def test_a_file_must_lie_within_its_folder_whatever_links_lead_there(tmp_path: P
         open_plain(inside)
 
 
+@pytest.mark.guarantee("G-DRIVER-7")
 def test_a_checkpoint_with_planted_links_gives_nothing_of_where_they_lead(
     tmp_path: Path, secret: Path
 ) -> None:
@@ -159,6 +163,7 @@ def test_a_checkpoint_with_planted_links_gives_nothing_of_where_they_lead(
     assert SECRET not in "".join(copied)
 
 
+@pytest.mark.guarantee("G-ISOLATION-14")
 def test_a_pid_that_a_driver_names_is_its_own_or_nobody(own: Path) -> None:
     folder = DriverFolder.of(own.parent)
     child = subprocess.Popen(["sleep", "60"])
@@ -189,6 +194,7 @@ def test_the_last_number_is_taken_as_a_number_only(own: Path, text: str) -> None
     assert report.last_seq == (7 if text.strip() == "7" else None)
 
 
+@pytest.mark.guarantee("G-DRIVER-6")
 def test_a_line_without_end_costs_the_shim_no_memory_and_hides_no_later_line() -> None:
     read, write = os.pipe()
     os.set_blocking(read, False)
@@ -239,6 +245,7 @@ def nested(folder: Path, depth: int) -> None:
     os.close(inner)
 
 
+@pytest.mark.guarantee("G-DRIVER-6")
 def test_folders_nested_too_deeply_for_a_recursion_are_pruned(
     launcher: LocalProcessLauncher, own: Path
 ) -> None:
@@ -266,6 +273,7 @@ def test_a_removal_follows_no_link_and_opens_closed_folders(tmp_path: Path, secr
     assert remove_tree(tmp_path / "gone/and/gone")
 
 
+@pytest.mark.guarantee("G-DRIVER-6")
 @pytest.mark.parametrize("name", [STATUS, DRIVER_LOG, RESULT])
 @pytest.mark.parametrize("kind", ["fifo", "socket", "device", "folder", "link", "sparse"])
 def test_whatever_stands_in_a_files_place_is_read_at_once_or_not_at_all(

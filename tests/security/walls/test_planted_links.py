@@ -45,6 +45,7 @@ def _entry(out: Path, batch: int, *paths: str) -> None:
     put(out / LOG / str(batch), "\n".join(["v1", *lines]))
 
 
+@pytest.mark.guarantee("G-ISOLATION-2")
 def test_a_source_whose_name_leads_upwards_puts_nothing_next_to_the_copy(
     tmp_path: Path, packages: Path
 ) -> None:
@@ -116,6 +117,7 @@ def test_the_copy_of_a_sinks_log_holds_nothing_of_where_links_lead(
     assert [path.name for path in kept.iterdir()] == ["0"]
 
 
+@pytest.mark.guarantee("G-ISOLATION-11")
 @pytest.mark.parametrize("path", ["/../../secret_key", "/sub/../../../secret_key"])
 def test_a_log_that_names_a_file_upwards_moves_it_nowhere(
     tmp_path: Path, secret: Path, path: str

@@ -27,6 +27,7 @@ from tests.launchers.test_contract import _spec
 LACKS = "bubblewrap is not installed; it is in the bubblewrap package."
 
 
+@pytest.mark.guarantee("G-ISOLATION-14")
 @pytest.mark.walls
 def test_a_host_with_bubblewrap_and_user_namespaces_gives_walls(tmp_path: Path) -> None:
     assert proven.prove("auto", tmp_path / "drivers") == IsolationChoice(Mode.BUBBLEWRAP, "auto")
@@ -78,6 +79,7 @@ def test_the_number_of_a_containers_first_process_is_another_one_within(tmp_path
     assert done.stdout.startswith("Isolation of drivers: bubblewrap."), done.stdout + done.stderr
 
 
+@pytest.mark.guarantee("G-ISOLATION-1")
 @pytest.mark.walls
 def test_walls_with_a_hole_are_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mounts, "_SYSTEM", f"{mounts._SYSTEM} {tmp_path}")
@@ -86,6 +88,7 @@ def test_walls_with_a_hole_are_not_taken(tmp_path: Path, monkeypatch: pytest.Mon
     assert "it was not stopped from reading a file of the control plane" in choice.lacks
 
 
+@pytest.mark.guarantee("G-ISOLATION-4")
 @pytest.mark.walls
 @pytest.mark.parametrize("top", ["/proc", "/sys"])
 def test_a_file_of_the_kernel_that_can_be_opened_to_write_is_a_hole(
@@ -115,6 +118,7 @@ def test_processes_of_the_host_in_sight_are_a_hole(
 _OF_PROCESSES = ("--unshare-pid", "--as-pid-1")
 
 
+@pytest.mark.guarantee("G-ISOLATION-1")
 @pytest.mark.parametrize("asked", ["auto", "bubblewrap"])
 @pytest.mark.parametrize(
     ("error", "late"),
@@ -172,6 +176,7 @@ def test_a_trial_that_is_killed_or_lacks_memory_says_nothing_about_the_host(
         assert (choice.late, choice.refused) == (True, True), choice
 
 
+@pytest.mark.guarantee("G-ISOLATION-1")
 def test_without_the_walls_that_are_asked_for_nothing_is_launched(tmp_path: Path) -> None:
     launcher = LocalProcessLauncher(
         tmp_path / "drivers", tmp_path / "code", walls=lambda: choose("bubblewrap", LACKS)

@@ -96,6 +96,7 @@ def _attacked(home: Path) -> dict[str, str]:
     return found
 
 
+@pytest.mark.guarantee("G-PARSE-1")
 @pytest.mark.walls
 def test_within_walls_no_attack_succeeds(home: Path, settings: Any) -> None:
     settings.WALLS = "bubblewrap"
@@ -115,6 +116,7 @@ def test_each_attack_succeeds_where_an_admin_has_chosen_no_walls(home: Path, set
     Path("/tmp/mine").unlink()
 
 
+@pytest.mark.guarantee("G-PARSE-2")
 def test_where_walls_are_required_and_missing_nothing_is_started(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -160,6 +162,7 @@ def _open_files(pid: int) -> list[str]:
     return found
 
 
+@pytest.mark.guarantee("G-PARSE-4")
 @pytest.mark.walls
 @pytest.mark.spark
 def test_no_class_that_a_text_names_is_loaded(home: Path, settings: Any) -> None:

@@ -21,6 +21,7 @@ def _numbers() -> list[int | None]:
     return list(AuditEntry.objects.order_by("number").values_list("number", flat=True))
 
 
+@pytest.mark.guarantee("G-AUDIT-2")
 def test_an_act_that_is_rolled_back_leaves_no_entry(now: datetime) -> None:
     with transaction.atomic():
         record_act(Act.SIGNED_IN, actor="ada", now=now)
@@ -97,6 +98,7 @@ def test_what_a_dead_process_left_is_chained_by_the_next(
     assert _numbers() == [1, 2]
 
 
+@pytest.mark.guarantee("G-AUDIT-6")
 def test_old_entries_go_in_slices_up_to_an_anchor(
     now: datetime, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
@@ -125,6 +127,7 @@ def test_the_newest_entry_stays_however_old(now: datetime) -> None:
     assert _numbers() == [1]
 
 
+@pytest.mark.guarantee("G-AUDIT-3")
 @pytest.mark.django_db(transaction=True)
 def test_a_table_that_a_migration_builds_anew_is_guarded_again(now: datetime) -> None:
     if connection.vendor != "sqlite":

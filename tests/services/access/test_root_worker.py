@@ -74,6 +74,7 @@ WAYS: dict[str, Callable[[], object]] = {
 }
 
 
+@pytest.mark.guarantee("G-TEAM-6")
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("why", ["runs as root", "does not isolate its drivers"])
 def test_others_are_refused_beside_such_a_worker_with_the_way_out(

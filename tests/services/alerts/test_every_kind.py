@@ -66,6 +66,7 @@ def failed(db: None) -> Failure:
 SHAPES = ("query", "failure", "many", "none")
 
 
+@pytest.mark.guarantee("G-AGE-1")
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", IncidentKind)
 def test_every_channel_rest_and_the_page_tell_cause_place_and_next_click(

@@ -185,6 +185,7 @@ def test_a_stalled_query_says_why_its_slowest_batch_was_slow(alerts: Alerts) -> 
     assert text in alerts.one().detail
 
 
+@pytest.mark.guarantee("G-AGE-1")
 def test_a_batch_from_before_a_query_was_slow_is_not_blamed(alerts: Alerts) -> None:
     alerts.query("delays")
     alerts.up("delays")
@@ -649,6 +650,7 @@ def test_a_full_file_system_of_a_data_root_is_an_incident(alerts: Alerts) -> Non
     assert incident.title.startswith("Disk full: /data on ")
 
 
+@pytest.mark.guarantee("G-LOSS-2")
 def test_one_loss_is_one_incident_from_the_risk_to_the_ledger(alerts: Alerts) -> None:
     alerts.query("delays")
     alerts.up("delays")
@@ -680,6 +682,7 @@ def test_records_that_are_gone_are_no_risk_while_the_query_starts(alerts: Alerts
     assert [one.kind for one in alerts.watch()] == [IncidentKind.AT_RISK]
 
 
+@pytest.mark.guarantee("G-ALERT-2")
 @pytest.mark.parametrize(
     ("state", "paged"),
     [("RESTARTED", False), ("GOING_BACK", False), ("GOOD", True), ("KEPT", True)],

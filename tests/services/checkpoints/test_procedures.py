@@ -300,6 +300,7 @@ def test_a_sinks_log_that_is_compacted_over_the_batch_is_refused_first(bench: Be
         rewind_and_reset.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
 
 
+@pytest.mark.guarantee("G-ISOLATION-11")
 def test_within_walls_a_sink_that_a_link_leads_out_of_the_data_roots_is_not_changed(
     bench: Bench, settings: LazySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,6 +24,7 @@ def _query(stage: Stage, master: str, sink: dict[str, Any]) -> Query:
     return query
 
 
+@pytest.mark.guarantee("G-YARN-1")
 def test_the_log_of_a_file_sink_is_not_looked_for_on_this_host(
     stage: Stage, tmp_path: Path
 ) -> None:

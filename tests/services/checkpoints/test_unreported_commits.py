@@ -166,6 +166,7 @@ def test_it_waits_for_what_is_under_way(story: Story, redis_client: redis.Redis)
     assert count_unreported(now=LATER) == 1
 
 
+@pytest.mark.guarantee("G-EVENT-2")
 @pytest.mark.parametrize("came", [True, False])
 def test_a_run_that_is_over_leaves_no_gap_open(story: Story, came: bool) -> None:
     """Nothing of it can still arrive: what has not, is repaired from its checkpoint."""

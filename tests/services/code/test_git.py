@@ -52,6 +52,7 @@ def test_a_folder_of_a_commit_is_fetched(server: GitServer) -> None:
     assert "README" in _files(root_of(_code(server, commit)))
 
 
+@pytest.mark.guarantee("G-CODE-2")
 def test_nothing_of_a_repository_is_run_and_nothing_else_is_fetched(
     server: GitServer, tmp_path: Path, settings: Settings
 ) -> None:
@@ -128,6 +129,7 @@ def test_a_listed_host_cannot_send_on_to_another(server: GitServer, tmp_path: Pa
         other.close()
 
 
+@pytest.mark.guarantee("G-CODE-2")
 def test_a_host_that_was_taken_off_the_list_is_not_asked(server: GitServer) -> None:
     commit = server.commit("streams", FILES)
     take_host(CodeHost.objects.get(), actor="ada", now=timezone.now())

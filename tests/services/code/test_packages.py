@@ -106,6 +106,7 @@ def test_what_is_on_no_index_is_refused_in_uvs_words(shelf: Path) -> None:
         install(_spec("hgnowhere==1.0"))
 
 
+@pytest.mark.guarantee("G-CODE-3")
 def test_nothing_is_built(shelf: Path, tmp_path: Path) -> None:
     mark = tmp_path / "it-ran"
     source_distribution(shelf, "hgsource", "1.0", f"open({str(mark)!r}, 'w')\n")

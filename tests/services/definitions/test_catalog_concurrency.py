@@ -140,6 +140,7 @@ def test_a_plan_that_is_stale_is_made_again_but_nobody_is_asked_again(
     assert asked == [1, 1, 0]
 
 
+@pytest.mark.guarantee("G-FENCE-5")
 def test_a_query_that_is_deleted_meanwhile_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     one = catalog.create_query(name="one", spec=SPEC, actor="ana", now=NOW)
     meanwhile(monkeypatch, lambda: Query.objects.filter(pk=one.pk).update(archived_at=NOW))

@@ -203,6 +203,7 @@ def test_a_parser_that_failed_is_replaced_and_one_that_nobody_asks_leaves(
     assert started[1].closed
 
 
+@pytest.mark.guarantee("G-SQL-1")
 @pytest.mark.redis
 def test_each_spark_has_its_own_parser_and_two_run_at_once(
     client: "redis.Redis", settings: Any, tmp_path: Path

@@ -221,6 +221,7 @@ def test_waves_follow_the_lineage(
         }
 
 
+@pytest.mark.guarantee("G-SQL-1")
 def test_an_order_that_may_be_incomplete_says_so(way: Way, stage: Stage) -> None:
     flow(stage)
     text = "SELECT 1 AS one FROM flights"  # which Spark's parser has not read

@@ -154,6 +154,7 @@ def test_what_a_driver_that_cannot_start_leaves_in_the_database(stage: Stage) ->
     assert silent(stored())
 
 
+@pytest.mark.guarantee("G-SECRET-7")
 @pytest.mark.django_db
 def test_every_page_and_body_of_a_failure(stage: Stage, reader: Client) -> None:
     stage.fail("delays", ERROR, batch=3)

@@ -123,6 +123,7 @@ def test_what_fails_on_loss_has_lost_nothing_by_rows_that_are_missing() -> None:
     assert SourceLag.objects.get().holes  # offsets are not records there: transactions
 
 
+@pytest.mark.guarantee("G-LOSS-2")
 def test_a_batch_that_spark_repeated_without_reading_it_lost_nothing() -> None:
     query, run = _running()
     _seen(query, 160, NOW + timedelta(seconds=5))
@@ -145,6 +146,7 @@ def test_a_gap_is_written_once_whoever_saw_it() -> None:
     assert list(rows) == [(100, 150), (150, 160)]
 
 
+@pytest.mark.guarantee("G-LOSS-1")
 def test_what_a_deleted_topic_has_lost_says_nothing_of_the_one_with_its_name() -> None:
     query, run = _running()
     ids = as_json({"f": {"flights": Remembered("new")}})

@@ -70,6 +70,7 @@ def test_a_topic_that_tells_no_id_is_not_called_the_same(delays: Query, brokers:
     assert held.now == "new"
 
 
+@pytest.mark.guarantee("G-LOSS-1")
 @pytest.mark.parametrize("latest", [40, 100, 300])
 def test_a_stopped_query_is_at_risk_and_has_all_of_the_new_topic_to_read(
     delays: Query, brokers: Brokers, latest: int

@@ -396,6 +396,7 @@ def test_a_checkpoint_of_an_older_spark_is_not_called_one_of_those_here(ground: 
     assert (told["from"], told["back"], told["to"]) == ("3.5 or earlier", "", "4.3")
 
 
+@pytest.mark.guarantee("G-SPARK-1")
 def test_a_spark_that_cannot_continue_the_checkpoint_is_not_even_started(ground: Ground) -> None:
     ground.commit(2)
     ground.written_by("4.3", "stateStoreSave", {CHECKSUM: "true"})
@@ -406,6 +407,7 @@ def test_a_spark_that_cannot_continue_the_checkpoint_is_not_even_started(ground:
     assert not ground.launcher.probes
 
 
+@pytest.mark.guarantee("G-SPARK-1")
 @pytest.mark.usefixtures("sparks")
 def test_an_application_is_not_saved_with_a_spark_that_would_strand_a_query(
     ground: Ground,

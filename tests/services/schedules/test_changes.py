@@ -37,6 +37,7 @@ def _rows() -> list[tuple[str, int, timedelta]]:
     ]
 
 
+@pytest.mark.guarantee("G-SCHEDULE-3")
 def test_a_changed_cron_decides_what_was_due_by_the_old_one(stage: Stage) -> None:
     _planned(stage)
     stage.now = START + 10.5 * MINUTE
@@ -92,6 +93,7 @@ def test_a_deleted_query_names_what_was_due_until_then(stage: Stage) -> None:
     assert not ScheduleState.objects.exists()
 
 
+@pytest.mark.guarantee("G-SCHEDULE-3")
 def test_a_pause_names_what_was_due_before_it_and_a_resume_what_was_due_in_it(
     stage: Stage,
 ) -> None:

@@ -211,6 +211,7 @@ def test_one_rotten_schedule_does_not_stop_the_others(stage: Stage) -> None:
     assert PlannedRun.objects.count() == 1
 
 
+@pytest.mark.guarantee("G-SCHEDULE-1")
 @pytest.mark.parametrize("write", ["save", "_start", "lock"])
 def test_a_kill_between_two_writes_leaves_all_or_nothing(
     stage: Stage, monkeypatch: pytest.MonkeyPatch, write: str
@@ -229,6 +230,7 @@ def test_a_kill_between_two_writes_leaves_all_or_nothing(
     assert (_states(), Operation.objects.count()) == ([PlannedState.STARTED], 1)
 
 
+@pytest.mark.guarantee("G-SCHEDULE-1")
 def test_a_worker_that_was_overtaken_writes_nothing(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

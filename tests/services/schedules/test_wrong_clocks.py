@@ -34,6 +34,7 @@ def _rows() -> list[tuple[str, int, datetime]]:
     return [(f"{row.state} {row.skipped}".strip(), row.due_times, row.due_at) for row in rows]
 
 
+@pytest.mark.guarantee("G-SCHEDULE-2")
 def test_a_schedule_goes_on_at_once_when_the_clock_is_right_again(stage: Stage) -> None:
     query = _planned(stage)
     ticks.run_schedules(now=START + 10 * DAY)  # the clock was ten days ahead
@@ -53,6 +54,7 @@ def test_a_schedule_goes_on_at_once_when_the_clock_is_right_again(stage: Stage) 
     assert AuditEntry.objects.filter(kind="schedule").count() == 1
 
 
+@pytest.mark.guarantee("G-SCHEDULE-2")
 def test_a_time_that_ran_early_is_not_run_again_when_it_is_due(stage: Stage) -> None:
     _planned(stage)
     ticks.run_schedules(now=START + 3 * MINUTE)

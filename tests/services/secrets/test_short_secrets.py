@@ -32,6 +32,7 @@ def folder(settings: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     return tmp_path
 
 
+@pytest.mark.guarantee("G-SECRET-4")
 @pytest.mark.parametrize(
     ("secret", "where"),
     [("file:pin", "the secrets folder"), ("env:PIN", "the worker's environment")],

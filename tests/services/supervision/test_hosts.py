@@ -169,6 +169,7 @@ def test_an_operation_says_that_its_host_is_silent(there: Stage) -> None:
 # --- files --------------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("G-HOST-1")
 def test_a_checkpoint_on_another_host_is_not_read_here(there: Stage) -> None:
     location = Checkpoint.objects.get().location
     with pytest.raises(OnAnotherHost, match="is on host host-b"):
@@ -278,6 +279,7 @@ def test_a_driver_without_a_row_is_judged_everywhere(there: Stage) -> None:
 # --- whose turn ---------------------------------------------------------------------------
 
 
+@pytest.mark.guarantee("G-HOST-1")
 def test_a_worker_that_starts_wakes_its_own_applications_only(there: Stage) -> None:
     Application.objects.update(reconcile_after=None)
     wake_all(now=there.now)
@@ -340,6 +342,7 @@ def claimed(db: None) -> None:
     Host.objects.update(claim="of a worker")
 
 
+@pytest.mark.guarantee("G-HOST-3")
 @pytest.mark.usefixtures("claimed")
 def test_one_of_the_living_hosts_leads(settings: Any) -> None:
     found = []

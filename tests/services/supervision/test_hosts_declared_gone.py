@@ -138,6 +138,7 @@ def test_a_query_with_its_checkpoint_in_shared_storage_starts_elsewhere_at_a_hig
     assert (run.driver.host, run.epoch > before) == ("host-a", True)
 
 
+@pytest.mark.guarantee("G-HOST-2")
 @pytest.mark.parametrize("silent_s", [8, 30])
 def test_a_host_that_was_heard_of_lately_cannot_be_declared_gone(
     hosts: TwoHosts, silent_s: int
@@ -212,6 +213,7 @@ def test_a_worker_that_starts_ends_it_before_it_adopts_and_the_query_goes_on_the
     assert stage.driver("delays").host == "host-b"
 
 
+@pytest.mark.guarantee("G-HOST-2")
 def test_no_driver_starts_beside_one_that_was_given_up(
     hosts: TwoHosts, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -283,6 +283,7 @@ def test_a_deploy_finds_the_standby_that_took_over_after_its_restart(
     assert [run.driver_id for run in runs_since(change, 1)] == [waiting.pk]
 
 
+@pytest.mark.guarantee("G-START-2")
 def test_a_standby_that_was_told_to_end_does_not_take_over(
     stage: Stage, waiting: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,6 +369,7 @@ def test_standbys_that_are_given_up_are_launched_more_and_more_rarely(stage: Sta
     assert launches(stage) - before <= 10  # of 17 without a pause
 
 
+@pytest.mark.guarantee("G-START-2")
 def test_no_standby_starts_on_a_busy_host(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
     stage.application("flights", standby="own")
     stage.query("delays", "flights")

@@ -46,6 +46,7 @@ def test_of_a_function_that_reads_over_losses_the_new_topic_is_remembered(stage:
     assert _ids(run) == {"": {"departures": Remembered("b", 7), "arrivals": Remembered("c")}}
 
 
+@pytest.mark.guarantee("G-LOSS-1")
 def test_what_a_driver_reports_reaches_the_checkpoint_and_the_next_driver(stage: Stage) -> None:
     run = _started(stage, sources=[SOURCE])
     stage.launcher.ready("delays")

@@ -39,6 +39,7 @@ def _commands() -> list[str]:
     return [line.strip() for line in installation.refusal().splitlines() if line[:5] == " " * 5]
 
 
+@pytest.mark.guarantee("G-UPGRADE-2")
 @pytest.mark.django_db
 def test_the_commands_are_printed_for_each_account_and_folder(home: Path) -> None:
     given = home.parent / "given"
@@ -76,6 +77,7 @@ def test_neither_root_nor_the_worker_is_taken_for_an_account_of_drivers(home: Pa
     assert not [line for line in _commands() if line.startswith(("pkill", "chown"))]
 
 
+@pytest.mark.guarantee("G-UPGRADE-2")
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("text", "said"),
@@ -114,6 +116,7 @@ def _environment(home: Path) -> dict[str, str]:
     }
 
 
+@pytest.mark.guarantee("G-UPGRADE-2")
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("why", ["the setting", "the file"])
 def test_a_worker_that_finds_them_exits_before_it_starts_anything(tmp_path: Path, why: str) -> None:

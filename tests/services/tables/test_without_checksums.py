@@ -176,6 +176,7 @@ def test_versions_before_the_checkpoint_are_gone(line: Any) -> None:
     assert "versions 2 to 3 were removed from the table's log" in lost.lag.problem
 
 
+@pytest.mark.guarantee("G-LOSS-3")
 def test_a_table_whose_id_is_unknown_has_an_unknown_lag(line: Any, table: Path) -> None:
     (table / LOG / f"{0:020}.json").unlink()
     found = line(offset(3, -1))

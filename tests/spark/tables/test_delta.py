@@ -74,6 +74,7 @@ def test_complete_mode_replaces_the_table(one: Lake) -> None:
     assert '"outputMode":"Complete"' in log
 
 
+@pytest.mark.guarantee("G-PATH-6")
 def test_a_table_outside_the_data_roots_is_refused_wherever_it_is_named(
     one: Lake, tmp_path: Path
 ) -> None:

@@ -70,6 +70,7 @@ def test_the_demos_flights_go_through_two_tables(one: Lake) -> None:
     flights_into(one, "iceberg")
 
 
+@pytest.mark.guarantee("G-PATH-6")
 def test_a_table_outside_the_data_roots_is_refused_wherever_it_is_named(one: Lake) -> None:
     written(one, "mine")
     shutil.copytree(one.data / "out" / "lake", one.data.parent / "theirs")
@@ -102,6 +103,7 @@ def test_a_table_outside_the_data_roots_is_refused_wherever_it_is_named(one: Lak
         ), said
 
 
+@pytest.mark.guarantee("G-CONFIG-5")
 def test_a_procedure_of_the_catalog_is_a_command_and_is_not_called(one: Lake) -> None:
     written(one, "called")
     folder = one.data / "out" / "lake" / "air" / "called" / "metadata"

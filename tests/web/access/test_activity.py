@@ -33,6 +33,7 @@ def _sign_in(name: str, password: str, address: str = "10.1.2.3") -> Client:
     return browser
 
 
+@pytest.mark.guarantee("G-AUDIT-1")
 def test_signing_in_and_out_is_recorded_with_the_address(viewer: User) -> None:
     browser = _sign_in("vera", PASSWORD)
     browser.post("/logout/")
@@ -42,6 +43,7 @@ def test_signing_in_and_out_is_recorded_with_the_address(viewer: User) -> None:
     assert first.details == {"browser": "Firefox/150.0 (Linux)"}
 
 
+@pytest.mark.guarantee("G-AUDIT-8")
 def test_a_wrong_password_is_recorded_and_what_was_typed_is_not(viewer: User) -> None:
     _sign_in("vera", "not the password")
     _sign_in("my secret password", "oh, the wrong field")
@@ -51,6 +53,7 @@ def test_a_wrong_password_is_recorded_and_what_was_typed_is_not(viewer: User) ->
     assert "my secret password" not in rows
 
 
+@pytest.mark.guarantee("G-AUDIT-9")
 def test_a_lock_out_is_recorded_once(viewer: User, settings: Any) -> None:
     for _ in range(settings.AXES_FAILURE_LIMIT + 5):
         _sign_in("vera", "not the password")
@@ -59,6 +62,7 @@ def test_a_lock_out_is_recorded_once(viewer: User, settings: Any) -> None:
     assert len(_acts(kind=Act.SIGN_IN_FAILED)) == settings.AXES_FAILURE_LIMIT - 1
 
 
+@pytest.mark.guarantee("G-AUDIT-9")
 def test_who_tries_names_by_the_hundred_does_not_fill_the_log(db: None) -> None:
     for number in range(40):
         _sign_in(f"name-{number}", "a guess")
@@ -67,6 +71,7 @@ def test_who_tries_names_by_the_hundred_does_not_fill_the_log(db: None) -> None:
     assert len(_acts(kind=Act.SIGN_IN_FAILED, address="10.9.9.9")) == 1
 
 
+@pytest.mark.guarantee("G-AUDIT-1")
 def test_what_an_admin_does_to_accounts_is_recorded(
     client: Client, admin: User, author: User
 ) -> None:
@@ -145,6 +150,7 @@ def test_a_download_is_recorded(client: Client, viewer: User, stage: Stage) -> N
     assert _acts(kind=Act.EXPORTED) == [(Act.EXPORTED, "vera", "delays")]
 
 
+@pytest.mark.guarantee("G-AUDIT-7")
 @pytest.mark.parametrize(
     "path",
     [
@@ -186,6 +192,7 @@ def test_admins_see_one_list_of_it_and_filter_it(client: Client, admin: User, st
     assert Page(client, "/audit/?actor=%00&after=nonsense").status == 200
 
 
+@pytest.mark.guarantee("G-AUDIT-7")
 def test_others_see_neither_addresses_nor_sign_ins(
     client: Client, author: User, viewer: User, now: Any
 ) -> None:
@@ -201,6 +208,7 @@ def test_others_see_neither_addresses_nor_sign_ins(
         assert "10.1.2.3" not in str(fragments.draw(topic, None, now))
 
 
+@pytest.mark.guarantee("G-AUDIT-7")
 @pytest.mark.sql("queries.selectors.access.exported")
 def test_the_export_is_lines_of_json_and_is_itself_recorded(
     client: Client, admin: User, viewer: User

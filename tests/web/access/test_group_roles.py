@@ -56,6 +56,7 @@ def test_what_will_not_do_is_told_and_changes_nothing(
     assert table() == {"known": "viewer"}
 
 
+@pytest.mark.guarantee("G-SSO-5")
 def test_only_admins_see_and_change_the_table(client: Client, author: User, table: Any) -> None:
     client.force_login(author)
     assert client.get(ADDRESS).status_code == 403

@@ -44,6 +44,7 @@ def test_an_answer_that_nobody_asked_for_lets_nobody_in(
     assert "no-store" in answer["Cache-Control"]
 
 
+@pytest.mark.guarantee("G-SSO-7")
 def test_passwords_can_be_for_admins_alone(
     client: Client, admin: User, viewer: User, settings: Any
 ) -> None:

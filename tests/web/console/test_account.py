@@ -15,6 +15,7 @@ def _change(client: Client, old: str, new: str, again: str = "") -> str:
     return client.post("/settings/account/", form, follow=True).content.decode()
 
 
+@pytest.mark.guarantee("G-SESSION-2")
 def test_a_new_password_signs_the_other_browsers_out(client: Client, viewer: User) -> None:
     other = Browser()
     other.force_login(viewer)

@@ -96,6 +96,7 @@ def _fails(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("queries.services.access.teams.name_problems", fail)
 
 
+@pytest.mark.guarantee("G-FILE-3")
 @pytest.mark.django_db(transaction=True)
 def test_a_server_error_keeps_every_field_and_no_secret(
     browser: Client, monkeypatch: pytest.MonkeyPatch
@@ -184,6 +185,7 @@ def test_no_view_turns_a_refusal_into_a_message_by_itself() -> None:
     assert found == {"console/errors.py", "console/shell.py"}
 
 
+@pytest.mark.guarantee("G-FILE-3")
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize(
     ("headers", "kept"),

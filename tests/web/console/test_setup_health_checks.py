@@ -175,6 +175,7 @@ def test_sweeps_on_one_host_are_enough_for_starts_and_the_other_is_named(now: da
     assert "“Sweep” on there" in part.sentence
 
 
+@pytest.mark.guarantee("G-HOST-4")
 def test_each_late_tick_has_a_sentence(now: datetime) -> None:
     report = _report(now, send_alerts=31, keep_ledger=61)
     hangs = TickRun(now - timedelta(minutes=5), now - timedelta(minutes=6))
@@ -247,6 +248,7 @@ def mounts(monkeypatch: pytest.MonkeyPatch, settings: Settings, tmp_path: Path) 
     return found
 
 
+@pytest.mark.guarantee("G-HOST-4")
 @pytest.mark.django_db
 def test_every_local_data_root_with_little_space_is_a_problem_of_its_own(
     now: datetime, settings: Settings, mounts: dict[str, Disk]

@@ -148,6 +148,7 @@ def test_a_file_that_holds_no_secret_stops_the_start(
         environment.secret("A_SECRET", "")
 
 
+@pytest.mark.guarantee("G-TLS-3")
 @pytest.mark.parametrize(
     ("name", "value"),
     [

@@ -146,6 +146,7 @@ def test_no_secret_of_a_message_reaches_the_page(
     assert "abcdefabcdef" not in page.html
 
 
+@pytest.mark.guarantee("G-SECRET-6")
 def test_what_was_masked_with_this_table_when_stored_is_not_searched_again(
     client: Client, viewer: User, broken: Stage
 ) -> None:
@@ -162,6 +163,7 @@ def test_what_was_masked_with_this_table_when_stored_is_not_searched_again(
         assert ("of_cause" in rows) is seen
 
 
+@pytest.mark.guarantee("G-SECRET-6")
 def test_a_request_searches_no_more_than_64_kib_in_the_web_process(
     client: Client, viewer: User, broken: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:

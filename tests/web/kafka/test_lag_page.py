@@ -204,6 +204,7 @@ def test_once_the_broker_has_forgotten_sparks_words_tell_it(
     assert "/queries/delays/go-on/" not in client.get(f"/failures/{failed.pk}/").content.decode()
 
 
+@pytest.mark.guarantee("G-LOSS-2")
 @pytest.mark.sql("queries.selectors.kafka.lag.recorded_after")
 def test_an_accepted_loss_stays_what_was_lost_and_not_what_was_read(
     client: Client, viewer: User, delays: Query, brokers: Brokers, stage: Stage

@@ -30,6 +30,7 @@ def ada(client: Client, admin: User) -> Client:
     return client
 
 
+@pytest.mark.guarantee("G-PATH-9")
 def test_places_in_use_outside_of_the_roots_are_proposed_and_given_by_a_button(
     ada: Client, stage: Stage, home: Path
 ) -> None:
