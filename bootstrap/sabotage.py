@@ -54,7 +54,7 @@ class Guard:
     """One guard, and how to remove it."""
 
     name: str
-    holds: str  # what it guarantees, in the words of docs/reliability.md
+    holds: str  # what it ensures; docs/guarantees.md lists guards by guarantee
     file: str
     old: str
     new: str

@@ -1,7 +1,6 @@
 """`make sabotage`: its guards stand where it says, and only an assertion counts as red."""
 
 import os
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +18,6 @@ from red import ASSERTION, PASSED  # noqa: E402
 from sabotage import Guard, GuardPlan  # noqa: E402
 
 PLAN = sabotage.read()
-PAGE = (REPOSITORY / "docs" / "reliability.md").read_text()
 #: What keeps a second writer out, an event from being lost, and a host from another's drivers.
 NEEDED = {
     "lock",
@@ -71,15 +69,6 @@ def test_each_test_that_is_named_is_there() -> None:
     texts = {name: (REPOSITORY / name).read_text() for name in {_file(one) for one in PLAN.tests}}
     missing = [one for one in PLAN.tests if f"\ndef {_name(one)}(" not in texts[_file(one)]]
     assert missing == []
-
-
-def test_the_page_shows_the_guards_with_their_tests() -> None:
-    section = PAGE.partition("\n## Guards\n")[2].partition("\n## ")[0]
-    shown = re.findall(r"^\| `([\w-]+)` \| (.+?) \| (.+?) \|$", section, re.M)
-    assert shown == [
-        (one.name, one.holds, ", ".join(f"`{_name(test)}`" for test in one.tests))
-        for one in PLAN.guards
-    ]
 
 
 # --- the run itself, on a small program of its own ----------------------------------------
