@@ -50,6 +50,13 @@ def test_an_unknown_name_is_told_which_there_are() -> None:
     assert all(name in found.stderr for name in NAMES)
 
 
+def test_the_page_of_figures_has_each_benchmark_and_no_other() -> None:
+    page = (REPOSITORY / "docs" / "figures.md").read_text()
+    section = page.partition("\n## Speed\n")[2].partition("\n## ")[0]
+    assert sorted(set(re.findall(r"^\| `(\w+)` \|", section, re.M))) == NAMES
+    assert set(re.findall(r"make bench (\w+)", page)) - {"NAME"} <= set(NAMES)
+
+
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
 def test_each_can_be_imported_with_what_is_installed(file: Path) -> None:
     module = ".".join(file.relative_to(REPOSITORY).with_suffix("").parts)

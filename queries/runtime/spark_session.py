@@ -8,7 +8,7 @@ Only what the JVM needs to start is on its command line; everything else, includ
 secrets, is set in the JVM itself, where it does not appear in any process list.
 
 A JVM loads about 20,000 classes for a first batch and compiles its code, which takes most of a
-fresh driver's time (docs/performance.md). No user's code and no user's data are involved, and the
+fresh driver's time (docs/figures.md). No user's code and no user's data are involved, and the
 query has ended before the listener is registered.
 """
 

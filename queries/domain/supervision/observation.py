@@ -192,7 +192,7 @@ LIVING = frozenset({Liveness.SPAWNING, Liveness.ALIVE, Liveness.ORPHANED})
 #: A driver that ran and whose processes are gone.
 PASSED = frozenset({Liveness.EXITED, Liveness.GONE})
 #: A driver that has been starting for longer waits for something other than this host's cores, and
-#: must not hold up the others (a start on two quiet cores takes 11 s: docs/performance.md).
+#: must not hold up the others (a start on two quiet cores takes 11 s: docs/figures.md).
 HOLDS_SLOT = timedelta(seconds=30)
 
 
