@@ -13,6 +13,7 @@ CHECKS = {
     "types": (sys.executable, "-m", "mypy", "."),
     "import contracts": (str(BIN / "lint-imports"),),
     "templates": (sys.executable, "-m", "djlint", "templates", "--lint", "--quiet"),
+    "commit messages": (sys.executable, str(Path(__file__).with_name("commit_messages.py"))),
 }
 
 if __name__ == "__main__":
