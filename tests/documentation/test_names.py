@@ -1,6 +1,6 @@
 """Names of files and functions in the documentation are names that the code has.
 
-Decisions are left out: each says what was so on its day.
+Decisions keep the functions and fields of their day; the files in them exist.
 """
 
 import re
@@ -15,6 +15,7 @@ PAGES = [
     *(REPOSITORY / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted((REPOSITORY / "docs").glob("*.md")),
 ]
+DECISIONS = sorted((REPOSITORY / "docs" / "decisions").glob("*.md"))
 #: Names of others: an example of Spark's, a file of ssh, an attribute of Linux processes.
 OTHERS = frozenset({"structured_sessionization.py", "known_hosts", "no_new_privs"})
 
@@ -44,7 +45,7 @@ def code_of(page: Path) -> list[str]:
     return re.findall(r"`([^`\n]+)`", text)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [*PAGES, *DECISIONS], ids=lambda page: page.name)
 def test_files_that_a_page_names_are_there(page: Path) -> None:
     named = {one for one in code_of(page) if re.fullmatch(r"[\w./-]+\.(py|html|js|toml|xml)", one)}
     missing = [

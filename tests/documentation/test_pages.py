@@ -27,3 +27,11 @@ def test_a_decision_is_headed_by_its_number_and_a_sentence() -> None:
         if not re.match(rf"# {page.name[:4]}: [A-Z]\S* .*[^.]\n", page.read_text())
     ]
     assert wrong == []
+
+
+def test_a_decision_has_a_status_and_its_date() -> None:
+    status = re.compile(
+        r"Status: (accepted|superseded by \[\d{4}\]\([\w.-]+\)), 2\d{3}-\d\d-\d\d(;|$)"
+    )
+    wrong = [page.name for page in DECISIONS if not status.match(page.read_text().split("\n")[2])]
+    assert wrong == []
