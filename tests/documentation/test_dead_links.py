@@ -16,7 +16,7 @@ STATIC = re.compile(r"{%\s*static\s+[\"']([^\"']+)[\"']")
 #: Tests that make up pages of their own.
 MADE_UP = frozenset(
     f"tests/{name}.py"
-    for name in ("checks/test_areas", "checks/test_prose", "documentation/test_links")
+    for name in ("checks/test_areas", "checks/test_prose", "documentation/test_dead_links")
 )
 
 
