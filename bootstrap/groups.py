@@ -36,7 +36,7 @@ JAVA_OPTIONS = (
     " -XX:-BytecodeVerificationRemote"
 )
 #: Class archives that each JVM maps instead of loading the classes (`tests.class_archive`). They
-#: are stored in the environment, which drivers can read within their walls too.
+#: are stored in the environment, which drivers can read in their sandbox too.
 ARCHIVES = Path(sys.prefix) / "share" / "headgate-classes"
 MAKES_ARCHIVES = (sys.executable, "-m", "tests.class_archive", str(ARCHIVES))
 #: The JVM options for an archive; the JVM silently ignores an archive that does not match.

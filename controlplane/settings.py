@@ -92,7 +92,7 @@ DATA_UMASK = env.mode("HEADGATE_DATA_UMASK", "022")
 LAUNCHER = env.choice("HEADGATE_LAUNCHER", "process", tuple(LAUNCHERS))
 #: How drivers are isolated from the rest of their host: queries.domain.hosts, docs/security.md.
 #: Workers refuse `accounts`, which is gone: queries.services.system.installation.
-WALLS = env.choice("HEADGATE_WALLS", "auto", ("auto", "bubblewrap", "neither", "accounts"))
+ISOLATION = env.choice("HEADGATE_ISOLATION", "auto", ("auto", "bubblewrap", "neither", "accounts"))
 #: Whether an admin accepts that a worker that runs as root, or does not isolate drivers, serves
 #: several teams and authors.
 ROOT_WORKER = env.flag("HEADGATE_ROOT_WORKER", False)

@@ -1,7 +1,7 @@
 """Speak through pipes with a program of ours that has read an author's data and is not trusted.
 
 What it sends is limited in size and time. It has no other connection with its worker: see
-`queries.launchers.process.walls.raising`, which starts it.
+`queries.launchers.process.isolation.apply`, which starts it.
 """
 
 import contextlib

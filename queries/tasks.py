@@ -103,7 +103,7 @@ def _worker_begins(**_: Any) -> None:
     _timers.append(Timers(leaving))
     _timers[-1].start()
     threading.Thread(target=_supervise, name="supervision", daemon=True).start()
-    threading.Thread(target=lambda: launcher().walls(), name="walls", daemon=True).start()
+    threading.Thread(target=lambda: launcher().isolation(), name="isolation", daemon=True).start()
     threading.Thread(target=Answering(leaving).run, name="spark-parser", daemon=True).start()
     archives = launcher().class_archives() if settings.CLASS_ARCHIVES else None
     if archives is not None:

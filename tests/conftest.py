@@ -32,7 +32,7 @@ from queries import host_pressure
 from queries.domain.hosts import Pressure
 from queries.jvm import compiled
 from queries.jvm.compiled import NotCompiled, our_jar
-from queries.launchers.recorded_walls import FILE as ISOLATION
+from queries.launchers.recorded_isolation import FILE as ISOLATION
 from queries.models.access.accounts import Grant
 from tests import (
     conftest_areas,

@@ -20,7 +20,7 @@ from controlplane.home import StartProblem
 from installation.machine import java as javas
 from installation.machine import valkey
 from queries.domain.sparks import OURS, SPARKS, Spark, command
-from queries.launchers.process.walls import bubblewrap
+from queries.launchers.process.isolation import bubblewrap
 
 START_LIMIT_S = 60
 
@@ -101,7 +101,7 @@ def missing_walls() -> str:
         check=False,
     )
     if tried.returncode:
-        return f"{tried.stderr.strip()}; docs/operations.md says what walls of drivers need"
+        return f"{tried.stderr.strip()}; docs/isolation.md lists what isolation needs"
     return ""
 
 

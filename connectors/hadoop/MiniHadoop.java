@@ -37,7 +37,7 @@ public final class MiniHadoop {
   private static MiniDFSCluster hdfs(Path data, int port) throws Exception {
     Configuration conf = new Configuration();
     conf.set(MiniDFSCluster.HDFS_MINIDFS_BASEDIR, data.toString());
-    // Drivers within walls run as other users of this host.
+    // Isolated drivers run as other users of this host.
     conf.setBoolean("dfs.permissions.enabled", false);
     boolean first = !Files.exists(data.resolve("name-0-1/current/VERSION"));
     MiniDFSCluster cluster =

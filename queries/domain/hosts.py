@@ -1,4 +1,4 @@
-"""Hosts: which are silent or busy, who manages what on them, and the walls around their drivers."""
+"""Hosts: which are silent or busy, who manages what on them, and the isolation of their drivers."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -52,18 +52,18 @@ class IsolationChoice:
     """The isolation that a host's worker uses, and why it does not use another kind."""
 
     mode: Mode
-    asked: str  # HEADGATE_WALLS
-    lacks: str = ""  # what this host lacks for the desired walls
+    asked: str  # HEADGATE_ISOLATION
+    lacks: str = ""  # what this host lacks for the desired isolation
     root: bool = False  # whether the worker runs as root
-    late: bool = False  # the test did not finish: the host may well have the walls
+    late: bool = False  # the test did not finish: the host may well be able to isolate
     holds: str = ""  # system calls and limits that have been proven to apply to drivers here
 
     @property
     def refused(self) -> bool:
         """Return whether this host cannot isolate drivers as requested, and so starts none.
 
-        With `auto`, a host that is too busy or too full for the test does not start drivers without
-        walls.
+        With `auto`, a host that is too busy or too full for the test does not start drivers that
+        are not isolated.
         """
         return bool(self.lacks) and (self.asked != AUTO or self.late)
 
@@ -79,8 +79,8 @@ class IsolationChoice:
             )
         if self.refused:
             return (
-                f"HEADGATE_WALLS is {self.asked}, so no drivers are started:{why} Fix this, or set "
-                "HEADGATE_WALLS to auto or neither."
+                f"HEADGATE_ISOLATION is {self.asked}, so no drivers are started:{why} Fix this, "
+                "or set HEADGATE_ISOLATION to auto or neither."
             )
         root = f" {_AS_ROOT[self.mode]}" if self.root else ""
         holds = f" {self.holds}" if self.holds else ""

@@ -427,8 +427,8 @@ class Killer(StrEnum):
     """What killed a driver that did not end on its own, as far as its shim knows."""
 
     NOBODY = ""  # or unknown
-    WALLS_LATE = "walls_late"  # the shim: bubblewrap did not set up the walls in time
-    WALLS_FAILED = "walls_failed"  # bubblewrap itself ended before a driver existed
+    ISOLATION_LATE = "walls_late"  # the shim: bubblewrap did not set up the sandbox in time
+    ISOLATION_FAILED = "walls_failed"  # bubblewrap itself ended before a driver existed
     PYTHON_LATE = "python_late"  # the shim: Python outlived its JVM, or a SIGTERM
     JVM_LATE = "jvm_late"  # the shim or the driver: the JVM outlived its Python
     WORKER = "worker"  # a worker, for the reason in `ExitReport.kill_reason`

@@ -24,7 +24,7 @@ if TYPE_CHECKING:  # shims import this module, and pydantic would double the tim
 class Launcher(Protocol):
     """A place where drivers run; every call is idempotent and bounded in time."""
 
-    def walls(self) -> IsolationChoice:
+    def isolation(self) -> IsolationChoice:
         """Return how drivers are isolated from the rest of their host; tested at the first call."""
 
     def files_location(self, application: str, epoch: int, *, probe: bool = False) -> str:

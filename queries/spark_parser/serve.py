@@ -1,4 +1,4 @@
-"""Answer questions about SQL in a process of its own: what stands within the walls.
+"""Answer questions about SQL in a process of its own: the part that runs isolated.
 
 `python -m queries.spark_parser.serve JARS` reads questions from its input, a JSON line each, and
 writes a line for each: {"verdict": …}, or {"failed": "why"} and ends. Before the first, it writes

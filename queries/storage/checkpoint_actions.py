@@ -1,4 +1,4 @@
-"""Read the files of Delta checkpoints in a process of its own: what stands within the walls.
+"""Read the files of Delta checkpoints in a process of its own: the part that runs isolated.
 
 `python -m queries.storage.checkpoint_actions` reads from its input the size of a file, in a line,
 and then the Parquet file. It answers with a line of JSON: {"actions": […], "more": …}, where `more`

@@ -1,6 +1,6 @@
 """Use Hadoop's file systems through a storage JVM, and a local disk with the same interface.
 
-The JVM runs inside the walls of its application, so its answers are checked like any other data
+The JVM runs in the isolation of its application, so its answers are checked like any other data
 from there.
 """
 

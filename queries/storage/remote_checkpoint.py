@@ -286,8 +286,8 @@ def fetch(
 ) -> Copied:
     """Copy a checkpoint as of a batch to a folder on this host, which must not exist.
 
-    All files come over the storage JVM's socket: what it wrote to a folder, the code within its
-    walls could replace.
+    All files come over the storage JVM's socket: what it wrote to a folder, the code in its
+    sandbox could replace.
     """
     copy_folder = work.with_name(f"{work.name}-copy")
 

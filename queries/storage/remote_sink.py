@@ -123,7 +123,7 @@ class RemoteSink:
     def _brought(self, location: str, entries: Iterable[FileEntry]) -> Iterator[Path]:
         """Yield a folder with local copies of files, with the storage's times; none if all is gone.
 
-        They come over the socket: the code within the storage JVM's walls cannot replace them.
+        They come over the socket: the code in the storage JVM's sandbox cannot replace them.
         """
         sizes = {entry.name: entry.bytes for entry in entries}
         stage = self.work / f"stage-{uuid.uuid4().hex}"

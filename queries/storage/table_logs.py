@@ -5,7 +5,7 @@ found by trying to read the next ones. It is listed if there are very many of th
 that is needed is gone. Nothing is written.
 
 What a Delta table was as of a version is in a checksum, or follows from a checkpoint and the
-commits after it. A checkpoint is Parquet, so it is unpacked in a process within walls, not here.
+commits after it. A checkpoint is Parquet, so it is unpacked in an isolated process, not here.
 """
 
 import time

@@ -2,7 +2,7 @@
 Prometheus.
 
 The health checks are for load balancers and service managers. The page also shows the isolation
-(walls) of drivers on this host.
+of drivers on this host.
 """
 
 import contextlib

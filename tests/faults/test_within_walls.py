@@ -37,7 +37,7 @@ def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     settings = {
         "HEADGATE_PROBES_PER_MINUTE": "0",
         "HEADGATE_OPERATION_DEADLINE_S": f"{OPERATION_S}",
-        "HEADGATE_WALLS": Mode.BUBBLEWRAP,
+        "HEADGATE_ISOLATION": Mode.BUBBLEWRAP,
     }
     running = System(home, pieces.free_port(), **settings, **_broker(home))
     try:
@@ -89,7 +89,7 @@ def test_the_demo_streams_and_the_system_says_within_what(system: System) -> Non
     for name in DEMO:
         _reach(system, name, 2)
         assert _ident(system, name).init_pid is not None
-    [told] = [part for part in system.get("system/")["parts"] if part["name"] == "walls"]
+    [told] = [part for part in system.get("system/")["parts"] if part["name"] == "isolation"]
     assert told["sentence"].startswith(
         f"Isolation of drivers: bubblewrap. {Mode.BUBBLEWRAP.sentence}"
     )

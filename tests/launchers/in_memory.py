@@ -149,7 +149,7 @@ class InMemoryLauncher(InMemoryProbes, InMemoryScripts):
 
     # --- the protocol -----------------------------------------------------------------
 
-    def walls(self) -> IsolationChoice:
+    def isolation(self) -> IsolationChoice:
         """Return that there are none: nothing here is a process."""
         return choose(Mode.NEITHER)
 

@@ -136,7 +136,7 @@ class Processes(Ground):
         walls: Mode = Mode.NEITHER,
     ) -> None:
         self.launcher = self.local = LocalProcessLauncher(
-            home / "drivers", home / "code", walls=lambda: choose(walls)
+            home / "drivers", home / "code", isolation=lambda: choose(walls)
         )
         self.drivers = home / "drivers"
         self.code = home / "users_code"

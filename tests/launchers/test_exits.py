@@ -10,8 +10,8 @@ import pytest
 from queries.domain.protocol import Killer
 from queries.launchers.process import exits
 from queries.launchers.process.exits import OutOfMemory, killer
-from queries.launchers.process.walls import bubblewrap
-from queries.launchers.process.walls.mounts import Mounts
+from queries.launchers.process.isolation import bubblewrap
+from queries.launchers.process.isolation.mounts import Mounts
 
 QUIET = OutOfMemory(0, 3)
 
@@ -29,8 +29,8 @@ QUIET = OutOfMemory(0, 3)
         ("1", "SIGKILL", {"jvm": Killer.JVM_LATE}, OutOfMemory(0, 4), Killer.JVM_LATE),
         ("SIGKILL", "143", {"python": Killer.PYTHON_LATE}, QUIET, Killer.PYTHON_LATE),
         ("71", "143", {"python": Killer.PYTHON_LATE}, QUIET, Killer.NOBODY),  # it left meanwhile
-        ("SIGKILL", "UNKNOWN", {"python": Killer.WALLS_LATE}, QUIET, Killer.WALLS_LATE),
-        ("1", "UNKNOWN", {"python": Killer.WALLS_FAILED}, QUIET, Killer.WALLS_FAILED),
+        ("SIGKILL", "UNKNOWN", {"python": Killer.ISOLATION_LATE}, QUIET, Killer.ISOLATION_LATE),
+        ("1", "UNKNOWN", {"python": Killer.ISOLATION_FAILED}, QUIET, Killer.ISOLATION_FAILED),
     ],
 )
 def test_who_ended_a_driver(
@@ -79,7 +79,7 @@ def test_this_kernel_counts() -> None:
 
 @pytest.mark.parametrize(
     ("does", "killed"),
-    [("exec sleep 60", Killer.WALLS_LATE), ("exit 1", Killer.WALLS_FAILED)],
+    [("exec sleep 60", Killer.ISOLATION_LATE), ("exit 1", Killer.ISOLATION_FAILED)],
 )
 def test_walls_that_are_late_are_told_from_walls_that_cannot_be_raised(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, does: str, killed: Killer
@@ -91,13 +91,13 @@ def test_walls_that_are_late_are_told_from_walls_that_cannot_be_raised(
     monkeypatch.setattr(bubblewrap, "PROGRAM", str(program))
     monkeypatch.setattr(bubblewrap, "STARTS_WITHIN_S", 0.3)
     monkeypatch.setattr(bubblewrap, "SAYS_WITHIN_S", 0.1)
-    walls = bubblewrap.Walls.apply(
+    walls = bubblewrap.Sandbox.apply(
         ["/bin/true"], env=dict(os.environ), mounts=Mounts([], ()), log=subprocess.DEVNULL
     )
     with pytest.raises(bubblewrap.NotStarted) as late:
         walls.begin()
     assert late.value.killed is killed
-    assert walls.process.wait(10) == (-9 if killed is Killer.WALLS_LATE else 1)
+    assert walls.process.wait(10) == (-9 if killed is Killer.ISOLATION_LATE else 1)
     os.close(walls.report_pipe)
 
 
@@ -110,7 +110,7 @@ def test_a_slow_bubblewrap_is_waited_for(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(bubblewrap, "PROGRAM", str(program))
     shown = Mounts(["--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"], ())
     began = time.monotonic()
-    walls = bubblewrap.Walls.apply(
+    walls = bubblewrap.Sandbox.apply(
         ["/bin/true"], env=dict(os.environ), mounts=shown, log=subprocess.DEVNULL
     )
     python = walls.begin()
@@ -126,7 +126,7 @@ def test_no_process_within_walls_can_write_what_the_init_reports(tmp_path: Path)
     forge = "for each in /proc/1/fd/*; do echo end 2 0 > $each && exit 7; done; exit 3"
     shown = Mounts(["--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"], ())
     with (tmp_path / "log").open("wb") as log:
-        walls = bubblewrap.Walls.apply(
+        walls = bubblewrap.Sandbox.apply(
             ["/bin/sh", "-c", forge], env=dict(os.environ), mounts=shown, log=log.fileno()
         )
     python = walls.begin()

@@ -19,9 +19,9 @@ DOCKERFILE = (REPOSITORY / "Dockerfile").read_text()
 COMPOSE: dict[str, Any] = yaml.safe_load((REPOSITORY / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 #: What is laid over the worker, for walls of its drivers.
-WALLS: dict[str, dict[str, Any]] = yaml.safe_load((REPOSITORY / "docker-walls.yml").read_text())[
-    "services"
-]
+ISOLATION: dict[str, dict[str, Any]] = yaml.safe_load(
+    (REPOSITORY / "docker-isolation.yml").read_text()
+)["services"]
 #: The last stage: what is in the image.
 IMAGE = DOCKERFILE.rpartition("\nFROM ")[2]
 OPERATIONS = (REPOSITORY / "docs" / "operations.md").read_text()
@@ -116,10 +116,10 @@ def test_no_service_is_root(name: str) -> None:
 
 @pytest.mark.guarantee("G-CONTAINER-4")
 def test_walls_of_drivers_take_no_capability_and_change_the_worker_alone() -> None:
-    assert set(WALLS) == {"worker"}
-    worker = WALLS["worker"]
+    assert set(ISOLATION) == {"worker"}
+    worker = ISOLATION["worker"]
     assert set(worker) == {"security_opt", "environment"}
-    assert worker["environment"] == {"HEADGATE_WALLS": "bubblewrap"}
+    assert worker["environment"] == {"HEADGATE_ISOLATION": "bubblewrap"}
     assert worker["security_opt"] == [
         "seccomp=docker-seccomp.json",
         "apparmor=unconfined",
@@ -130,7 +130,7 @@ def test_walls_of_drivers_take_no_capability_and_change_the_worker_alone() -> No
 
 
 def test_without_walls_the_containers_are_for_one_team_and_the_page_says_so() -> None:
-    for service in (*SERVICES.values(), *WALLS.values()):
+    for service in (*SERVICES.values(), *ISOLATION.values()):
         assert "cap_add" not in service
     assert "drivers are not isolated, and the installation [serves one" in _containers_page()
 

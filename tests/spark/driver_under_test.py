@@ -77,7 +77,7 @@ class DriverUnderTest:
     ) -> None:
         self.home = home
         self.launcher = LocalProcessLauncher(
-            home / "drivers", home / "code", walls=lambda: choose(walls)
+            home / "drivers", home / "code", isolation=lambda: choose(walls)
         )
         self.application = application
         self.epoch = epoch

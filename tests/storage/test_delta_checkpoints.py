@@ -198,16 +198,16 @@ def test_of_very_many_files_only_the_number_is_unknown(
 @pytest.mark.walls
 @pytest.mark.parametrize("walls", ["bubblewrap", "neither"])
 def test_within_walls_a_checkpoint_is_read(log: Path, walls: str, settings: Any) -> None:
-    from queries.launchers.process.walls import proven
+    from queries.launchers.process.isolation import self_test
 
-    settings.WALLS = walls
-    proven._walls.cache_clear()
+    settings.ISOLATION = walls
+    self_test._isolation.cache_clear()
     one_of(log)
     with open_checkpoints() as process:
         told, more = process.actions((log / f"{FOUR}.parquet").read_bytes())
         with pytest.raises(ToolFailed, match="ArrowInvalid"):
             process.actions(b"nonsense")
-    proven._walls.cache_clear()
+    self_test._isolation.cache_clear()
     assert not more
     assert replayed(NEW, [commit_of(4, told)]).live == LIVE
 

@@ -51,18 +51,18 @@ def crash_loop(failures: Iterable[datetime], *, now: datetime) -> CrashLoop | No
 _FROM_CHECKPOINT = "The driver is restarted from the checkpoint."
 _BUSY = "If this happens again, find out what keeps the CPUs, memory or disks of this host busy."
 NOT_STARTED: dict[str, str] = {
-    Killer.WALLS_LATE: "Driver not started: its isolation was not set up in time",
-    Killer.WALLS_FAILED: "Driver not started: its isolation could not be set up",
+    Killer.ISOLATION_LATE: "Driver not started: its isolation was not set up in time",
+    Killer.ISOLATION_FAILED: "Driver not started: its isolation could not be set up",
 }
 
 #: Meaning and remedy, by who ended the driver.
 _KILLED: dict[str, tuple[str, str]] = {
-    Killer.WALLS_LATE: (
+    Killer.ISOLATION_LATE: (
         "bubblewrap did not set up the driver's sandbox within five minutes, so Headgate ended "
         "the driver. None of your code was run.",
         f"The driver is restarted. {_BUSY}",
     ),
-    Killer.WALLS_FAILED: (
+    Killer.ISOLATION_FAILED: (
         "bubblewrap could not set up the driver's sandbox. None of your code was run. The end of "
         "the driver's log shows the reason.",
         "The driver is restarted. Settings → System shows what this host lacks for isolating "

@@ -230,7 +230,7 @@ def killer(
     precedence, because the JVM ends with it.
     """
     for part, ended in (("python", python), ("jvm", jvm)):
-        if part in by_us and (ended == "SIGKILL" or by_us[part] is Killer.WALLS_FAILED):
+        if part in by_us and (ended == "SIGKILL" or by_us[part] is Killer.ISOLATION_FAILED):
             return by_us[part]
         if ended == "SIGKILL" and by_worker:
             return Killer.WORKER

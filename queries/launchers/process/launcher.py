@@ -66,8 +66,8 @@ from queries.launchers.process import (
     sighting,
 )
 from queries.launchers.process import code_copies as code
-from queries.launchers.process.walls import proven, raising
-from queries.launchers.process.walls.raising import Raising
+from queries.launchers.process.isolation import apply, self_test
+from queries.launchers.process.isolation.apply import DriverIsolation
 
 #: Seconds for the shim to lock its directory. It needs about 0.2 s, and a hundred times as long on
 #: a busy host, where killing it would only add another start.
@@ -87,11 +87,11 @@ def configured() -> "LocalProcessLauncher":
         drivers_dir=settings.DRIVERS_DIR,
         code_dir=settings.CODE_DIR,
         secrets_dir=settings.SECRETS_DIR,
-        walls=proven.walls,
+        isolation=self_test.isolation,
     )
 
 
-def _no_walls() -> IsolationChoice:
+def _no_isolation() -> IsolationChoice:
     return choose(Mode.NEITHER)
 
 
@@ -103,18 +103,18 @@ class LocalProcessLauncher:
         drivers_dir: Path,
         code_dir: Path,
         secrets_dir: Path | None = None,
-        walls: Callable[[], IsolationChoice] = _no_walls,
+        isolation: Callable[[], IsolationChoice] = _no_isolation,
     ) -> None:
         self._drivers = drivers_dir
         self._code = code_dir
-        self._raising = Raising(
-            walls,
+        self._driver_isolation = DriverIsolation(
+            isolation,
             secrets=secrets_dir or drivers_dir.parent / "secrets",
         )
 
-    def walls(self) -> IsolationChoice:
+    def isolation(self) -> IsolationChoice:
         """Return the isolation that new drivers get; tested at the first call."""
-        return self._raising.choice()
+        return self._driver_isolation.choice()
 
     def directory(self, application: str, epoch: int, *, probe: bool = False) -> Path:
         """Return the directory of a driver or probe, which may not exist yet."""
@@ -147,7 +147,7 @@ class LocalProcessLauncher:
         def write_intent(directory: Path) -> None:
             replace_file(DriverFolder.of(directory).control / POOLS, pools_xml)
             self._write_assignment(directory, assignment)
-            if spec.standby:  # within walls, it sees only folders that exist when it starts
+            if spec.standby:  # when isolated, it sees only folders that exist when it starts
                 current_file(directory.parent).parent.mkdir(mode=0o700, exist_ok=True)
             else:
                 self._make_current(directory, spec.epoch)
@@ -166,7 +166,7 @@ class LocalProcessLauncher:
         fail_points.reach(fail_points.TAKEN_OVER)
         self._make_current(directory, assignment.epoch)
         fail_points.reach(fail_points.BEFORE_ASSIGNMENT)
-        self._raising.assign(DriverFolder.of(directory), assignment)
+        self._driver_isolation.assign(DriverFolder.of(directory), assignment)
         if self._write_assignment(directory, assignment):
             self._signal(directory, signal.SIGUSR1)
 
@@ -245,7 +245,7 @@ class LocalProcessLauncher:
             identities.kill_and_wait(ident.pid, ident.start_time, KILL_WAIT_S)
             if ident.jvm_pid is not None:
                 identities.kill_and_wait(ident.jvm_pid, ident.jvm_start_time, KILL_WAIT_S)
-            self._end_walls(ident)
+            self._end_isolation(ident)
         # Processes missing from ident.json (not written yet, or gone with the folder).
         if ident is None or self._holds(directory):
             self._end_unlisted(directory, appearing=ident is None)
@@ -284,7 +284,7 @@ class LocalProcessLauncher:
             time.sleep(0.05)
         return []
 
-    def _end_walls(self, ident: Ident) -> None:
+    def _end_isolation(self, ident: Ident) -> None:
         """Give the sandbox's first process time to report how the driver ended."""
         init = (ident.init_pid, ident.init_start_time)
         if init[0] is not None and not identities.wait_end(init[0], init[1], KILL_WAIT_S):
@@ -403,7 +403,7 @@ class LocalProcessLauncher:
         self, argv: Sequence[str], *, reads: Sequence[Path] = (), hidden: Iterable[Path] = ()
     ) -> subprocess.Popen[bytes]:
         """Start a program of ours that reads an author's text, isolated as drivers are."""
-        return raising.start(argv, reads=reads, hidden=hidden)
+        return apply.start(argv, reads=reads, hidden=hidden)
 
     def class_archives(self) -> class_archives.HostArchives:
         """Return the archives of Spark's classes next to the drivers' folder."""
@@ -433,10 +433,10 @@ class LocalProcessLauncher:
             begun = (control / IDENT).exists() or (control / EXIT).exists()
             if begun or _is_in_use(directory) or sighting.processes_of(directory):
                 return
-            spec = self._raising.spec(spec, folder)
+            spec = self._driver_isolation.spec(spec, folder)
             replace_file(control / SPEC, spec.dumps())
             write_intent(directory)
-            self._raising.prepare(spec, folder)
+            self._driver_isolation.prepare(spec, folder)
             fail_points.reach(fail_points.AFTER_INTENT)
             self._spawn(directory, spec)
             fail_points.reach(fail_points.AFTER_SPAWN)

@@ -4,7 +4,7 @@ socket.
 That code could replace the socket by a link to another application's, whose answers would then be
 taken with that application's rights, or listen in the JVM's place. So the socket is opened through
 no link, and the process that listens must be the JVM whose PID the shim has recorded in `control`,
-where no code within walls can write.
+where no isolated code can write.
 """
 
 import errno
@@ -105,7 +105,7 @@ def unused_s(directory: Path) -> float:
 def _is_jvm(pid: int, ident: Ident | None) -> bool:
     """Return whether a PID is that of the JVM, which is still running.
 
-    The kernel translates the PID of a process within walls to ours, and keeps that of the process
+    The kernel translates the PID of a process in a sandbox to ours, and keeps that of the process
     that began to listen. The user is the same for all drivers in bubblewrap, so it proves nothing.
     """
     return (

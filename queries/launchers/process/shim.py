@@ -38,9 +38,9 @@ from queries.domain.protocol import (
 from queries.driver_folder import DriverFolder, read_current
 from queries.launchers.process import epoch_claims, exits, spawning
 from queries.launchers.process.exits import OutOfMemory
+from queries.launchers.process.isolation.bubblewrap import Sandbox
+from queries.launchers.process.isolation.preparing import take_back
 from queries.launchers.process.pipes import MOST_CALLS, PipeLines
-from queries.launchers.process.walls.bubblewrap import Walls
-from queries.launchers.process.walls.preparing import take_back
 
 JVM_OUTLIVES_S = 5  # how long a JVM may outlive its Python (trap 23)
 PYTHON_OUTLIVES_S = 10  # beyond the driver's own stop_timeout_s, after its JVM's death
@@ -100,7 +100,7 @@ class Shim:
     jvm_start: int | None = None
     exits: dict[int, int] = field(default_factory=dict)  # pid -> wait status
     jvm_exit: str = ""  # the JVM's exit, as seen by the driver's Python
-    walls: Walls | None = None  # around the driver, if its spec requires bubblewrap's
+    sandbox: Sandbox | None = None  # around the driver, if its spec requires bubblewrap's
     by_us: dict[str, Killer] = field(default_factory=dict)  # why, by "python" and "jvm"
     _lines: PipeLines = field(default_factory=PipeLines)
     _memory: OutOfMemory = field(default_factory=OutOfMemory.now)
@@ -136,7 +136,7 @@ class Shim:
         """Return how the driver ended, as far as the shim observed it."""
         python = self._exit_of(self.python_pid)
         jvm = self.jvm_exit or (self._exit_of(self.jvm_pid) if self.jvm_pid else UNKNOWN)
-        within = self.walls.ended.values() if self.walls else ()
+        within = self.sandbox.ended.values() if self.sandbox else ()
         memory = OutOfMemory.now()
         reason = exits.kill_reason(self.folder)
         killed = exits.killer(
@@ -181,7 +181,7 @@ class Shim:
     def _start(self) -> int:
         """Spawn the driver; return the pipe on which it reports its JVM's PID."""
         begun = spawning.spawn(self.folder, self.spec, self.claim)
-        self.spawned_at, self.walls = begun.at, begun.walls
+        self.spawned_at, self.sandbox = begun.at, begun.sandbox
         if begun.killed:
             self.by_us["python"] = begun.killed
         self.python_pid = begun.python_pid
@@ -198,8 +198,8 @@ class Shim:
             spawned_at=self.spawned_at,
             jvm_pid=self.jvm_pid,
             jvm_start_time=self.jvm_start,
-            init_pid=self.walls.init_pid if self.walls else None,
-            init_start_time=self.walls.init_start if self.walls else None,
+            init_pid=self.sandbox.init_pid if self.sandbox else None,
+            init_start_time=self.sandbox.init_start if self.sandbox else None,
         )
         replace_file(self.folder.control / IDENT, ident.dumps())
 
@@ -209,7 +209,7 @@ class Shim:
         """Sleep until the driver's Python has ended, without polling."""
         try:
             python = os.pidfd_open(self.python_pid)
-        except ProcessLookupError:  # within walls, another process has reaped it
+        except ProcessLookupError:  # in a sandbox, another process has reaped it
             self._reap(self.python_pid)
             return
         poll = select.poll()
@@ -279,8 +279,8 @@ class Shim:
 
     def _mine(self, number: int) -> int | None:
         """Return the outer PID of a process that the driver reported; None if it is not its own."""
-        if self.walls is not None:
-            return self.walls.outer(number)
+        if self.sandbox is not None:
+            return self.sandbox.outer(number)
         return number if number in identities.descendants(os.getpid()) else None
 
     def _watch_jvm(self) -> int | None:
@@ -312,13 +312,15 @@ class Shim:
     def _note_jvm(self) -> None:
         if self.jvm_pid is not None:
             self.jvm_start = identities.start_time(self.jvm_pid)
-            if self.walls is not None:
-                self.walls.know(self.jvm_pid)
+            if self.sandbox is not None:
+                self.sandbox.know(self.jvm_pid)
 
     def _end_descendants(self) -> None:
         """SIGKILL and reap the driver's remaining processes: Python workers, users' children."""
-        if self.walls is not None:  # when the first process inside ends, the kernel ends all others
-            identities.kill_and_wait(self.walls.init_pid, self.walls.init_start, REAP_S)
+        if (
+            self.sandbox is not None
+        ):  # when the first process inside ends, the kernel ends all others
+            identities.kill_and_wait(self.sandbox.init_pid, self.sandbox.init_start, REAP_S)
         deadline = time.monotonic() + REAP_S
         while time.monotonic() < deadline:
             if not self._reap_all():
@@ -345,7 +347,7 @@ class Shim:
         os.close(descriptor)
 
     def _reap(self, pid: int) -> None:
-        if self.walls is not None and (status_within := self.walls.status_of(pid)) is not None:
+        if self.sandbox is not None and (status_within := self.sandbox.status_of(pid)) is not None:
             self.exits[pid] = status_within
             return
         with contextlib.suppress(ChildProcessError):

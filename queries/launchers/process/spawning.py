@@ -12,19 +12,19 @@ from headgate_ground.untrusted import make_folder
 from queries.domain.protocol import DRIVER_LOG, TMP, DriverSpec, Killer
 from queries.driver_folder import DriverFolder
 from queries.launchers.process import environment, epoch_claims
-from queries.launchers.process.walls.bubblewrap import NotStarted, Walls
-from queries.launchers.process.walls.mounts import mounts
+from queries.launchers.process.isolation.bubblewrap import NotStarted, Sandbox
+from queries.launchers.process.isolation.mounts import mounts
 
 
 @dataclass(frozen=True, slots=True)
 class Begun:
     """A started driver."""
 
-    python_pid: int  # as seen from outside; bubblewrap's own PID if the walls could not be set up
+    python_pid: int  # as seen from outside; bubblewrap's own PID if its sandbox could not be set up
     at: str
     report_pipe: int  # the pipe through which it reports its JVM's PID
-    walls: Walls | None = None  # around it, if its spec requires bubblewrap's
-    killed: Killer = Killer.NOBODY  # why there is no driver, if its walls could not be set up
+    sandbox: Sandbox | None = None  # around it, if its spec requires bubblewrap's
+    killed: Killer = Killer.NOBODY  # why there is no driver, if its sandbox could not be set up
 
 
 def spawn(folder: DriverFolder, spec: DriverSpec, claim: socket.socket) -> Begun:
@@ -58,17 +58,17 @@ def spawn(folder: DriverFolder, spec: DriverSpec, claim: socket.socket) -> Begun
     # -P: nothing may be imported from the working directory.
     argv = [sys.executable, "-P", "-m", *program, str(folder.root)]
     passed = (write, claim.fileno())
-    walls: Walls | None = None
+    sandbox: Sandbox | None = None
     killed = Killer.NOBODY
     if spec.walls:
-        python_pid, walls, killed = _begin_within(folder, spec, argv, env, log, passed)
+        python_pid, sandbox, killed = _begin_within(folder, spec, argv, env, log, passed)
     else:
         python_pid = _begin(folder, spec, argv, env, log, passed)
     claim.close()  # from here on, the claim means that a process of the driver is alive
     os.close(log)
     os.close(write)
     os.set_blocking(report_pipe, False)
-    return Begun(python_pid, at, report_pipe, walls, killed)
+    return Begun(python_pid, at, report_pipe, sandbox, killed)
 
 
 def _begin(
@@ -102,13 +102,13 @@ def _begin_within(
     env: dict[str, str],
     log: int,
     passed: tuple[int, ...],
-) -> tuple[int, Walls | None, Killer]:
+) -> tuple[int, Sandbox | None, Killer]:
     """Start the driver in the bubblewrap sandbox; return its outer PID, and the sandbox.
 
     If the sandbox cannot be set up, the PID is bubblewrap's own, the last value says so, and the
     driver's log contains bubblewrap's reason.
     """
-    walls = Walls.apply(
+    sandbox = Sandbox.apply(
         argv,
         env={**env, "HOME": str(folder.own / TMP)},
         mounts=mounts(spec, folder, env),
@@ -117,8 +117,8 @@ def _begin_within(
         close=passed,
         umask=spec.data_umask,
     )
-    walls.process.returncode = 0
+    sandbox.process.returncode = 0
     try:
-        return walls.begin(), walls, Killer.NOBODY
+        return sandbox.begin(), sandbox, Killer.NOBODY
     except NotStarted as error:
-        return walls.process.pid, None, error.killed
+        return sandbox.process.pid, None, error.killed

@@ -292,7 +292,7 @@ class Locks:
         return True
 
     def _refuse_locked(self, location: str, holder: int | None) -> None:
-        if holder == 0:  # outside our walls: its PID is not visible here
+        if holder == 0:  # outside our sandbox: its PID is not visible here
             raise CheckpointRefused("held", f"The checkpoint {location} is held by another driver.")
         if holder is not None:
             raise CheckpointRefused(

@@ -1,6 +1,6 @@
 """A storage JVM: `python -m queries.runtime.jvms.storage DIRECTORY`, Hadoop's file systems alone.
 
-It has the class path, the Hadoop configuration, the secrets and the walls of its application's
+It has the class path, the Hadoop configuration, the secrets and the isolation of its application's
 driver, so whatever the driver can reach it can reach, and nothing else. Python resolves the
 secrets, hands them to the JVM on its standard input, and waits for its end.
 """

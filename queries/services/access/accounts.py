@@ -18,7 +18,7 @@ from controlplane.nudge import changed
 from queries.domain.access import Act
 from queries.domain.errors import Conflict, Invalid, Missing, NotAllowed, Problem
 from queries.domain.hosts import Mode
-from queries.launchers.recorded_walls import recorded_walls
+from queries.launchers.recorded_isolation import recorded_isolation
 from queries.models.access.accounts import BrowserSession, Team, living
 from queries.roles import Role, highest_role, role_of
 from queries.selectors.access import comes_by_single_sign_on, name_of, sessions_of
@@ -27,7 +27,7 @@ from queries.services.access.audit import record_act
 SETTING = "HEADGATE_ROOT_WORKER"
 WAY_OUT = (
     "Run the worker under an account of its own, with the user namespaces that isolate drivers "
-    "(docs/operations.md, Walls of drivers), or accept the risk with "
+    "(docs/isolation.md), or accept the risk with "
     f"{SETTING}=1 in the environment of all processes, and restart them."
 )
 
@@ -58,7 +58,7 @@ def risk() -> str:
 
     The worker "runs as root", and so do its drivers, or "does not isolate its drivers".
     """
-    choice = None if settings.ROOT_WORKER else recorded_walls()
+    choice = None if settings.ROOT_WORKER else recorded_isolation()
     if choice is None:
         return ""
     if choice.root:

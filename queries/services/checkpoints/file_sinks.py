@@ -242,10 +242,10 @@ def _changeable(
 ) -> FileSink | None:
     """Return a sink that the worker may change; raise `NotAllowed` for any other.
 
-    Drivers say where their sinks are, and can replace the folders on the way there by links. Within
-    walls, no driver writes outside its data roots, so a sink there is none of its own.
+    Drivers say where their sinks are, and can replace the folders on the way there by links. If
+    isolated, no driver writes outside its allowed paths, so a sink there is none of its own.
     """
-    if sink is None or context.launcher.walls().mode is Mode.NEITHER:
+    if sink is None or context.launcher.isolation().mode is Mode.NEITHER:
         return sink
     roots = data_roots(application.name)
     if refused := roots.refusal(canonical(str(sink.root))):

@@ -56,7 +56,7 @@ class NoStorage(Exception):
 
 
 def storage_of(application: Application, *, launcher: Launcher, now: datetime) -> HadoopStorage:
-    """Return the storage of an application's class path, configuration, secrets and walls.
+    """Return the storage of an application's class path, configuration, secrets and isolation.
 
     If its JVM does not run, it is launched, and `NoStorage` is raised until it listens. Raises
     `LaunchRefused` if it cannot be launched.
@@ -237,7 +237,7 @@ def storage_of_table(
 
 
 def open_checkpoints() -> CheckpointProcess:
-    """Start the process that reads the checkpoints of Delta logs, within walls, as Spark's parser.
+    """Start the process that reads the checkpoints of Delta logs, isolated, as Spark's parser.
 
     Raises `ToolFailed`.
     """

@@ -217,7 +217,7 @@ def no_location(checkpoint: str, error: NotALocation) -> Problem:
     return Problem("checkpoint", checkpoint[:200], str(error), error.way_out)
 
 
-#: Inside the isolation (walls), a driver sees only folders that existed when it started.
+#: An isolated driver sees only folders that existed when it started.
 MISSING_ROOT = "the data root {root} does not exist. Create it, then restart the application."
 
 

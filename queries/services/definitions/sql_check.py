@@ -1,7 +1,7 @@
 """Check SQL with Spark's own parser and analyzer before it is saved.
 
 A worker checks the SQL on its host: the web process does not have a JVM, and one JVM is enough for
-all. The JVM runs within walls without a network, as far as this host's drivers are isolated. It
+all. The JVM runs isolated, without a network, as far as this host's drivers are isolated. It
 starts with the first question and exits after a period without questions; applications with another
 Spark have its parser, in another JVM. If no answer arrives in time, the text is validated as far as
 possible without Spark, the result says "SQL not checked", and `sql_recheck` checks it again later.
@@ -194,7 +194,7 @@ def ask(questions: Sequence[SqlQuestion | None], *, limit_s: float) -> list[SqlV
 
 
 def start_parser(spark: Spark) -> ParserProcess:
-    """Start the parser of a version within walls; raise `NoParser` with the way out otherwise."""
+    """Start the parser of a version, isolated; raise `NoParser` with the way out otherwise."""
     if spark not in installed_sparks():
         way_out = f"Run `{command(spark)}` there."
         raise NoParser(f"Spark {spark} is not installed on {settings.HEADGATE_HOST}. {way_out}")

@@ -75,7 +75,7 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
     if refused := application_refusal(spec, driver.application.name):
         raise LaunchRefused(refused)
     spark = spark_folder(spec.spark)
-    make_ours()  # before it starts: inside its walls it sees only folders that exist then
+    make_ours()  # before it starts: in its sandbox it sees only folders that exist then
     roots = data_roots(driver.application.name)
     script = script_job(driver.application, spec, code.roots)
     later = _folders(driver, script is not None)

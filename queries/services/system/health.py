@@ -29,7 +29,7 @@ from queries.domain.system import (
     problem,
     unknown,
 )
-from queries.launchers.recorded_walls import recorded_walls
+from queries.launchers.recorded_isolation import recorded_isolation
 from queries.selectors.hosts import home_disk
 from queries.services.access import accounts
 from queries.services.access.audit import PROXIES, proxies_part
@@ -129,7 +129,7 @@ def checks(now: datetime) -> tuple[tuple[str, bool, Check], ...]:
         ("redis", False, lambda: redis_and_processes(now)),
         ("hosts", True, _hosts),
         ("disk", False, _disk),
-        ("walls", False, _walls),
+        ("isolation", False, _isolation),
         (ROOT_WORKER, True, _root_worker),
         (PROXIES, False, lambda: proxies_part(now)),
         ("data", True, lambda: _data(now)),
@@ -238,11 +238,11 @@ def _root_worker() -> Part:
     )
 
 
-def _walls() -> Part:
-    choice = recorded_walls()
+def _isolation() -> Part:
+    choice = recorded_isolation()
     if choice is None:
-        return ok("walls", "The isolation of drivers is tested when the worker starts.")
-    return (problem if choice.refused else ok)("walls", choice.told)
+        return ok("isolation", "The isolation of drivers is tested when the worker starts.")
+    return (problem if choice.refused else ok)("isolation", choice.told)
 
 
 def _disk() -> Part:

@@ -36,23 +36,23 @@ from queries.services.changes import record
 from queries.services.local_roots import root_location
 from queries.services.supervision.operation_rows import new_operation, schedule_reconcile
 
-MODE = "accounts"  # of HEADGATE_WALLS
+MODE = "accounts"  # of HEADGATE_ISOLATION
 FILE = "accounts.json"  # which application had which account
 
 
 def refusal() -> str:
     """Return why no worker may start here, with the commands that change that; "" if it may."""
     file = settings.HEADGATE_HOME / FILE
-    if not os.path.lexists(file) and settings.WALLS != MODE:
+    if not os.path.lexists(file) and settings.ISOLATION != MODE:
         return ""
     return "\n".join(
         [
             "This worker does not start: drivers no longer run under host accounts of their own "
-            "(HEADGATE_WALLS=accounts), and it starts none with less isolation than that.",
+            "(HEADGATE_ISOLATION=accounts), and it starts none with less isolation than that.",
             "1. Give the accounts' files to the worker's account. As root, on this host:",
             *(f"     {line}" for line in _commands(file)),
-            "2. Set HEADGATE_WALLS to bubblewrap (docs/operations.md says what that needs), and "
-            "remove HEADGATE_WALLS_ACCOUNTS.",
+            "2. Set HEADGATE_ISOLATION to bubblewrap (docs/isolation.md lists what that needs), "
+            "and remove HEADGATE_WALLS_ACCOUNTS.",
             "3. Start the worker again.",
         ]
     )

@@ -13,8 +13,8 @@ from queries.domain.probes.questions import TASK, PreflightTask, XrayTask
 from queries.domain.protocol import SPEC, Assignment, AssignmentEntry, DriverSpec, Want
 from queries.domain.triggers.batch_cost import FILE_MANAGER, OUR_FILES
 from queries.driver_folder import DriverFolder
+from queries.launchers.process.isolation import mounts
 from queries.launchers.process.launcher import LocalProcessLauncher
-from queries.launchers.process.walls import mounts
 from queries.models.definitions import Checkpoint
 from queries.services.supervision.assignments import driver_spec
 from tests.launchers.test_contract import HANGS, _spec
@@ -74,7 +74,7 @@ def launcher(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LocalProcessLau
         tmp_path / "drivers",
         tmp_path / "code",
         secrets_dir=secrets,
-        walls=lambda: choose(Mode.BUBBLEWRAP),
+        isolation=lambda: choose(Mode.BUBBLEWRAP),
     )
     monkeypatch.setattr(made, "_spawn", lambda *_: None)
     return made

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from queries.domain.hosts import Mode
-from queries.launchers.process.walls import bubblewrap, limits, proven, system_calls
-from queries.launchers.process.walls.mounts import Mounts
-from queries.launchers.process.walls.trial import IsolationMissing
+from queries.launchers.process.isolation import bubblewrap, limits, self_test, system_calls
+from queries.launchers.process.isolation.mounts import Mounts
+from queries.launchers.process.isolation.trial import IsolationMissing
 
 #: By their numbers on x86-64, and on each processor since Linux 5.
 REFUSED = {
@@ -47,7 +47,7 @@ Tried = dict[str, Any]
 def _within_bubblewrap(log: Path) -> Tried:
     shown = Mounts(["--ro-bind", "/", "/", "--proc", "/proc", "--dev", "/dev"], ())
     with log.open("w") as file:
-        walls = bubblewrap.Walls.apply(
+        walls = bubblewrap.Sandbox.apply(
             [sys.executable, "-c", TRIES], env=dict(os.environ), mounts=shown, log=file.fileno()
         )
     assert walls.status_of(walls.begin()) == 0, log.read_text()
@@ -82,7 +82,7 @@ def test_walls_that_leave_system_calls_unfiltered_are_not_taken(
     monkeypatch.setattr(
         bubblewrap, "_memory", lambda text: whole(re.sub(r"\0--seccomp\0\d+", "", text))
     )
-    choice = proven.prove("auto", tmp_path / "drivers")
+    choice = self_test.prove("auto", tmp_path / "drivers")
     assert choice.mode is Mode.NEITHER
     assert "its system calls are not filtered" in choice.lacks
 
@@ -98,7 +98,7 @@ def test_walls_that_leave_a_limit_out_are_not_taken(
         lambda text: whole(re.sub(r'"limits": \{.*?\}', '"limits": {}', text)),
     )
     monkeypatch.setattr(limits, "FILES", 512)
-    choice = proven.prove("auto", tmp_path / "drivers")
+    choice = self_test.prove("auto", tmp_path / "drivers")
     assert choice.mode is Mode.NEITHER
     assert "its limit RLIMIT_NOFILE is not 512" in choice.lacks
 
@@ -111,7 +111,7 @@ def test_where_the_library_is_missing_that_is_said(
     monkeypatch.setattr(system_calls, "LIBRARY", "libnone.so.2")
     with pytest.raises(IsolationMissing, match="it is in the libseccomp2 package"):
         system_calls.compiled()
-    assert proven.prove("auto", tmp_path / "drivers").mode is Mode.BUBBLEWRAP
+    assert self_test.prove("auto", tmp_path / "drivers").mode is Mode.BUBBLEWRAP
     said = limits.sentence(unfiltered=limits.system_call_filter()[1])
     assert said.startswith("System calls are not filtered: libnone.so.2 is not installed")
 

@@ -11,8 +11,8 @@ from headgate_ground import packages
 from headgate_server import places
 from queries.domain.protocol import TMP
 from queries.driver_folder import DriverFolder
-from queries.launchers.process.walls import mounts
-from queries.launchers.process.walls.bubblewrap import NAMESPACES
+from queries.launchers.process.isolation import mounts
+from queries.launchers.process.isolation.bubblewrap import NAMESPACES
 from tests.launchers.test_contract import _spec
 
 pytestmark = pytest.mark.walls

@@ -18,7 +18,7 @@ from queries.checkpoints.snapshot import CannotCopy, snapshot
 from queries.domain.protocol import DriverSpec
 from queries.driver_folder import DriverFolder
 from queries.launchers.base import LaunchRefused
-from queries.launchers.process.walls.preparing import prepare
+from queries.launchers.process.isolation.preparing import prepare
 from tests.checkpoints.forms import put, write_checkpoint
 from tests.launchers.test_contract import _spec
 

@@ -16,9 +16,9 @@ from django.utils import timezone
 from queries.domain.hosts import Mode, choose
 from queries.domain.protocol import SPEC, STORAGE_SOCKET, TMP, DriverSpec
 from queries.driver_folder import DriverFolder
+from queries.launchers.process.isolation import mounts
+from queries.launchers.process.isolation.bubblewrap import NAMESPACES
 from queries.launchers.process.launcher import LocalProcessLauncher
-from queries.launchers.process.walls import mounts
-from queries.launchers.process.walls.bubblewrap import NAMESPACES
 from queries.models.drivers import Driver
 from queries.services.checkpoints.storage_jvms import stages
 from queries.storage.hadoop import HadoopStorage, StorageFailed
@@ -91,7 +91,7 @@ def launcher(settings: LazySettings, tmp_path: Path) -> Iterator[LocalProcessLau
     settings.CONNECTORS_DIR = pieces.s3_connector().parent
     settings.STORAGE_IDLE_S = 300
     found = LocalProcessLauncher(
-        settings.DRIVERS_DIR, tmp_path / "code", walls=lambda: choose(Mode.BUBBLEWRAP)
+        settings.DRIVERS_DIR, tmp_path / "code", isolation=lambda: choose(Mode.BUBBLEWRAP)
     )
     yield found
     found.end_probes()

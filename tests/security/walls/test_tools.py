@@ -18,7 +18,7 @@ from queries.domain.definitions.sql_verdict import SqlQuestion, View
 from queries.domain.hosts import choose
 from queries.domain.sparks import OURS
 from queries.launchers.base import LaunchRefused
-from queries.launchers.process.walls import proven, raising
+from queries.launchers.process.isolation import apply, self_test
 from queries.services.checkpoints.storage_jvms import open_checkpoints
 from queries.services.definitions.sql_check import start_parser
 from queries.spark_parser.parser import NoParser
@@ -73,9 +73,9 @@ def home(tmp_path: Path, settings: Any, monkeypatch: pytest.MonkeyPatch) -> Iter
     settings.HEADGATE_HOME, settings.DRIVERS_DIR = home, home / "drivers"
     settings.SECRETS_DIR = home / "secrets"
     monkeypatch.setenv("SECRET_KEY", SECRET)
-    proven._walls.cache_clear()
+    self_test._isolation.cache_clear()
     yield home
-    proven._walls.cache_clear()
+    self_test._isolation.cache_clear()
 
 
 def _attacked(home: Path) -> dict[str, str]:
@@ -89,7 +89,7 @@ def _attacked(home: Path) -> dict[str, str]:
         abstract.listen()
         port = server.getsockname()[1]
         argv = [sys.executable, "-P", "-c", ATTACK, str(port), name, str(home), str(os.getpid())]
-        process = raising.start(argv, hidden=[home])
+        process = apply.start(argv, hidden=[home])
         said, errors = process.communicate(timeout=120)
     assert said, errors
     found: dict[str, str] = json.loads(said)
@@ -99,7 +99,7 @@ def _attacked(home: Path) -> dict[str, str]:
 @pytest.mark.guarantee("G-PARSE-1")
 @pytest.mark.walls
 def test_within_walls_no_attack_succeeds(home: Path, settings: Any) -> None:
-    settings.WALLS = "bubblewrap"
+    settings.ISOLATION = "bubblewrap"
     found = _attacked(home)
     worker = os.getpid()
     if worker < 100:  # a process of its own may have that number
@@ -109,7 +109,7 @@ def test_within_walls_no_attack_succeeds(home: Path, settings: Any) -> None:
 
 
 def test_each_attack_succeeds_where_an_admin_has_chosen_no_walls(home: Path, settings: Any) -> None:
-    settings.WALLS = "neither"
+    settings.ISOLATION = "neither"
     found = _attacked(home)
     stopped = {name for name, how in found.items() if how != "done"}
     assert stopped - {"sees the host's networks"} == _ALWAYS_STOPPED
@@ -121,10 +121,10 @@ def test_where_walls_are_required_and_missing_nothing_is_started(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[Any] = []
-    monkeypatch.setattr(raising, "walls", lambda: choose("bubblewrap", "it is not installed."))
-    monkeypatch.setattr(raising, "_open", lambda *given: started.append(given))
+    monkeypatch.setattr(apply, "isolation", lambda: choose("bubblewrap", "it is not installed."))
+    monkeypatch.setattr(apply, "_open", lambda *given: started.append(given))
     with pytest.raises(LaunchRefused, match="it is not installed"):
-        raising.start([sys.executable, "-c", ""])
+        apply.start([sys.executable, "-c", ""])
     with pytest.raises(NoParser, match="it is not installed"):
         start_parser(OURS)
     with pytest.raises(ToolFailed, match="it is not installed"):
@@ -135,7 +135,7 @@ def test_where_walls_are_required_and_missing_nothing_is_started(
 @pytest.mark.walls
 @pytest.mark.spark
 def test_sparks_parser_judges_within_walls_without_a_network(home: Path, settings: Any) -> None:
-    settings.WALLS = "bubblewrap"
+    settings.ISOLATION = "bubblewrap"
     view = View("codes", "code BIGINT, label STRING", streaming=False)
     with start_parser(OURS) as parser:
         assert parser.judge(SqlQuestion("SELECT label FROM codes", (view,))).state is not None
@@ -167,7 +167,7 @@ def _open_files(pid: int) -> list[str]:
 @pytest.mark.spark
 def test_no_class_that_a_text_names_is_loaded(home: Path, settings: Any) -> None:
     """A schema of `from_json` may name a user-defined type, which Spark would instantiate."""
-    settings.WALLS = "bubblewrap"
+    settings.ISOLATION = "bubblewrap"
     named = {"class": "org.apache.spark.ml.linalg.VectorUDT", "pyClass": None, "sqlType": "string"}
     field = {"name": "v", "type": {"type": "udt", **named}, "nullable": True, "metadata": {}}
     schema = json.dumps({"type": "struct", "fields": [field]})

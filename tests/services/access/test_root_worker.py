@@ -13,7 +13,7 @@ from django.utils import timezone
 from queries.domain.access import Arrival
 from queries.domain.errors import Conflict
 from queries.domain.hosts import Mode
-from queries.launchers import recorded_walls
+from queries.launchers import recorded_isolation
 from queries.models.access.accounts import Grant, GroupRole, Team
 from queries.roles import Role, highest_role
 from queries.services.access import accounts, sign_ins, teams
@@ -26,7 +26,7 @@ BY: dict[str, Any] = {"actor": "ada", "now": timezone.now()}
 
 def _worker(home: Path, *, root: bool, mode: Mode = Mode.BUBBLEWRAP) -> None:
     said = {"mode": mode, "asked": "auto", "lacks": "", "root": root, "holds": ""}
-    (home / recorded_walls.FILE).write_text(json.dumps(said))
+    (home / recorded_isolation.FILE).write_text(json.dumps(said))
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_otherwise_nothing_is_refused(home: Path, settings: Any, way: str, why: 
     elif why == "unisolated":
         _worker(home, root=False, mode=Mode.NEITHER)
     elif why == "no worker yet":
-        (home / recorded_walls.FILE).unlink()
+        (home / recorded_isolation.FILE).unlink()
     WAYS[way]()
 
 

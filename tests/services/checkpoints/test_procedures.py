@@ -311,7 +311,7 @@ def test_within_walls_a_sink_that_a_link_leads_out_of_the_data_roots_is_not_chan
     bench.out.symlink_to(elsewhere)
     before = tree(elsewhere)
     walls = choose(Mode.BUBBLEWRAP)
-    monkeypatch.setattr(type(bench.stage.launcher), "walls", lambda _: walls)
+    monkeypatch.setattr(type(bench.stage.launcher), "isolation", lambda _: walls)
     operation = rewind_and_reset.request_rewind(
         query=query, batch=6, actor="aude", now=bench.stage.now
     )

@@ -27,7 +27,7 @@ def home(settings: Any, tmp_path: Path) -> Path:
     settings.HEADGATE_HOME.mkdir()
     settings.DATA_ROOTS = (f"{tmp_path}/home/data", f"{tmp_path}/of all", "s3a://bucket/of-all")
     settings.CHECKPOINTS_DIR = settings.HEADGATE_HOME / "checkpoints"
-    settings.WALLS = "auto"
+    settings.ISOLATION = "auto"
     return tmp_path / "home"
 
 
@@ -102,8 +102,8 @@ def test_a_file_that_leads_nowhere_is_refused_too(home: Path) -> None:
 @pytest.mark.django_db
 def test_the_setting_alone_is_refused_and_nothing_is_not(home: Path, settings: Any) -> None:
     assert installation.refusal() == ""
-    settings.WALLS = "accounts"
-    assert "HEADGATE_WALLS" in installation.refusal()
+    settings.ISOLATION = "accounts"
+    assert "HEADGATE_ISOLATION" in installation.refusal()
     assert not [line for line in _commands() if line.startswith("chown")]
 
 
@@ -122,7 +122,7 @@ def _environment(home: Path) -> dict[str, str]:
 def test_a_worker_that_finds_them_exits_before_it_starts_anything(tmp_path: Path, why: str) -> None:
     environment = _environment(tmp_path)
     if why == "the setting":
-        environment["HEADGATE_WALLS"] = "accounts"
+        environment["HEADGATE_ISOLATION"] = "accounts"
     else:
         _given(tmp_path, flights=THEIRS.pw_name)
     worker = subprocess.Popen(

@@ -223,7 +223,7 @@ def test_the_death_of_a_driver_has_a_page_too(client: Client, viewer: User, stag
     ("killed", "says"),
     [
         (Killer.STRANGER, "not by Headgate and not for lack of memory"),
-        (Killer.WALLS_LATE, "its isolation was not set up in time"),
+        (Killer.ISOLATION_LATE, "its isolation was not set up in time"),
     ],
 )
 def test_the_page_of_a_drivers_death_says_who_ended_it(

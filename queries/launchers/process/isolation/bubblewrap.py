@@ -17,9 +17,9 @@ from typing import NoReturn
 from headgate_ground import identities
 from headgate_ground.tolerant import whole
 from queries.domain.protocol import Killer
+from queries.launchers.process.isolation import limits
+from queries.launchers.process.isolation.mounts import Mounts
 from queries.launchers.process.pipes import PipeLines
-from queries.launchers.process.walls import limits
-from queries.launchers.process.walls.mounts import Mounts
 
 PROGRAM = "bwrap"
 #: Time limit for namespaces, mounts and the init, which normally take 0.1 s; on an overloaded host,
@@ -30,7 +30,7 @@ STARTS_WITHIN_S = 300
 TELLS_WITHIN_S = 60
 #: Ended processes that are remembered although the shim does not know them.
 MOST_ENDED = 10_000
-SAYS_WITHIN_S = 5  # for bubblewrap to exit if it could not set up the walls
+SAYS_WITHIN_S = 5  # for bubblewrap to exit if it could not set up the sandbox
 
 #: All capabilities are dropped, and no further user namespace can restore them. The control group's
 #: namespace is kept: Java cannot find its own beans if /proc/self/cgroup and /sys/fs/cgroup differ.
@@ -49,7 +49,7 @@ class NotStarted(Exception):
 
 
 @dataclass(slots=True)
-class Walls:
+class Sandbox:
     """The sandbox of one driver, as held by its shim."""
 
     process: subprocess.Popen[bytes]  # bubblewrap itself, our child
@@ -73,7 +73,7 @@ class Walls:
         pass_fds: Iterable[int] = (),
         close: Iterable[int] = (),
         umask: int = 0o077,
-    ) -> "Walls":
+    ) -> "Sandbox":
         """Start bubblewrap; its init closes the descriptors in `close`, which are for the driver.
 
         Processes inside can make only the listed system calls, if this host supports a filter.
@@ -131,14 +131,14 @@ class Walls:
         deadline = time.monotonic() + STARTS_WITHIN_S
         while not self._started:
             if not self._await(deadline):
-                return self._give_up(Killer.WALLS_LATE)
+                return self._give_up(Killer.ISOLATION_LATE)
             if not self.read() and not self._started:
-                return self._give_up(Killer.WALLS_FAILED)
+                return self._give_up(Killer.ISOLATION_FAILED)
         self.init_pid = self._init()
         self.init_start = identities.start_time(self.init_pid)
         python = self.outer(self._started)
         if python is None:
-            return self._give_up(Killer.WALLS_FAILED)
+            return self._give_up(Killer.ISOLATION_FAILED)
         os.write(self._go, b"\n")
         os.close(self._go)
         return python

@@ -11,7 +11,7 @@ import errno
 import os
 from pathlib import Path
 
-from queries.launchers.process.walls.trial import IsolationMissing
+from queries.launchers.process.isolation.trial import IsolationMissing
 
 LIBRARY = "libseccomp.so.2"
 _ALLOW, _REFUSE = 0x7FFF_0000, 0x0005_0000 | errno.ENOSYS  # seccomp.h: SCMP_ACT_…

@@ -11,12 +11,12 @@ from queries.domain.hosts import IsolationChoice, Mode
 FILE = "walls.json"
 
 
-def record_walls(choice: IsolationChoice) -> None:
+def record_isolation(choice: IsolationChoice) -> None:
     """Write the isolation to HEADGATE_HOME. Raises `OSError`, such as on a full disk."""
     replace_file(settings.HEADGATE_HOME / FILE, json.dumps(asdict(choice)))
 
 
-def recorded_walls() -> IsolationChoice | None:
+def recorded_isolation() -> IsolationChoice | None:
     """Return the isolation recorded by this host's worker; None if there has been no worker yet."""
     try:
         text = read_file(settings.HEADGATE_HOME / FILE)

@@ -1,4 +1,4 @@
-"""Raise the walls: around a driver, with its folders and secrets, and around our own tools.
+"""Apply the isolation: around a driver, with its folders and secrets, and around our own tools.
 
 What an isolated driver can access is determined once (`spec`), prepared before the driver starts
 (`prepare`), and extended for each query that the driver is given later (`assign`).
@@ -25,11 +25,11 @@ from queries.domain.protocol import ASSIGNMENT, SECRETS, SPEC, Assignment, Drive
 from queries.driver_folder import DriverFolder
 from queries.launchers.base import LaunchRefused
 from queries.launchers.process import environment, sighting
-from queries.launchers.process.walls import bubblewrap, limits, mounts, preparing
-from queries.launchers.process.walls.proven import walls
+from queries.launchers.process.isolation import bubblewrap, limits, mounts, preparing
+from queries.launchers.process.isolation.self_test import isolation
 
 
-class Raising:
+class DriverIsolation:
     """Sets up the isolation of one host's drivers."""
 
     def __init__(self, choose: Callable[[], IsolationChoice], *, secrets: Path) -> None:
@@ -98,7 +98,7 @@ def start(
     it may not, if they are inside another. Raises `LaunchRefused` if this host has to isolate
     drivers and cannot, and OSError if there is no bubblewrap.
     """
-    choice = walls()
+    choice = isolation()
     if choice.refused:
         raise LaunchRefused(choice.told)
     env = _environ()

@@ -11,7 +11,7 @@ from queries.checkpoints.inside import Inside
 from queries.domain.protocol import SECRETS, DriverSpec
 from queries.driver_folder import DriverFolder
 from queries.launchers.base import LaunchRefused
-from queries.launchers.process.walls import mounts
+from queries.launchers.process.isolation import mounts
 
 
 def prepare(spec: DriverSpec, folder: DriverFolder) -> None:

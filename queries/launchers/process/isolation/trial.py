@@ -14,7 +14,7 @@ from headgate_ground.untrusted import make_folder, remove_tree
 from queries.domain.protocol import TMP, DriverSpec
 from queries.driver_folder import DriverFolder
 
-PASSED = "within walls"
+PASSED = "isolated"
 DATA_ROOT = "given"  # the data root, next to what is hidden
 
 
@@ -138,7 +138,7 @@ def attempt(
 def ground(drivers: Path) -> Iterator[tuple[DriverFolder, DriverSpec, Path]]:
     """Yield the folder and spec of a trial driver, and a file that it must not read."""
     drivers.mkdir(mode=0o700, parents=True, exist_ok=True)
-    trial = Path(tempfile.mkdtemp(prefix=".walls-", dir=drivers.resolve()))
+    trial = Path(tempfile.mkdtemp(prefix=".isolation-", dir=drivers.resolve()))
     try:
         folder = DriverFolder.make(trial / "1")
         os.close(make_folder(folder.own / TMP))

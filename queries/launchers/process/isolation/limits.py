@@ -4,8 +4,8 @@ import os
 import re
 from pathlib import Path
 
-from queries.launchers.process.walls import system_calls
-from queries.launchers.process.walls.trial import IsolationMissing
+from queries.launchers.process.isolation import system_calls
+from queries.launchers.process.isolation.trial import IsolationMissing
 
 INIT = Path(__file__).with_name("init.py")
 #: Open files per process; a RocksDB state store has a few thousand.

@@ -1,7 +1,7 @@
 """Test drivers' isolation before it is used: an isolated process tries what an author might try.
 
-The result of `walls()` is valid for the worker's whole lifetime, and is recorded for the pages
-(`queries.launchers.recorded_walls`).
+The result of `isolation()` is valid for the worker's whole lifetime, and is recorded for the pages
+(`queries.launchers.recorded_isolation`).
 """
 
 import contextlib
@@ -24,20 +24,20 @@ from queries.domain.hosts import IsolationChoice, Mode, choose
 from queries.domain.protocol import DRIVER_LOG, TMP, Killer
 from queries.driver_folder import DriverFolder
 from queries.launchers.process import environment
-from queries.launchers.process.walls import bubblewrap, limits, mounts
-from queries.launchers.process.walls.trial import (
+from queries.launchers.process.isolation import bubblewrap, limits, mounts
+from queries.launchers.process.isolation.trial import (
     PASSED,
     IsolationMissing,
     TrialInconclusive,
     attempt,
     ground,
 )
-from queries.launchers.recorded_walls import record_walls
+from queries.launchers.recorded_isolation import record_isolation
 
 logger = logging.getLogger(__name__)
 
 #: The trial takes a second; if it is late, the host is overloaded, which does not mean that it has
-#: no walls.
+#: no isolation.
 PROVEN_WITHIN_S = 300
 #: Seconds after a test that did not finish in which drivers are refused without another one.
 AGAIN_S = 30
@@ -54,7 +54,7 @@ _WAYS_OUT = (
         ("new namespace", "uid map"),
         " User namespaces are needed: see kernel.unprivileged_userns_clone, "
         "kernel.apparmor_restrict_unprivileged_userns and user.max_user_namespaces. A container "
-        "needs a seccomp profile that allows them (docker-walls.yml).",
+        "needs a seccomp profile that allows them (docker-isolation.yml).",
     ),
     (
         ("Unknown option",),
@@ -63,7 +63,7 @@ _WAYS_OUT = (
     (
         ("mount proc", "Failed to make / slave", "max_user_namespaces"),
         " A container needs an unmasked /proc and no AppArmor profile that forbids mounts "
-        "(docker-walls.yml).",
+        "(docker-isolation.yml).",
     ),
 )
 
@@ -74,27 +74,27 @@ _late: list[
 ] = []  # the last test that did not finish, and until when it holds
 
 
-def walls() -> IsolationChoice:
+def isolation() -> IsolationChoice:
     """Return the isolation of this host's drivers; this process tests and records it once."""
     with _once:
         if _late and time.monotonic() < _late[-1][0]:
             return _late[-1][1]
-        choice = _walls()
+        choice = _isolation()
         if choice.late:  # not a result: the next start tests again
-            _walls.cache_clear()
+            _isolation.cache_clear()
             _late[:] = [(time.monotonic() + AGAIN_S, choice)]
         return choice
 
 
 @cache
-def _walls() -> IsolationChoice:
-    choice = prove(settings.WALLS, settings.DRIVERS_DIR)
+def _isolation() -> IsolationChoice:
+    choice = prove(settings.ISOLATION, settings.DRIVERS_DIR)
     isolated = choice.mode is not Mode.NEITHER and not choice.refused
     holds = limits.sentence(unfiltered=_unfiltered()) if isolated else ""
     choice = replace(choice, root=os.geteuid() == 0, holds=holds)
     logger.log(logging.ERROR if choice.refused else logging.INFO, "%s", choice.told)
     with contextlib.suppress(OSError):  # a full disk costs only a line on a page
-        record_walls(choice)
+        record_isolation(choice)
     return choice
 
 
@@ -121,7 +121,7 @@ def _try_bubblewrap(drivers: Path) -> None:
         log = open_plain(
             folder.own / DRIVER_LOG, os.O_WRONLY | os.O_CREAT | os.O_APPEND, within=folder.root
         )
-        within = bubblewrap.Walls.apply(
+        within = bubblewrap.Sandbox.apply(
             attempt(folder, [hidden], filtered=not _unfiltered(), limits=limits.limits()),
             env=env,
             mounts=mounts.mounts(spec, folder, env),
@@ -135,7 +135,7 @@ def _try_bubblewrap(drivers: Path) -> None:
                 raise TrialInconclusive(f"the trial took longer than {PROVEN_WITHIN_S} s.")
             status = within.status_of(python)
         except bubblewrap.NotStarted as error:
-            if error.killed is Killer.WALLS_LATE:
+            if error.killed is Killer.ISOLATION_LATE:
                 raise TrialInconclusive(
                     f"bubblewrap took longer than {bubblewrap.STARTS_WITHIN_S} s."
                 ) from None
