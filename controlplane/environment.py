@@ -7,6 +7,7 @@ variable read is recorded in `DECLARED`, which a test compares with `docs/settin
 import ipaddress
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,17 @@ DECLARED: dict[str, str] = {}
 def wrong(name: str, value: str, way_out: str) -> ImproperlyConfigured:
     """Return the error for a variable's invalid value."""
     return ImproperlyConfigured(f"{name}={mask_text(value)!r} cannot be used. {way_out}")
+
+
+def refuse_former_names(current: Mapping[str, str]) -> None:
+    """Raise an error if a variable is set under a former name; `current` is by former name.
+
+    Ignored, a setting for isolation would leave drivers without it. An empty variable counts as
+    unset.
+    """
+    for former, name in current.items():
+        if value := os.environ.get(former, "").strip():
+            raise wrong(former, value, f"It has been renamed: set {name} and unset {former}.")
 
 
 def text(name: str, default: str, *, shown: str | None = None) -> str:

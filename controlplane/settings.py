@@ -24,6 +24,10 @@ from headgate_server import __version__, places
 BASE_DIR = places.DATA
 VERSION = __version__
 
+env.refuse_former_names(
+    {"HEADGATE_WALLS": "HEADGATE_ISOLATION", "HEADGATE_DATA_ROOTS": "HEADGATE_ALLOWED_PATHS"}
+)
+
 # --- places ---------------------------------------------------------------------------
 HEADGATE_HOME = Path(env.text("HEADGATE_HOME", str(places.HOME), shown="var/")).resolve()
 HEADGATE_PORT = env.whole("HEADGATE_PORT", 8000, low=1, high=65535)
@@ -68,14 +72,14 @@ CODE_ROOTS = [
     for root in env.names("HEADGATE_CODE_ROOTS", (str(BASE_DIR / "examples"),), shown="examples/")
 ]
 #: Folders and URL prefixes allowed for sources, tables and sinks (docs/security.md).
-DATA_ROOTS = env.names(
-    "HEADGATE_DATA_ROOTS",
+ALLOWED_PATHS = env.names(
+    "HEADGATE_ALLOWED_PATHS",
     (str(HEADGATE_HOME / "data"), str(HEADGATE_HOME / "demo")),
     shown="HEADGATE_HOME/data, HEADGATE_HOME/demo",
 )
 #: Brokers that Headgate itself may query before anyone has started the query that names them.
 BROKER_HOSTS = [pattern.lower() for pattern in env.names("HEADGATE_BROKER_HOSTS", ())]
-#: Folders of the control plane and of its Python, which can never be data roots.
+#: Folders of the control plane and of its Python, which can never be allowed paths.
 OWN_FOLDERS = [
     *(*places.own(), HEADGATE_HOME, SECRETS_DIR, CONNECTORS_DIR, *CODE_ROOTS),
     *(Path(prefix) for prefix in (sys.prefix, sys.base_prefix) if prefix != "/usr"),

@@ -45,7 +45,7 @@ HOME = _users_data() / "headgate" if INSTALLED else ROOT / "var"
 
 
 def own() -> list[Path]:
-    """Return the folders of our code: no data root may be inside one.
+    """Return the folders of our code: no allowed path may be inside one.
 
     A checkout is entirely ours, because git and make run its content. `site-packages` is shared
     with all installed packages, and is protected together with its Python environment.

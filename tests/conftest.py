@@ -164,7 +164,7 @@ def pytest_configure(config: pytest.Config) -> None:
         django_settings.SPARKS_DIR = Path(another).parent
     django_settings.HEADGATE_HOME = _HOME
     django_settings.STARTS_AT_ONCE = 2  # whatever the cores of this machine
-    django_settings.DATA_ROOTS = ["/"]  # tests of the roots have their own
+    django_settings.ALLOWED_PATHS = ["/"]  # tests of the roots have their own
     django_settings.HOME = Home(_HOME)
     django_settings.REDIS_URL = django_settings.CELERY_BROKER_URL = _NOBODY
     app.conf.update(broker_url=_NOBODY)

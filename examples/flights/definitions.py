@@ -76,7 +76,7 @@ class DemoApplication:
     name: str
     spec: Form
     pools: list[Form] = field(default_factory=list)
-    roots: list[str] = field(default_factory=list)  # data roots
+    roots: list[str] = field(default_factory=list)  # allowed paths
     secrets: dict[str, list[str]] = field(default_factory=dict)  # reference -> hosts
 
 

@@ -14,7 +14,7 @@ KEYS = ("file:s3-access-key", "file:s3-secret-key")
 
 
 def applications(endpoint: str) -> list[DemoApplication]:
-    """Return the application that has the connector, the keys, and the bucket as a data root."""
+    """Return the application that has the connector and the keys, and may use the bucket."""
     spec = {
         **APPLICATION,
         "description": "A query with its checkpoint in an S3 bucket.",

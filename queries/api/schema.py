@@ -55,7 +55,7 @@ _SECTIONS = {
     "Spark and connectors": ("Installed versions of Spark and connectors.", "sparks connectors"),
     "Data and secrets": (
         "Which data and secrets applications may use.",
-        "data-roots secrets secret-bindings",
+        "allowed-paths secrets secret-bindings",
     ),
     "Failures": ("Failures, grouped by their cause.", "failures failure-groups"),
     "Alerts": (

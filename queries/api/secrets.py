@@ -16,7 +16,7 @@ from queries.models.grants import GivenRoot, SecretBinding
 from queries.roles import ADMINISTER
 from queries.selectors.secrets import Naming, Secret, secrets
 from queries.services.definitions.surroundings import Outside, Proposal, proposals
-from queries.services.secrets import BINDINGS, DATA_ROOTS
+from queries.services.secrets import ALLOWED_PATHS, BINDINGS
 
 
 @serializer_for(
@@ -61,24 +61,24 @@ class SecretsBody(Body):
 
 @serializer_for(Outside, "about field text")
 class OutsideBody(Body):
-    """A location in a definition that is outside the roots."""
+    """A location in a definition that is outside the allowed paths."""
 
 
-@serializer_for(Proposal, "application root places")
+@serializer_for(Proposal, "application path=root places")
 class ProposalBody(Body):
-    """A root that would allow an application's locations.
+    """The path that an application's locations require.
 
-    root: Empty if no root would allow them: the locations are Headgate's own, or not valid.
+    path: Empty if no path would allow them: the locations are Headgate's own, or not valid.
     """
 
 
 class ProposalsBody(Body):
-    """Roots needed for locations in use; none is assigned automatically."""
+    """Paths required by locations in use; none is allowed automatically."""
 
     results = ProposalBody(many=True)
 
 
-@serializer_for(GivenRoot, "id=pk application root given_at given_by")
+@serializer_for(GivenRoot, "id=pk application path=root given_at given_by")
 class RootBody(Body):
     """A folder or URL prefix in which one application is allowed to store data."""
 
@@ -93,17 +93,17 @@ class SecretsView(ApiView):
 
 
 class ProposalsView(ApiView):
-    """Proposed roots."""
+    """Required paths."""
 
-    @answers("list_data_root_proposals", ProposalsBody, role=ADMINISTER)
+    @answers("list_allowed_path_proposals", ProposalsBody, role=ADMINISTER)
     def get(self) -> dict[str, Any]:
-        """List the roots that would allow locations now outside all roots; admins only."""
+        """List the paths that locations outside all allowed paths require; admins only."""
         return {"results": proposals()}
 
 
 urlpatterns = [
     path("secrets/", SecretsView.as_view(), name="secrets"),
     *endpoints(BINDINGS, BindingBody),
-    path("data-roots/proposals/", ProposalsView.as_view(), name="data-root-proposals"),
-    *endpoints(DATA_ROOTS, RootBody),
+    path("allowed-paths/proposals/", ProposalsView.as_view(), name="allowed-path-proposals"),
+    *endpoints(ALLOWED_PATHS, RootBody),
 ]

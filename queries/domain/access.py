@@ -41,7 +41,7 @@ class Act(StrEnum):
     TOKEN_REVOKED = "token-revoked"
     SECRET_BOUND = "secret-bound"
     SECRET_UNBOUND = "secret-unbound"
-    DATA_ROOT = "data-root"
+    ALLOWED_PATH = "data-root"  # audit logs are never rewritten
     CODE_UPLOADED = "code-uploaded"
     CODE_HOST = "code-host"
     INSTALLED = "installed"
@@ -81,9 +81,9 @@ ACT_WORDS = {
     Act.TEAM: "changed a team",
     Act.TOKEN_CREATED: "created a token",
     Act.TOKEN_REVOKED: "revoked a token",
-    Act.SECRET_BOUND: "bound a secret",
-    Act.SECRET_UNBOUND: "unbound a secret",
-    Act.DATA_ROOT: "allowed or removed a data root",
+    Act.SECRET_BOUND: "granted a secret",
+    Act.SECRET_UNBOUND: "revoked a secret",
+    Act.ALLOWED_PATH: "allowed or removed a path",
     Act.CODE_UPLOADED: "uploaded code",
     Act.CODE_HOST: "added or removed a git host",
     Act.INSTALLED: "installed or removed Spark or a connector",

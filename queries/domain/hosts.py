@@ -23,7 +23,7 @@ AUTO = "auto"
 
 _SENTENCES = {
     Mode.BUBBLEWRAP: (
-        "Each driver sees its own folder, its checkpoints, the data roots and a read-only "
+        "Each driver sees its own folder, its checkpoints, the allowed paths and a read-only "
         "system: an author's code cannot reach any other file or process on this host."
     ),
     Mode.NEITHER: (

@@ -232,7 +232,7 @@ class Detail(Enum):
     TO_START = "to {start}"
     POOL = "pool {pool}"
     SECRET = "{secret} for {hosts}"
-    DATA_ROOT = "data root {root}"
+    DATA_ROOT = "allowed path {root}"
     LABELS = "labels"
     AS_BEFORE = "as revision {revision}"
     SQL_CHECKED_LATER = "SQL of revision {revision} checked; it was saved unchecked"

@@ -1,4 +1,4 @@
-"""Grants by admins: secrets, data roots of applications, and git hosts for code.
+"""Grants by admins: secrets, allowed paths of applications, and git hosts for code.
 
 A row is never changed: a changed grant is revoked and granted again, so the rows are also their own
 history. Holders are stored by name, not linked: they can get grants before they are created, and

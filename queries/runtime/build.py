@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from queries.domain.async_calls import PREFIX as CALLS
-from queries.domain.definitions.data_roots import DataRoots
+from queries.domain.definitions.allowed_paths import AllowedPaths
 from queries.domain.definitions.spec import (
     QUERY,
     PythonQuery,
@@ -26,13 +26,7 @@ from queries.domain.definitions.spec import (
 )
 from queries.domain.tables.places import ICEBERG
 from queries.domain.validation.tables import TABLE, table_of
-from queries.runtime.code.stream_writers import (
-    Callbacks,
-    WriterSettings,
-    record_settings,
-    settings_of,
-)
-from queries.runtime.data_roots import (
+from queries.runtime.allowed_paths import (
     OutsideRoots,
     QueryOnly,
     require_options,
@@ -40,6 +34,12 @@ from queries.runtime.data_roots import (
     require_query,
     require_table,
     require_text,
+)
+from queries.runtime.code.stream_writers import (
+    Callbacks,
+    WriterSettings,
+    record_settings,
+    settings_of,
 )
 from queries.runtime.failures.error_capture import ExitInUsersCode, StepFailed
 from queries.secret_references import ReferenceMissing, References
@@ -72,7 +72,7 @@ def writer(
     name: str,
     checkpoint: str,
     references: References,
-    roots: DataRoots | None = None,
+    roots: AllowedPaths | None = None,
     callbacks: Callbacks | None = None,
     warn: Callable[[str], None] = lambda _: None,
 ) -> Any:
@@ -112,7 +112,7 @@ def start(writer: Any) -> Any:
 
 
 def rows(
-    session: Any, raw: dict[str, Any], *, references: References, roots: DataRoots | None = None
+    session: Any, raw: dict[str, Any], *, references: References, roots: AllowedPaths | None = None
 ) -> tuple[Any, Any]:
     """Return a definition's streaming DataFrame, and its writer if it creates one itself.
 
@@ -195,7 +195,7 @@ def _shown(value: Any) -> str:
 
 
 def _sql_frame(
-    session: Any, spec: SqlQuery, references: References, roots: DataRoots | None
+    session: Any, spec: SqlQuery, references: References, roots: AllowedPaths | None
 ) -> Any:
     for source in spec.sources:
         with _step(f"source {source.name!r} ({source.format})"):
@@ -250,7 +250,7 @@ def _named(name: str, options: dict[str, str]) -> tuple[dict[str, str], str]:
 
 
 def _from_function(
-    session: Any, spec: PythonQuery, references: References, roots: DataRoots | None
+    session: Any, spec: PythonQuery, references: References, roots: AllowedPaths | None
 ) -> Any:
     result = _called(session, spec, references)
     if hasattr(result, "queryName"):
@@ -327,7 +327,7 @@ def _sink(spec: SqlQuery | PythonQuery) -> Sink:
     return spec.sink
 
 
-def _to_sink(frame: Any, sink: Sink, references: References, roots: DataRoots | None) -> Any:
+def _to_sink(frame: Any, sink: Sink, references: References, roots: AllowedPaths | None) -> Any:
     with _step(f"sink ({sink.format})"):
         require_options(roots, sink.format, sink.options)
         require_table(roots, frame.sparkSession, sink.format, sink.options)

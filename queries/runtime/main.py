@@ -30,11 +30,11 @@ from queries.domain.protocol import (
 )
 from queries.driver_folder import DriverFolder, read_current
 from queries.runtime import build, clusters, kafka, spark_session
+from queries.runtime.allowed_paths import roots_of
 from queries.runtime.assignment import Assignments
 from queries.runtime.checkpoints.locks import Locks
 from queries.runtime.checkpoints.owners import Fence
 from queries.runtime.clusters import ExecutorWatch
-from queries.runtime.data_roots import roots_of
 from queries.runtime.failures.error_capture import from_python, refusal
 from queries.runtime.jvms.driver import Jvm
 from queries.runtime.process import Wake, end_jvm, keep_small

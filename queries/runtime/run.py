@@ -19,7 +19,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from listeners.spark.telemetry import Telemetry
 from queries import host_pressure
-from queries.domain.definitions.data_roots import DataRoots
+from queries.domain.definitions.allowed_paths import AllowedPaths
 from queries.domain.failures.error_text import left_out
 from queries.domain.protocol import AssignmentEntry, Hangs, RunError, RunState, RunStatus, Want
 from queries.domain.restart import RunFacts, RunVerdict, judge
@@ -68,7 +68,7 @@ class DriverContext:
     spark_stopped: threading.Event  # something stopped Spark while its queries were running: exit
     start_deadline_s: float | None  # for a start to advance; None: not checked
     start_max_s: float | None = None  # from the assignment to Started; None: not checked
-    roots: DataRoots | None = None  # where queries may read and write
+    roots: AllowedPaths | None = None  # where queries may read and write
     producers: Producers = field(default_factory=Producers)
 
 

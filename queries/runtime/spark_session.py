@@ -296,7 +296,7 @@ def _reserved(spec: DriverSpec, folder: DriverFolder, references: References) ->
         **packages.worker_conf(spec.packages, spec.master, references.resolve_all(spec.conf)),
     }
     if spec.master != "yarn":
-        # A path without a scheme is local, as data roots assume, whatever Hadoop's own
+        # A path without a scheme is local, as allowed paths assume, whatever Hadoop's own
         # configuration says. On YARN, Spark stores its own files where that configuration says.
         conf["spark.hadoop.fs.defaultFS"] = "file:///"
     if makes_its_secret(spec.master):

@@ -51,13 +51,13 @@ def all_bound() -> dict[SecretHolder, Bound]:
 
 
 def given_roots(name: str) -> list[str]:
-    """Return the data roots assigned to the application with this name."""
+    """Return the allowed paths assigned to the application with this name."""
     rows = GivenRoot.objects.filter(application=name, taken_at=None)
     return list(rows.values_list("root", flat=True))
 
 
 def all_given_roots() -> dict[str, list[str]]:
-    """Return the assigned data roots by application, in one database query."""
+    """Return the assigned allowed paths by application, in one database query."""
     found: dict[str, list[str]] = defaultdict(list)
     for row in GivenRoot.objects.filter(taken_at=None):
         found[row.application].append(row.root)

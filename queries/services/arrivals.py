@@ -20,7 +20,7 @@ from queries.models.applications import Application
 from queries.models.schedules import ScheduleState
 from queries.selectors.hosts import looked_after
 from queries.services.checkpoints.storage_jvms import NoStorage, storage_of
-from queries.services.local_roots import data_roots, follow
+from queries.services.local_roots import allowed_paths, follow
 from queries.services.schedules.targets import target_of
 from queries.storage.hadoop import LocalFiles, StorageFailed
 
@@ -81,7 +81,7 @@ def _totals(
 ) -> Totals:
     """Return the folder's totals; raises `NoStorage` while its storage JVM starts."""
     folder = canonical(schedule.files)
-    refused = data_roots(application.name).problem("schedule.files", folder, follow)
+    refused = allowed_paths(application.name).problem("schedule.files", folder, follow)
     if refused is not None:
         raise _NotListed(f"{schedule.files} {refused.message} {refused.way_out}")
     try:

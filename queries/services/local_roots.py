@@ -1,4 +1,4 @@
-"""What this host resolves: secret references, data roots through their links, and places outside
+"""What this host resolves: secret references, allowed paths through their links, and places outside
 them.
 """
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 from django.conf import settings
 
-from queries.domain.definitions.data_roots import (
-    DataRoots,
+from queries.domain.definitions.allowed_paths import (
+    AllowedPaths,
     conf_places,
     fixed_part,
     lies_in,
@@ -50,21 +50,21 @@ def length_problem(field: str, secret: str) -> Problem | None:
     return None
 
 
-def data_roots(
+def allowed_paths(
     application: str, *, checkpoints: bool = False, granted_roots: Iterable[str] | None = None
-) -> DataRoots:
+) -> AllowedPaths:
     """Return the roots for an application's data on its host; with `checkpoints`, those too.
 
     `granted_roots` are the application's own, if the caller already knows them. A root that leads
     into one of the control plane's folders is omitted: a link may have been created there later.
     """
     host = host_of(application)
-    roots = [*settings.DATA_ROOTS, *([str(settings.CHECKPOINTS_DIR)] if checkpoints else [])]
+    roots = [*settings.ALLOWED_PATHS, *([str(settings.CHECKPOINTS_DIR)] if checkpoints else [])]
     roots = [below_home(root, host) for root in roots]
     own = _own(host)
     named = given_roots(application) if granted_roots is None else granted_roots
     mine = [root_location(root) for root in named]
-    return DataRoots(
+    return AllowedPaths(
         roots=(
             *(root_location(root) for root in roots),
             *(root for root in mine if not lies_in(root, own)),
@@ -107,18 +107,18 @@ def numbered(name: str) -> Iterator[str]:
 
 
 def data_problems(spec: SqlQuery | PythonQuery, name: str) -> list[Problem]:
-    """Return a problem for each of a definition's places outside its application's data roots."""
+    """Return a problem for each place in a definition outside its application's allowed paths."""
     return outside_of(places(spec), name)
 
 
 def conf_problems(application: ApplicationSpec, name: str) -> list[Problem]:
-    """Return a problem for each place in an application's configuration outside its data roots."""
+    """Return a problem for each place in an application's configuration outside allowed paths."""
     return outside_of(conf_places(application.conf), name)
 
 
 def checkpoint_problems(location: str, name: str) -> list[Problem]:
-    """Return a problem if a checkpoint's canonical location is outside the data roots."""
-    problem = data_roots(name, checkpoints=True).problem("checkpoint", location, follow)
+    """Return a problem if a checkpoint's canonical location is outside the allowed paths."""
+    problem = allowed_paths(name, checkpoints=True).problem("checkpoint", location, follow)
     return [problem] if problem else []
 
 
@@ -128,19 +128,19 @@ def outside_of(named: Iterable[tuple[str, str]], name: str) -> list[Problem]:
     The roots are only looked up if there is a place, because that takes longer than the check.
     """
     locations = list(named)
-    return outside(locations, data_roots(name)) if locations else []
+    return outside(locations, allowed_paths(name)) if locations else []
 
 
-def outside(named: Iterable[tuple[str, str]], roots: DataRoots) -> list[Problem]:
+def outside(named: Iterable[tuple[str, str]], roots: AllowedPaths) -> list[Problem]:
     """Return a problem for each place, by field and text, that is not in any root."""
     problems = (roots.problem(field, text, follow) for field, text in named if text)
     return [problem for problem in problems if problem]
 
 
 def make_ours() -> None:
-    """Create missing data roots below HEADGATE_HOME; failures are shown on the System page."""
+    """Create missing allowed paths below HEADGATE_HOME; failures are shown on the System page."""
     home = Path(settings.HEADGATE_HOME)
-    for root in settings.DATA_ROOTS:
+    for root in settings.ALLOWED_PATHS:
         if (path := local_path(root_of(root))) and Path(path).is_relative_to(home):
             with suppress(OSError):
                 Path(path).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -164,7 +164,7 @@ def missing_of(spec: SqlQuery | PythonQuery, name: str) -> list[str]:
     used_locations = [at for _, text in places(spec) if text and (at := _location(text))]
     if not any(local_path(at) for at in used_locations):
         return []
-    missing_roots = missing(data_roots(name).roots, host_of(name))
+    missing_roots = missing(allowed_paths(name).roots, host_of(name))
     return [
         root
         for root in missing_roots
@@ -181,7 +181,7 @@ def _location(text: str) -> str | None:
 
 
 def is_own(root: str) -> bool:
-    """Return whether a folder is, or is in, a control plane folder, which is never a data root."""
+    """Return whether a folder is, or is in, a control plane folder, which is never allowed."""
     return lies_in(root_location(root), _own())
 
 

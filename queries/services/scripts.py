@@ -17,7 +17,7 @@ from django.db.models import F, Max
 from controlplane.nudge import changed
 from queries.domain.access import Act
 from queries.domain.definitions import parsing
-from queries.domain.definitions.data_roots import resolved
+from queries.domain.definitions.allowed_paths import resolved
 from queries.domain.definitions.locations import canonical, checkpoint_problem, local_path
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, Submit
 from queries.domain.errors import Conflict, Invalid, NotAllowed, Problem
@@ -42,7 +42,7 @@ from queries.selectors.definitions.definitions import held_checkpoints
 from queries.selectors.supervision.observation import Rows
 from queries.services.access.audit import record_act
 from queries.services.changes import record
-from queries.services.local_roots import checkpoint_problems, checkpoints_of, data_roots, follow
+from queries.services.local_roots import allowed_paths, checkpoint_problems, checkpoints_of, follow
 
 
 def refuse_discovered(query: Query) -> None:
@@ -380,10 +380,10 @@ def script_job(
 def folders(application: Application) -> tuple[str, ...]:
     """Return the local folders that may contain a script's checkpoints, known or not.
 
-    These are the folders created for the script, and its data roots. All are needed, because a
+    These are the folders created for the script, and its allowed paths. All are needed, because a
     script specifies a checkpoint only when it starts a query.
     """
-    roots = (local_path(root) for root in data_roots(application.name).roots)
+    roots = (local_path(root) for root in allowed_paths(application.name).roots)
     return (
         str(checkpoints_of(application.name)),
         *(root for root in roots if root and os.path.isdir(root)),

@@ -1,4 +1,4 @@
-"""Grants by admins, secrets and data roots, audited, and what cannot start because one is
+"""Grants by admins, secrets and allowed paths, audited, and what cannot start because one is
 missing.
 """
 
@@ -13,8 +13,8 @@ from django.db.models import QuerySet
 
 from controlplane.nudge import changed
 from queries.domain.access import Act
+from queries.domain.definitions.allowed_paths import RootForm, option_places, parse_given_root
 from queries.domain.definitions.configuration import reach_problems
-from queries.domain.definitions.data_roots import RootForm, option_places, parse_given_root
 from queries.domain.definitions.parsing import as_json
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Invalid, Problem, in_words
@@ -155,16 +155,16 @@ def give_root(raw: Mapping[str, Any], *, actor: str, now: datetime) -> GivenRoot
     """
     form = parse_given_root(raw)
     require_name("application", form.application)
-    if is_own(form.root):
+    if is_own(form.path):
         way_out = (
             "Choose a folder outside of it, or one in HEADGATE_HOME/data, which all "
             "applications can use."
         )
-        raise Invalid([Problem("root", form.root[:200], "belongs to Headgate itself.", way_out)])
+        raise Invalid([Problem("path", form.path[:200], "belongs to Headgate itself.", way_out)])
     with transaction.atomic():
         row, made = GivenRoot.objects.get_or_create(
             application=form.application,
-            root=form.root,
+            root=form.path,
             taken_at=None,
             defaults={"given_at": now, "given_by": actor},
         )
@@ -174,7 +174,7 @@ def give_root(raw: Mapping[str, Any], *, actor: str, now: datetime) -> GivenRoot
 
 
 def take_root(row: GivenRoot, *, actor: str, now: datetime) -> None:
-    """Remove a root: running queries continue, but their next start is rejected."""
+    """Disallow a path: running queries continue, but their next start is rejected."""
     with transaction.atomic():
         taken = GivenRoot.objects.filter(pk=row.pk, taken_at=None)
         if taken.update(taken_at=now, taken_by=actor):
@@ -195,22 +195,22 @@ def _record_root(row: GivenRoot, before: str, after: str, actor: str, now: datet
     detail = Because(Detail.DATA_ROOT, {"root": row.root})
     record_grant(row.application, before, after, detail, actor=actor, now=now)
     about = {"root": row.root, "did": after.lower()}
-    record_act(Act.DATA_ROOT, actor=actor, now=now, subject=row.application, **about)
-    changed("data-roots")
+    record_act(Act.ALLOWED_PATH, actor=actor, now=now, subject=row.application, **about)
+    changed("allowed-paths")
 
 
 def living_roots(user: Any) -> QuerySet[GivenRoot]:
-    """List the roots assigned to applications, newest first; admins only."""
+    """List the paths allowed for applications, newest first; admins only."""
     return GivenRoot.objects.filter(taken_at=None)
 
 
-DATA_ROOTS = AdminObject(
-    "data-roots/<int:root_id>/",
-    "Root",
+ALLOWED_PATHS = AdminObject(
+    "allowed-paths/<int:path_id>/",
+    "Path",
     living_roots,
-    "Return a root; admins only.",
-    create=Verb("give_data_root", give_root, RootForm),
-    remove=Verb("take_data_root", take_root),
+    "Return an allowed path; admins only.",
+    create=Verb("allow_path", give_root, RootForm),
+    remove=Verb("disallow_path", take_root),
     created_at="given_at",
 )
 

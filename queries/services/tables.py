@@ -38,7 +38,7 @@ from queries.services.checkpoints.storage_jvms import (
     storage_of_table,
 )
 from queries.services.kafka.lag_rows import risk_columns, store_risk
-from queries.services.local_roots import data_roots
+from queries.services.local_roots import allowed_paths
 from queries.storage.hadoop import StorageFailed
 from queries.storage.table_logs import (
     DeltaLog,
@@ -138,7 +138,7 @@ def _look(
     """Read a query's tables and store what was found; return whether a storage JVM is starting."""
     fresh: dict[str, SourceLag] = {}
     starting = False
-    roots = data_roots(reading.query.application.name)
+    roots = allowed_paths(reading.query.application.name)
     for table in reading.tables:
         row = stored_lags.get(table.name[:255])
         remote = bool(table.location) and local_path(table.location) is None

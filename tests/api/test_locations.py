@@ -44,7 +44,7 @@ CREATES: dict[str, tuple[str, Any]] = {
         "secret-bindings/",
         {"secret": "env:KEY", "holder": "flights", "hosts": ["a.example.org"]},
     ),
-    "give_data_root": ("data-roots/", {"application": "flights", "root": "s3a://bucket/flights"}),
+    "allow_path": ("allowed-paths/", {"application": "flights", "path": "s3a://bucket/flights"}),
     "upload_code": ("code/", packed({"job.py": "x = 1\n"})),
     "deploy": (
         "deploys/",

@@ -60,7 +60,7 @@ def one_system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
         pieces.free_port(),
         HEADGATE_DEMO="0",
         HEADGATE_CODE_ROOTS=str(place / "code"),
-        HEADGATE_DATA_ROOTS=str(place / "data"),
+        HEADGATE_ALLOWED_PATHS=str(place / "data"),
         HEADGATE_CONNECTORS=str(pieces.kafka_connector().parent),
         UV_NO_INDEX="1",
         UV_FIND_LINKS=str(place / "wheels"),
@@ -108,7 +108,7 @@ def system_on_a_small_disk(small_disk: Path) -> Iterator[System]:
         pieces.free_port(),
         HEADGATE_DEMO="0",
         HEADGATE_CODE_ROOTS=str(place / "code"),
-        HEADGATE_DATA_ROOTS=str(place / "data"),
+        HEADGATE_ALLOWED_PATHS=str(place / "data"),
         HEADGATE_DISK_WARNING_MB="40",
     )
     try:
@@ -137,7 +137,7 @@ def code_of(system: System) -> Path:
 
 def data_of(system: System) -> Path:
     """Return the folder in which a shared system's sources and sinks lie."""
-    return Path(system.environment["HEADGATE_DATA_ROOTS"])
+    return Path(system.environment["HEADGATE_ALLOWED_PATHS"])
 
 
 def wheels_of(system: System) -> Path:

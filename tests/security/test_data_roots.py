@@ -1,4 +1,4 @@
-"""An author of SQL reads and writes in the data roots, and nowhere else."""
+"""An author of SQL reads and writes in the allowed paths, and nowhere else."""
 
 import json
 import os
@@ -20,7 +20,7 @@ from queries.models.definitions import Query
 from queries.models.deploys import Deploy
 from queries.models.grants import GivenRoot
 from queries.models.history import Failure, Transition
-from queries.runtime.data_roots import OutsideRoots, require_options, roots_of
+from queries.runtime.allowed_paths import OutsideRoots, require_options, roots_of
 from queries.services.definitions import catalog
 from queries.services.secrets import give_root, take_root
 from queries.services.supervision.application_operations import archive_application
@@ -34,12 +34,12 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def home(tmp_path: Path, settings: Any) -> Path:
-    """Return a folder with a data root, and the control plane's own folder beside it."""
+    """Return a folder with an allowed path, and the control plane's own folder beside it."""
     for name in ("data/flights", "own/secrets", "own/data", "elsewhere"):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "own/secret_key").write_text("the-key\n")
     (tmp_path / "data/link").symlink_to(tmp_path / "own")
-    settings.DATA_ROOTS = [str(tmp_path / "data"), str(tmp_path / "own/data"), "s3a://bucket/in"]
+    settings.ALLOWED_PATHS = [str(tmp_path / "data"), str(tmp_path / "own/data"), "s3a://bucket/in"]
     settings.OWN_FOLDERS = [tmp_path / "own"]
     settings.CHECKPOINTS_DIR = tmp_path / "own/checkpoints"
     return tmp_path
@@ -88,7 +88,7 @@ def test_a_definition_that_leaves_the_roots_is_refused(
         catalog.create_query(name="x", spec=changed, actor="ana", now=stage.now)
     # One problem, and it is this one: without the guard the definition would be saved.
     [problem] = [one for one in refused.value.problems if not one.connector]
-    assert "HEADGATE_DATA_ROOTS" in problem.way_out
+    assert "HEADGATE_ALLOWED_PATHS" in problem.way_out
 
 
 @pytest.mark.django_db
@@ -113,7 +113,7 @@ def test_no_manifest_leaves_them_either(
 
     answer = send(changed)
     assert answer.status_code == 422
-    assert "HEADGATE_DATA_ROOTS" in answer.content.decode()
+    assert "HEADGATE_ALLOWED_PATHS" in answer.content.decode()
     assert not Query.objects.exists()
     assert not Deploy.objects.exists()
     assert send(spec(home)).status_code in (200, 202)
@@ -189,7 +189,7 @@ def test_an_applications_folders_lie_in_the_roots_too(stage: Stage, home: Path) 
 
 
 def give(application: str, root: Path | str) -> GivenRoot:
-    return give_root({"application": application, "root": str(root)}, actor="ada", now=NOW)
+    return give_root({"application": application, "path": str(root)}, actor="ada", now=NOW)
 
 
 @pytest.mark.guarantee("G-PATH-8")
@@ -200,9 +200,9 @@ def test_a_root_that_was_given_to_one_application_is_its_alone(stage: Stage, hom
         stage.application(name)
     outside = spec(home, sources=[files(f"{home}/elsewhere/in")], sql="SELECT value FROM f")
     catalog.plan_query(name="x", spec=outside, application="orders")
-    with pytest.raises(Invalid, match="is outside the data roots"):
+    with pytest.raises(Invalid, match="is outside the allowed paths"):
         catalog.plan_query(name="x", spec=outside, application="payments")
-    with pytest.raises(Invalid, match="is outside the data roots"):
+    with pytest.raises(Invalid, match="is outside the allowed paths"):
         catalog.plan_query(name="x", spec=outside)
 
 
@@ -242,7 +242,7 @@ def test_a_given_root_that_is_replaced_by_a_link_leads_into_no_folder_of_headgat
     (home / "mine").rmdir()
     (home / "mine").symlink_to(home / "own/secrets")
     attack = spec(home, sources=[files(f"{home}/mine/key", "text")], sql="SELECT value FROM f")
-    with pytest.raises(Invalid, match=r"belongs to Headgate itself|outside the data roots"):
+    with pytest.raises(Invalid, match=r"belongs to Headgate itself|outside the allowed paths"):
         catalog.create_query(name="x", spec=attack, actor="ana", now=stage.now)
 
 
@@ -264,7 +264,7 @@ def test_a_root_that_was_taken_away_refuses_the_next_start(home: Path) -> None:
     stage.wait(5)
     stage.ready("orders")
     assert stage.phase("delays") == "FAILED"
-    assert "outside the data roots" in Failure.objects.latest("pk").root_cause
+    assert "outside the allowed paths" in Failure.objects.latest("pk").root_cause
     assert f"file://{home}/elsewhere" not in stage.launcher.spec("orders").data_roots
 
 
@@ -278,7 +278,7 @@ def test_another_application_of_a_deleted_ones_name_has_none_of_its_roots(
     archive_application(application=first, actor="olga", now=stage.now)
     stage.application("orders")
     outside = spec(home, sources=[files(f"{home}/elsewhere")], sql="SELECT value FROM f")
-    with pytest.raises(Invalid, match="is outside the data roots"):
+    with pytest.raises(Invalid, match="is outside the allowed paths"):
         catalog.plan_query(name="x", spec=outside, application="orders")
 
 
@@ -306,7 +306,7 @@ def test_the_driver_is_told_the_roots(home: Path) -> None:
 STORY = """
 import json, os, sys
 from pyspark.sql import SparkSession
-from queries.domain.definitions.data_roots import DataRoots
+from queries.domain.definitions.allowed_paths import AllowedPaths
 from queries.runtime import build
 from queries.runtime.failures.error_capture import StepFailed
 from queries.runtime.spark_session import _BY_SCHEMA
@@ -320,7 +320,7 @@ spark = (
     .config("spark.sql.reflect.allowList", sys.argv[3])
     .getOrCreate()
 )
-roots = DataRoots((f"file://{home}/data",), (f"file://{home}/own",)) if guarded else None
+roots = AllowedPaths((f"file://{home}/data",), (f"file://{home}/own",)) if guarded else None
 ticks = [{"name": "ticks", "format": "rate", "options": {}}]
 for name, value in _BY_SCHEMA.items() if guarded else ():
     spark.conf.set(name, value)
@@ -400,7 +400,7 @@ def test_what_spark_would_read_outside_of_the_roots_does_not_start(
     told: dict[str, dict[str, str]], attack: str
 ) -> None:
     assert told["open"][attack] == ""  # without the guard it would
-    assert "HEADGATE_DATA_ROOTS" in told["guarded"][attack]
+    assert "HEADGATE_ALLOWED_PATHS" in told["guarded"][attack]
 
 
 @pytest.mark.guarantee("G-CONFIG-4")
@@ -430,18 +430,18 @@ def test_a_path_in_a_root_is_read(told: dict[str, dict[str, str]]) -> None:
 def test_an_upgrade_is_told_what_lies_outside_and_what_would_allow_it(
     stage: Stage, home: Path, settings: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    settings.DATA_ROOTS = ["/"]
+    settings.ALLOWED_PATHS = ["/"]
     sources = [files(f"{home}/elsewhere/flights/*.json")]
     before = spec(home, sources=sources, sql="SELECT value FROM f")
     catalog.create_query(name="delays", spec=before, actor="ana", now=stage.now)
-    settings.DATA_ROOTS = [f"{home}/data"]
-    call_command("data_roots")
+    settings.ALLOWED_PATHS = [f"{home}/data"]
+    call_command("allowed_paths")
     said = capsys.readouterr().out
     assert f"query delays: sources.0.options.path {home}/elsewhere/flights/*.json" in said
-    assert f"HEADGATE_DATA_ROOTS={home}/data,{home}/elsewhere\n" in said
-    settings.DATA_ROOTS = [f"{home}/data", f"{home}/elsewhere"]
-    call_command("data_roots")
-    assert "All definitions stay within the data roots." in capsys.readouterr().out
+    assert f"HEADGATE_ALLOWED_PATHS={home}/data,{home}/elsewhere\n" in said
+    settings.ALLOWED_PATHS = [f"{home}/data", f"{home}/elsewhere"]
+    call_command("allowed_paths")
+    assert "All definitions stay within the allowed paths." in capsys.readouterr().out
 
 
 @pytest.mark.guarantee("G-PATH-10")

@@ -1,4 +1,4 @@
-"""Options and configuration that would have a path in the data roots mean another place."""
+"""Options and configuration that would have a path in the allowed paths mean another place."""
 
 import json
 import os
@@ -12,9 +12,9 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.test import Client
 
+from queries.domain.definitions.allowed_paths import conf_places, option_places
 from queries.domain.definitions.code import application_brings_code
 from queries.domain.definitions.configuration import application_conf_problems, query_conf_problems
-from queries.domain.definitions.data_roots import conf_places, option_places
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Invalid, NotAllowed
 from queries.domain.validation.spark_rules import OPTIONS_BY_FORMAT, refused
@@ -259,10 +259,10 @@ def test_configuration_that_names_a_place_is_held_to_the_roots(key: str, value: 
 
 @pytest.fixture
 def home(tmp_path: Path, settings: Any) -> Path:
-    """Return a folder with a data root, and the control plane's own folder beside it."""
+    """Return a folder with an allowed path, and the control plane's own folder beside it."""
     for name in ("data/in", "own/secrets"):
         (tmp_path / name).mkdir(parents=True)
-    settings.DATA_ROOTS = [str(tmp_path / "data")]
+    settings.ALLOWED_PATHS = [str(tmp_path / "data")]
     settings.OWN_FOLDERS = [tmp_path / "own"]
     return tmp_path
 
@@ -411,7 +411,7 @@ def test_a_client_of_headgates_own_opens_no_file_outside_of_the_roots(home: Path
         ("bootstrap.servers", "b:9092"),
         ("ssl.truststore.location", f"{home}/own/secrets/theirs.pem"),
     )
-    assert "HEADGATE_DATA_ROOTS" in BrokerSecrets().refusal(brokers, "flights")
+    assert "HEADGATE_ALLOWED_PATHS" in BrokerSecrets().refusal(brokers, "flights")
     inside = (*brokers[:1], ("ssl.truststore.location", f"{home}/data/ca.pem"))
     assert BrokerSecrets().refusal(inside, "flights") == ""
 
@@ -440,7 +440,7 @@ STORY = """
 import json, os, sys
 from pathlib import Path
 from pyspark.sql import SparkSession
-from queries.domain.definitions.data_roots import DataRoots
+from queries.domain.definitions.allowed_paths import AllowedPaths
 from queries.runtime import build
 from queries.runtime.failures.error_capture import StepFailed
 from queries.secret_references import References
@@ -453,7 +453,7 @@ if not guarded:  # nobody may set these any more
     link = f"spark.hadoop.fs.viewfs.mounttable.x.link.{home}/data/conf"
     builder = builder.config(link, f"file://{home}/own")
 spark = builder.getOrCreate()
-roots = DataRoots((f"file://{home}/data",), (f"file://{home}/own",)) if guarded else None
+roots = AllowedPaths((f"file://{home}/data",), (f"file://{home}/own",)) if guarded else None
 
 def source(path, **options):
     return {"name": "f", "format": "text", "options": {"path": path, **options}}
@@ -584,8 +584,8 @@ def test_hadoops_default_file_system_would_have_read_another_folder(told: dict[s
 @pytest.mark.parametrize(
     ("attack", "words"),
     [
-        ("header", "HEADGATE_DATA_ROOTS"),
-        ("header by identifier", "HEADGATE_DATA_ROOTS"),
+        ("header", "HEADGATE_ALLOWED_PATHS"),
+        ("header by identifier", "HEADGATE_ALLOWED_PATHS"),
         ("header by a name put together", "IDENTIFIER"),
     ],
 )

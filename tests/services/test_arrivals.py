@@ -24,7 +24,7 @@ ENDING: dict[str, Any] = {"trigger": {"kind": "available_now"}}
 def inbox(tmp_path: Path, settings: Any) -> Path:
     folder = tmp_path / "in"
     folder.mkdir()
-    settings.DATA_ROOTS = (str(tmp_path),)
+    settings.ALLOWED_PATHS = (str(tmp_path),)
     return folder
 
 
@@ -106,7 +106,7 @@ def test_a_folder_outside_the_data_roots_is_not_listed(
     query = _watching(stage, Path(place) if place == "/etc" else link)
     _after(stage, 10)
     status = schedule_status(query, now=stage.now)
-    assert "outside the data roots" in status.state.problem
+    assert "outside the allowed paths" in status.state.problem
     assert status.state.totals == {}
 
 

@@ -91,7 +91,7 @@ class World:
             pieces.free_port(),
             HEADGATE_DEMO="0",
             HEADGATE_CONNECTORS=str(pieces.kafka_connector().parent),
-            HEADGATE_DATA_ROOTS=str(self.out),
+            HEADGATE_ALLOWED_PATHS=str(self.out),
         )
         self.queries: list[definitions.SoakQuery] = []
         self.feed: Feed | None = None
@@ -107,7 +107,7 @@ class World:
         self._create_topics()
         self._start_store()
         self._link_spark()
-        self.out.mkdir()  # a driver sees the data roots that were there when it started
+        self.out.mkdir()  # a driver sees the allowed paths that were there when it started
         self.system.up()
         if self.store is not None:  # only an admin binds secrets
             self.system.token = self.system.manage(
@@ -422,8 +422,8 @@ class World:
             host = self.store.place.partition("://")[2]
             holder = {"holder_kind": "application", "holder": application}
             self._create("secret-bindings/", {"secret": key, "hosts": [host], **holder})
-        root = {"application": application, "root": s3_definitions.BUCKET}
-        self._create("data-roots/", root)
+        root = {"application": application, "path": s3_definitions.BUCKET}
+        self._create("allowed-paths/", root)
 
     def _create_topics(self) -> None:
         admin = self.broker.admin()

@@ -154,7 +154,7 @@ def bench(
     store: Store = request.getfixturevalue(request.param)
     # Leases are renewed on a thread of their own, which cannot write to a test's transaction.
     monkeypatch.setattr(engine, "_leases", Leases(timedelta(hours=1)))
-    settings.DATA_ROOTS = (store.root, str(tmp_path))
+    settings.ALLOWED_PATHS = (store.root, str(tmp_path))
     settings.MIRRORS_DIR = tmp_path / "mirrors"
     settings.CONNECTORS_DIR = pieces.s3_connector().parent
     settings.DRIVERS_DIR = s3_jvm.socket.parent / "drivers"

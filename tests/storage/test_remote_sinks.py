@@ -138,7 +138,7 @@ def compact(bench: Bench, out: str) -> None:
 def test_a_sink_that_cannot_be_reached_is_refused_before_the_query_stops(
     bench: Bench, ask: Callable[[Bench], Operation], settings: LazySettings
 ) -> None:
-    settings.DATA_ROOTS = (*settings.DATA_ROOTS, "s3a://no-such-bucket")
+    settings.ALLOWED_PATHS = (*settings.ALLOWED_PATHS, "s3a://no-such-bucket")
     bench.define(store="delta", sink="s3a://no-such-bucket/out", local=True)
     bench.stage.up("delays")
     operation = ask(bench)

@@ -43,7 +43,7 @@ def _asked(bench: Bench) -> list[Any]:
 def test_the_records_of_a_batch_are_looked_for_where_the_log_says(
     bench: Bench, settings: LazySettings
 ) -> None:
-    settings.DATA_ROOTS = (*settings.DATA_ROOTS, "/in")
+    settings.ALLOWED_PATHS = (*settings.ALLOWED_PATHS, "/in")
     query = bench.define()
     revision = query.revisions.get()
     (source,) = revision.spec["sources"]

@@ -3,7 +3,7 @@ description.
 
 Spark connects to a catalog of another type (REST, Hive, JDBC, Glue, Nessie, …) when the query
 starts, at an address of the author's choice. Until an admin can allow catalogs, a definition can
-declare only Iceberg's Hadoop catalogs, whose warehouse is a folder in the data roots. An admin's
+declare only Iceberg's Hadoop catalogs, whose warehouse is a folder in the allowed paths. An admin's
 connector may declare others (`connector.toml`).
 
 Sources: Iceberg's CatalogUtil and CatalogProperties (`type`, `catalog-impl`, `uri`); their names
@@ -78,7 +78,7 @@ def _way_out(name: str) -> str:
 _CONF = re.compile(r"spark\.(?:hadoop|sql\.catalog\..+?\.hadoop)\.(.+)", re.IGNORECASE)
 _CONF_OF_ANY_CATALOG = re.compile(r"spark\.sql\.catalog\..+\.hadoop\.(.+)", re.IGNORECASE)
 #: File systems that a URL scheme may mean. A different class for a scheme would read outside the
-#: scheme's data roots (Hadoop: core-default.xml, fs.SCHEME.impl).
+#: scheme's allowed paths (Hadoop: core-default.xml, fs.SCHEME.impl).
 _FILE_SYSTEMS = {
     "s3a": "org.apache.hadoop.fs.s3a.S3AFileSystem",
     "hdfs": "org.apache.hadoop.hdfs.DistributedFileSystem",

@@ -286,7 +286,7 @@ class Schedule(StrictForm):
     after: str = Field(default="", max_length=160)
     #: Which of them: those that have read all available data, or any that is not restarted.
     after_end: Literal["completed", "any"] = "completed"
-    #: A folder or prefix within the data roots: new files at any depth below it.
+    #: A folder or prefix within the allowed paths: new files at any depth below it.
     files: str = Field(default="", max_length=1024)
     #: Seconds without another new file until it starts; ten times that is the longest wait.
     quiet_s: int = Field(default=60, ge=0, le=86_400)

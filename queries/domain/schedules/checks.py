@@ -9,7 +9,7 @@ from itertools import takewhile
 from zoneinfo import ZoneInfo
 
 from queries.domain.accepted_values import zone_problem
-from queries.domain.definitions.data_roots import fixed_part
+from queries.domain.definitions.allowed_paths import fixed_part
 from queries.domain.definitions.locations import NotALocation
 from queries.domain.definitions.spec import Schedule
 from queries.domain.errors import Problem

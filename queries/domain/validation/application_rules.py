@@ -10,7 +10,7 @@ from queries.domain.code import references
 from queries.domain.code.archives import sha256_of
 from queries.domain.code.references import git_problems
 from queries.domain.definitions import configuration, declarations
-from queries.domain.definitions.data_roots import conf_places
+from queries.domain.definitions.allowed_paths import conf_places
 from queries.domain.definitions.declarations import Declared, conf_of
 from queries.domain.definitions.parsing import as_json, mask_problems, once
 from queries.domain.definitions.spec import ApplicationSpec, Code, Script

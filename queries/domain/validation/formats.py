@@ -9,8 +9,8 @@ import dataclasses
 import re
 from collections.abc import Iterable, Mapping
 
+from queries.domain.definitions.allowed_paths import unnamed_places
 from queries.domain.definitions.configuration import option_problems
-from queries.domain.definitions.data_roots import unnamed_places
 from queries.domain.definitions.declarations import Declared, formats_of
 from queries.domain.definitions.locations import on_yarn, path_problem
 from queries.domain.definitions.spec import (

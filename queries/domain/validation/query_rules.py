@@ -10,7 +10,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from queries.domain.definitions import configuration, declarations, sql_text
-from queries.domain.definitions.data_roots import places
+from queries.domain.definitions.allowed_paths import places
 from queries.domain.definitions.declarations import conf_of
 from queries.domain.definitions.parsing import as_json, mask_problems, once
 from queries.domain.definitions.spec import (

@@ -88,7 +88,7 @@ def _make_application(demo: definitions.DemoApplication, now: datetime) -> None:
     if Application.objects.filter(name=demo.name).exists():
         return
     for root in demo.roots:
-        secrets.give_root({"application": demo.name, "root": root}, actor=ACTOR, now=now)
+        secrets.give_root({"application": demo.name, "path": root}, actor=ACTOR, now=now)
     for secret, hosts in demo.secrets.items():
         binding = {"secret": secret, "holder": demo.name, "hosts": hosts}
         secrets.bind(binding, actor=ACTOR, now=now)

@@ -13,10 +13,10 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from queries.domain.definitions.data_roots import DataRoots
+from queries.domain.definitions.allowed_paths import AllowedPaths
 from queries.domain.probes.questions import KEY_ROWS, TOTAL_ROWS, BatchRead, RecordsTask, XrayTask
 from queries.runtime import build
-from queries.runtime.data_roots import (
+from queries.runtime.allowed_paths import (
     require_options,
     require_plan,
     require_query,
@@ -188,7 +188,7 @@ class Records:
     """The records of one batch."""
 
     def __init__(
-        self, spark: Any, task: RecordsTask, references: References, roots: DataRoots | None
+        self, spark: Any, task: RecordsTask, references: References, roots: AllowedPaths | None
     ) -> None:
         self._task, self._references, self._roots = task, references, roots
         self._session = spark.newSession()
@@ -358,7 +358,7 @@ def look(
     spark: Any,
     task: RecordsTask,
     references: References,
-    roots: DataRoots | None,
+    roots: AllowedPaths | None,
     step: Callable[[str], Any],
 ) -> dict[str, Any]:
     """Return a batch's records, the failing one, and the keys with the most rows."""

@@ -29,7 +29,7 @@ from queries.domain.protocol import LAST_SEQ, DriverSpec
 from queries.domain.supervision.progress import LEAST_CPU_S
 from queries.driver_folder import DriverFolder
 from queries.runtime import build, spark_session
-from queries.runtime.data_roots import roots_of
+from queries.runtime.allowed_paths import roots_of
 from queries.runtime.failures.error_capture import from_python
 from queries.runtime.jvms.driver import Jvm
 from queries.runtime.probes import inspections, preflight

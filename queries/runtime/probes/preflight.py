@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from queries import host_pressure
 from queries.checkpoints.file_sink import LOG, write_empty_log
-from queries.domain.definitions.data_roots import DataRoots
+from queries.domain.definitions.allowed_paths import AllowedPaths
 from queries.domain.definitions.spec import (
     ENDING_TRIGGERS,
     HOLDING_TRIGGERS,
@@ -71,7 +71,7 @@ def run(
     publisher: Publisher,
     *,
     code_roots: tuple[str, ...] = (),
-    roots: DataRoots | None = None,
+    roots: AllowedPaths | None = None,
 ) -> None:
     """Execute a preflight's task; raise only if the definition cannot be built at all.
 
@@ -112,7 +112,7 @@ class Tries:
     """The attempts to start one definition."""
 
     def __init__(
-        self, spark: Any, task: PreflightTask, references: References, roots: DataRoots | None
+        self, spark: Any, task: PreflightTask, references: References, roots: AllowedPaths | None
     ) -> None:
         self.spark, self.task, self.references = spark, task, references
         self.session = _session(spark, task.spec, references)
@@ -279,7 +279,7 @@ def old_plan(
     task: PreflightTask,
     references: References,
     code_roots: tuple[str, ...],
-    roots: DataRoots | None,
+    roots: AllowedPaths | None,
 ) -> PlanSeen:
     """Return Spark's plan for the definition that last ran on the checkpoint, or why there is none.
 

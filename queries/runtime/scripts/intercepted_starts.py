@@ -38,9 +38,9 @@ from queries.domain.scripts import (
     identity,
     question,
 )
+from queries.runtime.allowed_paths import require_options
 from queries.runtime.checkpoints.logs import CheckpointReader
 from queries.runtime.code.stream_writers import WriterSettings, settings_of
-from queries.runtime.data_roots import require_options
 from queries.runtime.run import DriverContext
 from queries.runtime.scripts.run import MetRun
 from queries.runtime.status_report import ENDED

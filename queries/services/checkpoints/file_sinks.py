@@ -39,7 +39,7 @@ from queries.services.checkpoints.switching import (
     table_mirror,
     table_of,
 )
-from queries.services.local_roots import data_roots
+from queries.services.local_roots import allowed_paths
 from queries.services.procedures.engine import DONE, StepContext, StepResult
 from queries.storage.hadoop import HadoopStorage
 from queries.storage.remote_checkpoint import Mirror
@@ -247,7 +247,7 @@ def _changeable(
     """
     if sink is None or context.launcher.isolation().mode is Mode.NEITHER:
         return sink
-    roots = data_roots(application.name)
+    roots = allowed_paths(application.name)
     if refused := roots.refusal(canonical(str(sink.root))):
         raise NotAllowed(f"The sink's folder {sink.root} {refused}", way_out=roots.way_out)
     return sink

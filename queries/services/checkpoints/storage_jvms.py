@@ -18,8 +18,8 @@ from django.db import transaction
 
 from headgate_ground.tool_process import ToolFailed
 from listeners.loops.backlogs import loop_errors
+from queries.domain.definitions.allowed_paths import AllowedPaths
 from queries.domain.definitions.code import handed_to_storage
-from queries.domain.definitions.data_roots import DataRoots
 from queries.domain.definitions.locations import local_path
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.reasons import phrase
@@ -35,7 +35,7 @@ from queries.selectors.definitions.definitions import conf_of_connectors
 from queries.selectors.supervision.observation import busy_beside_a_start, slots
 from queries.services.changes import update_changed
 from queries.services.failures import read_log
-from queries.services.local_roots import data_roots, follow
+from queries.services.local_roots import allowed_paths, follow
 from queries.services.supervision import decision_rows
 from queries.services.supervision.assignments import driver_spec
 from queries.storage.checkpoint_process import CheckpointProcess
@@ -220,9 +220,9 @@ def storage_of_table(
     *,
     launcher: Launcher,
     now: datetime,
-    roots: DataRoots | None = None,
+    roots: AllowedPaths | None = None,
 ) -> Files:
-    """Return the storage that has a table, if that is within the application's data roots.
+    """Return the storage that has a table, if that is within the application's allowed paths.
 
     Raises `Unknown` with the reason if it is not, `NoStorage` while its storage JVM starts, and
     `StorageFailed`.
@@ -252,11 +252,11 @@ def open_checkpoints() -> CheckpointProcess:
 
 
 def insist_allowed(
-    table: TablePlace, application: Application, *, roots: DataRoots | None = None
+    table: TablePlace, application: Application, *, roots: AllowedPaths | None = None
 ) -> None:
-    """Raise `Unknown` if a table's place is unknown, or outside the application's data roots."""
+    """Raise `Unknown` if a table's place is unknown, or outside the application's allowed paths."""
     if table.problem:
         raise Unknown(table.problem)
-    allowed = roots or data_roots(application.name)
+    allowed = roots or allowed_paths(application.name)
     if (refused := allowed.problem("path", table.location, follow)) is not None:
         raise Unknown(f"{table.location} {refused.message} {refused.way_out}")

@@ -24,7 +24,7 @@ from headgate_ground.tolerant import count
 from listeners.models import Latest
 from queries.checkpoints.snapshot import CannotCopy
 from queries.domain.checkpoints.ownership import local_path
-from queries.domain.definitions.data_roots import unnamed_places
+from queries.domain.definitions.allowed_paths import unnamed_places
 from queries.domain.definitions.locations import checkpoint_problem, on_yarn
 from queries.domain.errors import Conflict, Invalid, NotAllowed, in_words
 from queries.domain.kafka.topic_ids import as_json, as_of, ids_of

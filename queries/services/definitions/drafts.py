@@ -218,7 +218,7 @@ def no_location(checkpoint: str, error: NotALocation) -> Problem:
 
 
 #: An isolated driver sees only folders that existed when it started.
-MISSING_ROOT = "the data root {root} does not exist. Create it, then restart the application."
+MISSING_ROOT = "the allowed path {root} does not exist. Create it, then restart the application."
 
 
 def skips(

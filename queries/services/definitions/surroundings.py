@@ -1,5 +1,5 @@
 """Look up facts for validation: settings, this host's folders and connectors, places outside
-data roots.
+allowed paths.
 """
 
 import ast
@@ -15,8 +15,8 @@ from django.conf import settings
 from listeners.loops.backlogs import loop_errors
 from queries.code_roots import has_module
 from queries.domain.code.archives import sha256_of
-from queries.domain.definitions.data_roots import (
-    DataRoots,
+from queries.domain.definitions.allowed_paths import (
+    AllowedPaths,
     conf_places,
     fixed_part,
     places,
@@ -35,7 +35,7 @@ from queries.selectors.rows import newest_revisions
 from queries.selectors.secrets import all_given_roots
 from queries.selectors.supervision.applications import newest_application_revisions
 from queries.selectors.triggers.cores import parsed_or_none
-from queries.services.local_roots import data_roots, follow, is_own, outside
+from queries.services.local_roots import allowed_paths, follow, is_own, outside
 
 
 def look(application: ApplicationSpec) -> ValidationContext:
@@ -195,7 +195,7 @@ _each = loop_errors("places in use", logging.getLogger(__name__))
 
 @dataclass(frozen=True, slots=True)
 class Outside:
-    """A place that an existing definition names and that is not in any data root."""
+    """A place that an existing definition names and that is not in any allowed path."""
 
     application: str  # its name
     about: str  # "query delays" or "application flights"
@@ -205,13 +205,13 @@ class Outside:
 
 
 def places_outside() -> Iterator[Outside]:
-    """Yield the places in existing definitions that are outside the data roots."""
+    """Yield the places in existing definitions that are outside the allowed paths."""
     given = all_given_roots()
 
     @cache  # resolve links once per application, not per query
-    def roots_of(application: str, *, checkpoints: bool = False) -> DataRoots:
+    def roots_of(application: str, *, checkpoints: bool = False) -> AllowedPaths:
         mine = given.get(application, ())
-        return data_roots(application, checkpoints=checkpoints, granted_roots=mine)
+        return allowed_paths(application, checkpoints=checkpoints, granted_roots=mine)
 
     living = Query.objects.filter(archived_at=None).values_list("pk", "name", "application__name")
     queries = {pk: (name, application) for pk, name, application in living}

@@ -21,7 +21,7 @@ from listeners.models import Progress
 from queries.checkpoints import batches, source_logs
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.snapshot import remove
-from queries.domain.definitions.data_roots import fixed_part
+from queries.domain.definitions.allowed_paths import fixed_part
 from queries.domain.definitions.locations import NotALocation
 from queries.domain.errors import Invalid, NotAllowed, Problem
 from queries.domain.kafka.offsets import EARLIEST, OffsetRange

@@ -39,7 +39,12 @@ from queries.selectors.definitions.sparks import folder_of, installed_sparks
 from queries.selectors.rows import newest_revisions
 from queries.selectors.secrets import bound_to
 from queries.services.code.preparing import NO_CODE, Frozen
-from queries.services.local_roots import checkpoints_of, data_roots, default_checkpoint, make_ours
+from queries.services.local_roots import (
+    allowed_paths,
+    checkpoints_of,
+    default_checkpoint,
+    make_ours,
+)
 from queries.services.scripts import folders, script_job, submitted
 from queries.services.secrets import application_refusal, query_refusal
 
@@ -76,7 +81,7 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
         raise LaunchRefused(refused)
     spark = spark_folder(spec.spark)
     make_ours()  # before it starts: in its sandbox it sees only folders that exist then
-    roots = data_roots(driver.application.name)
+    roots = allowed_paths(driver.application.name)
     script = script_job(driver.application, spec, code.roots)
     later = _folders(driver, script is not None)
     own, without = own_classes() if driver.kind in DISPATCHED_KINDS else ((), "")

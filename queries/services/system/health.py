@@ -34,14 +34,14 @@ from queries.selectors.hosts import home_disk
 from queries.services.access import accounts
 from queries.services.access.audit import PROXIES, proxies_part
 from queries.services.system.parts import (
+    ALLOWED_PATHS,
     DATA_DISKS,
-    DATA_ROOTS,
     SPARK_UI,
     Check,
+    allowed_paths_part,
     backlog,
     checked,
     data_disks,
-    data_roots_part,
     loops,
     redis_and_processes,
     spark_ui_part,
@@ -135,7 +135,7 @@ def checks(now: datetime) -> tuple[tuple[str, bool, Check], ...]:
         ("data", True, lambda: _data(now)),
         ("backlog", True, lambda: backlog(now)),
         ("loops", True, lambda: loops(now)),
-        (DATA_ROOTS, True, data_roots_part),
+        (ALLOWED_PATHS, True, allowed_paths_part),
         (DATA_DISKS, True, data_disks),
         (SPARK_UI, False, lambda: spark_ui_part(now=now)),
         (SETUP, True, _setup),

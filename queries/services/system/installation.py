@@ -98,7 +98,7 @@ def _accounts(file: Path) -> set[str] | None:
 def _folders() -> list[str]:
     """Return the local folders that may hold files of drivers, none inside another, but not "/"."""
     folders = {settings.HEADGATE_HOME, settings.CHECKPOINTS_DIR}
-    roots = list(settings.DATA_ROOTS)
+    roots = list(settings.ALLOWED_PATHS)
     with suppress(DatabaseError):  # else the commands do without what only the database knows
         roots += [
             root for application_roots in all_given_roots().values() for root in application_roots

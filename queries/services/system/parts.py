@@ -179,7 +179,7 @@ def _question_time(question: bytes | str) -> datetime | None:
         return None
 
 
-DATA_ROOTS = "data roots"
+ALLOWED_PATHS = "allowed paths"
 DATA_DISKS = "data disks"
 SPARK_UI = "Spark UI"
 _LOOK_LIMIT_S = 1.0
@@ -187,23 +187,23 @@ _LOOK_LIMIT_S = 1.0
 _STARTS_WITHIN_S = 30.0
 
 
-def data_roots_part() -> Part:
-    """Check whether this host's data roots exist."""
+def allowed_paths_part() -> Part:
+    """Check whether this host's allowed paths exist."""
     from queries.selectors.secrets import all_given_roots
     from queries.services.local_roots import missing, root_location
 
     try:
         application_roots = [root for roots in all_given_roots().values() for root in roots]
         absent_roots = missing(
-            root_location(root) for root in (*settings.DATA_ROOTS, *application_roots)
+            root_location(root) for root in (*settings.ALLOWED_PATHS, *application_roots)
         )
     except DatabaseError as error:
-        return problem(DATA_ROOTS, f"The data roots cannot be read: {first_line(error)}")
+        return problem(ALLOWED_PATHS, f"The allowed paths cannot be read: {first_line(error)}")
     if not absent_roots:
-        return ok(DATA_ROOTS, "All data roots exist on this host.")
+        return ok(ALLOWED_PATHS, "All allowed paths exist on this host.")
     which = "is not a folder" if len(absent_roots) == 1 else "are not folders"
     return problem(
-        DATA_ROOTS,
+        ALLOWED_PATHS,
         f"{', '.join(absent_roots)} {which} on host {settings.HEADGATE_HOST}; reads and writes "
         "there fail. Create or mount it, then restart the applications that use it.",
     )
@@ -220,9 +220,9 @@ def data_disks() -> tuple[Part, ...]:
 
     try:
         application_roots = [root for roots in all_given_roots().values() for root in roots]
-    except DatabaseError:  # the part "data roots" says so
+    except DatabaseError:  # the part "allowed paths" says so
         application_roots = []
-    roots = (root_location(root) for root in (*settings.DATA_ROOTS, *application_roots))
+    roots = (root_location(root) for root in (*settings.ALLOWED_PATHS, *application_roots))
     paths = [str(settings.CHECKPOINTS_DIR), *filter(None, map(local_path, roots))]
     return tuple(
         problem(f"{OF_DATA}{disk.mount}", f"{disk.sentence} Free up space there.")

@@ -1,4 +1,4 @@
-"""Settings pages of rights: teams, group roles, and what admins allow: secrets, data roots, git
+"""Settings pages of rights: teams, group roles, and what admins allow: secrets, allowed paths, git
 hosts.
 """
 
@@ -37,7 +37,7 @@ from queries.services.access.tokens import DEFAULT_DAYS, DEFAULT_SCOPE, LONGEST_
 from queries.services.code.git import GIT_HOSTS
 from queries.services.definitions import rights
 from queries.services.definitions.surroundings import proposals
-from queries.services.secrets import BINDINGS, DATA_ROOTS
+from queries.services.secrets import ALLOWED_PATHS, BINDINGS
 from queries.views.console.admin_objects import AdminPage, Typed
 from queries.views.console.errors import answered, refused
 from queries.views.console.fragments import whole
@@ -268,7 +268,7 @@ urlpatterns = [
 ]
 
 
-_NEXT_START = "Running queries continue; their next start will be refused."
+_NEXT_START = "Running queries continue; their next start will be rejected."
 
 SECRETS = AdminPage(
     BINDINGS,
@@ -277,7 +277,7 @@ SECRETS = AdminPage(
     "secrets/list.html",
     added=(
         "{row.secret} is bound to {row.holder_kind} {row.holder}. "
-        "Queries that were refused without this binding can be started again."
+        "Queries that were rejected without this binding can be started again."
     ),
     removed="{row.secret} is no longer bound to {row.holder_kind} {row.holder}. " + _NEXT_START,
     remove=("unbind", "secret-unbind"),
@@ -289,15 +289,15 @@ SECRETS = AdminPage(
     },
 )
 ROOTS = AdminPage(
-    DATA_ROOTS,
-    "data-roots",
-    "settings/data-roots/",
-    "secrets/data_roots.html",
+    ALLOWED_PATHS,
+    "allowed-paths",
+    "settings/allowed-paths/",
+    "secrets/allowed_paths.html",
     added=("{row.application} can use {row.root}. A running driver must be restarted to use it."),
     removed="{row.application} can no longer use {row.root}. " + _NEXT_START,
-    remove=("take", "data-root-take"),
+    remove=("take", "allowed-path-take"),
     context=lambda request: {
-        "for_all": settings.DATA_ROOTS,
+        "for_all": settings.ALLOWED_PATHS,
         "proposals": proposals(),
         "applications": holder_names()["application"],
     },

@@ -228,14 +228,14 @@ _ENTRIES = (
     NavigationEntry("Teams", "teams", "stack", ("team",)),
     NavigationEntry("Users", "users", "users", ("user",)),
     NavigationEntry("Secrets", "secrets", "lock", ("secret",)),
-    NavigationEntry("Data roots", "data-roots", "database", ("data-root",)),
+    NavigationEntry("Allowed paths", "allowed-paths", "database", ("allowed-path",)),
     NavigationEntry("Git hosts", "code-hosts", "code", ("code-host",)),
     NavigationEntry("System", "system", "activity", ("system",)),
 )
 #: Counts shown next to entries.
 _COUNTS = {"alerts": open_incidents, "failures": open_failure_groups}
 #: Entries that require a permission.
-_NEEDED = dict.fromkeys(("users", "secrets", "data-roots", "code-hosts"), ADMINISTER)
+_NEEDED = dict.fromkeys(("users", "secrets", "allowed-paths", "code-hosts"), ADMINISTER)
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:

@@ -187,7 +187,7 @@ def test_applications_pools_and_rules_are_created_once_too(as_admin: APIClient) 
             {"secret": "env:KEY", "holder": "flights", "hosts": ["a.example.org"]},
             None,
         ),
-        ("data-roots/", {"application": "flights", "root": "s3a://bucket/flights"}, None),
+        ("allowed-paths/", {"application": "flights", "path": "s3a://bucket/flights"}, None),
         (
             "alert-channels/",
             {"name": "ops", "kind": "mail", "settings": MAIL},

@@ -47,7 +47,7 @@ def skipped(row: Query) -> list[str]:
 def test_both_say_that_a_data_root_does_not_exist(
     send: Send, as_author: APIClient, settings: Settings, tmp_path: Path
 ) -> None:
-    settings.DATA_ROOTS = [str(tmp_path / "mount")]
+    settings.ALLOWED_PATHS = [str(tmp_path / "mount")]
     Host.objects.create(name=settings.HEADGATE_HOST, seen_at=timezone.now())
     sink = {"sink": {"format": "parquet", "options": {"path": f"{tmp_path}/mount/out"}}}
     one = saved(as_author, "saved", sink)

@@ -11,14 +11,14 @@ from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db
 
-BINDINGS, ROOTS = "/api/v1/secret-bindings/", "/api/v1/data-roots/"
+BINDINGS, ROOTS = "/api/v1/secret-bindings/", "/api/v1/allowed-paths/"
 BINDING = {
     "secret": "env:KAFKA_PASSWORD",
     "holder_kind": "application",
     "holder": "orders",
     "hosts": ["broker:9092"],
 }
-ROOT = {"application": "orders", "root": "/data/orders/"}
+ROOT = {"application": "orders", "path": "/data/orders/"}
 
 
 @pytest.fixture
@@ -45,14 +45,14 @@ def test_a_fault_is_told_by_its_field(ada: APIClient) -> None:
     answer = ada.post(BINDINGS, {**BINDING, "hosts": ["a b"]}, format="json")
     assert answer.status_code == 422
     assert answer.json()["problems"][0]["field"] == "hosts"
-    answer = ada.post(ROOTS, {**ROOT, "root": "relative"}, format="json")
-    assert answer.json()["problems"][0]["field"] == "root"
+    answer = ada.post(ROOTS, {**ROOT, "path": "relative"}, format="json")
+    assert answer.json()["problems"][0]["field"] == "path"
 
 
 def test_a_root_is_given_read_and_taken_away(ada: APIClient) -> None:
     made = ada.post(ROOTS, ROOT, format="json")
     assert made.status_code == 201
-    assert made.json()["root"] == "/data/orders"
+    assert made.json()["path"] == "/data/orders"
     assert ada.get(made["Location"]).json() == made.json()
     assert len(ada.get(ROOTS).json()["results"]) == 1
     assert ada.delete(made["Location"]).status_code == 204
@@ -85,10 +85,10 @@ def test_secrets_are_listed_by_name_with_who_names_them(
 def test_roots_in_use_are_proposed(
     ada: APIClient, stage: Stage, settings: Any, tmp_path: Path
 ) -> None:
-    settings.DATA_ROOTS = [str(tmp_path), "/checkpoints"]
+    settings.ALLOWED_PATHS = [str(tmp_path), "/checkpoints"]
     stage.query("delays", sink={"format": "json", "options": {"path": "/srv/old/out"}})
     (one,) = ada.get(f"{ROOTS}proposals/").json()["results"]
-    assert (one["application"], one["root"]) == ("delays", "/srv/old")
+    assert (one["application"], one["path"]) == ("delays", "/srv/old")
     assert one["places"] == [
         {"about": "query delays", "field": "sink.options.path", "text": "/srv/old/out"}
     ]

@@ -215,7 +215,7 @@ CASES = [(subject, pattern) for subject in FailureSubject for pattern in sorted(
 def failed(tmp_path: Path, settings: Any, as_author: APIClient) -> Make:
     settings.CHECKPOINTS_DIR = tmp_path / "checkpoints"
     settings.CODE_ROOTS = [tmp_path / "code"]
-    settings.DATA_ROOTS = [str(tmp_path)]
+    settings.ALLOWED_PATHS = [str(tmp_path)]
     return lambda subject, files=False: Failed(subject, tmp_path, as_author, files=files)
 
 

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queries.domain.definitions.data_roots import (
-    DataRoots,
+from queries.domain.definitions.allowed_paths import (
+    AllowedPaths,
     fixed_part,
     lies_in,
     parse_given_root,
@@ -16,7 +16,7 @@ from queries.domain.definitions.locations import NotALocation
 from queries.domain.definitions.parsing import parse_query
 from queries.domain.errors import Invalid
 
-ROOTS = DataRoots(
+ROOTS = AllowedPaths(
     roots=("file:///data", "file:///srv/headgate/data", "s3a://bucket/in", "file:///opt"),
     own=("file:///srv/headgate", "file:///opt/headgate"),
 )
@@ -30,7 +30,7 @@ def follow(path: str) -> str:
     return path
 
 
-def refusal(text: str, roots: DataRoots = ROOTS) -> str:
+def refusal(text: str, roots: AllowedPaths = ROOTS) -> str:
     found = roots.problem("sources.0.options.path", text, follow)
     return found.message if found else ""
 
@@ -48,21 +48,21 @@ def test_what_lies_in_a_root_is_allowed(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("/etc/passwd", "is outside the data roots."),
-        ("/database", "is outside the data roots."),
+        ("/etc/passwd", "is outside the allowed paths."),
+        ("/database", "is outside the allowed paths."),
         ("/dat*/x", "is the root of a file system."),
         ("/*", "is the root of a file system."),
-        ("s3a://bucket/inner", "is outside the data roots."),
-        ("s3a://other/in/x", "is outside the data roots."),
-        ("hdfs://nn:8020/data", "is outside the data roots."),
+        ("s3a://bucket/inner", "is outside the allowed paths."),
+        ("s3a://other/in/x", "is outside the allowed paths."),
+        ("hdfs://nn:8020/data", "is outside the allowed paths."),
         ("/data/../etc/passwd", 'contains "..".'),
         ("/data/{x,..}/etc", 'contains "..".'),
         ("/data/{..}/etc", 'contains "..".'),
         ("/data/\\.\\./etc", "contains a backslash."),
-        ("/data/link/secret_key", "is outside the data roots."),
-        ("/data/link/*", "is outside the data roots."),
-        ("/srv/headgate/headgate.sqlite3", "is outside the data roots."),
-        ("/srv/headgate/data*", "is outside the data roots."),
+        ("/data/link/secret_key", "is outside the allowed paths."),
+        ("/data/link/*", "is outside the allowed paths."),
+        ("/srv/headgate/headgate.sqlite3", "is outside the allowed paths."),
+        ("/srv/headgate/data*", "is outside the allowed paths."),
         ("/opt/headgate/x.py", "belongs to Headgate itself."),
         ("/opt", "contains file:///opt/headgate, which belongs to Headgate itself."),
         ("/opt/*/x.py", "contains file:///opt/headgate, which belongs to Headgate itself."),
@@ -75,20 +75,20 @@ def test_what_does_not_is_refused_with_the_reason(text: str, why: str) -> None:
 
 
 def test_a_root_of_everything_still_leaves_out_what_is_headgates() -> None:
-    whole = DataRoots(roots=("file://",), own=("file:///srv/headgate",))
+    whole = AllowedPaths(roots=("file://",), own=("file:///srv/headgate",))
     assert refusal("/etc/passwd", whole) == ""
     assert refusal("/srv/headgate/x", whole) == "belongs to Headgate itself."
     assert refusal("/srv", whole).startswith("contains file:///srv/headgate")
-    assert refusal("s3a://bucket/x", whole) == "is outside the data roots."
+    assert refusal("s3a://bucket/x", whole) == "is outside the allowed paths."
 
 
 def test_the_way_out_names_some_roots() -> None:
     assert ROOTS.way_out == (
         "Use a folder in /data, /srv/headgate/data, s3a://bucket/in, /opt, or ask an admin to "
-        "add a root for the application: Settings → Data roots (HEADGATE_DATA_ROOTS applies to "
-        "all)."
+        "allow the path for the application: Settings → Allowed paths "
+        "(HEADGATE_ALLOWED_PATHS applies to all)."
     )
-    many = DataRoots(roots=tuple(f"file:///data{n}" for n in range(9)))
+    many = AllowedPaths(roots=tuple(f"file:///data{n}" for n in range(9)))
     assert "/data3, …, or ask" in many.way_out
 
 
@@ -150,16 +150,16 @@ def test_every_place_of_a_definition_is_found() -> None:
     ],
 )
 def test_a_given_root_is_read_as_a_path_or_a_url(text: str, root: str) -> None:
-    assert parse_given_root({"application": "a", "root": text}).root == root
+    assert parse_given_root({"application": "a", "path": text}).path == root
 
 
 @pytest.mark.parametrize(
     ("raw", "fields"),
     [
-        ({"application": " ", "root": "data"}, ["application", "root"]),
-        ({"application": "a", "root": "/data/*"}, ["root"]),
-        ({"application": "a", "root": "s3a://buck*t"}, ["root"]),
-        ({"application": "a"}, ["root"]),
+        ({"application": " ", "path": "data"}, ["application", "path"]),
+        ({"application": "a", "path": "/data/*"}, ["path"]),
+        ({"application": "a", "path": "s3a://buck*t"}, ["path"]),
+        ({"application": "a"}, ["path"]),
     ],
 )
 def test_one_that_is_none_is_refused_by_its_field(raw: dict[str, str], fields: list[str]) -> None:
@@ -169,9 +169,9 @@ def test_one_that_is_none_is_refused_by_its_field(raw: dict[str, str], fields: l
 
 
 def test_a_bucket_as_a_whole_holds_all_that_is_in_it() -> None:
-    bucket = DataRoots(roots=(root_of("s3a://bucket"),))
+    bucket = AllowedPaths(roots=(root_of("s3a://bucket"),))
     assert refusal("s3a://bucket/a/b", bucket) == ""
-    assert refusal("s3a://bucket2/a", bucket) == "is outside the data roots."
+    assert refusal("s3a://bucket2/a", bucket) == "is outside the allowed paths."
 
 
 def test_whether_a_location_lies_in_some_folders() -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from queries.domain.definitions.data_roots import lies_in
+from queries.domain.definitions.allowed_paths import lies_in
 from queries.domain.definitions.locations import (
     HeldLocations,
     NotALocation,

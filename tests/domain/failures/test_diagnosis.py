@@ -250,7 +250,7 @@ def test_a_condition_has_a_category_and_a_policy(
         ),
         ("queries.runtime.build.StartsItself", "It starts.", Category.CONFIGURATION, FATAL),
         ("queries.runtime.build.CallsNeedBatches", "Calls.", Category.CONFIGURATION, FATAL),
-        ("queries.runtime.data_roots.QueryOnly", "DROP TABLE", Category.CONFIGURATION, FATAL),
+        ("queries.runtime.allowed_paths.QueryOnly", "DROP TABLE", Category.CONFIGURATION, FATAL),
         ("queries.secret_references.ReferenceMissing", "env:X", Category.CONFIGURATION, FATAL),
         ("ModuleNotFoundError", "No module named 'sqlalchemy'", Category.USER_CODE, POISON),
         ("java.lang.IllegalStateException", "odd", Category.UNKNOWN, RETRY),

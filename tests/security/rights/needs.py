@@ -183,8 +183,8 @@ sso-callback: get n
 user-change: post a
 secrets: get a post a
 secret-unbind: post a
-data-roots: get a post a
-data-root-take: post a
+allowed-paths: get a post a
+allowed-path-take: post a
 code-hosts: get a post a
 code-host-take: post a
 teams: get v
@@ -311,9 +311,9 @@ audit-export: get a
 secrets: get a
 secret-bindings: get a post a
 secret-binding: get a delete a
-data-roots: get a post a
-data-root-proposals: get a
-data-root: get a delete a
+allowed-paths: get a post a
+allowed-path-proposals: get a
+allowed-path: get a delete a
 group-roles: get a post a
 group-role: get a put a delete a
 me: get v

@@ -1,4 +1,4 @@
-"""What admins give and take away stands in the audit log: teams, rights, secrets, data roots."""
+"""What admins give and take away stands in the audit log: teams, rights, secrets, allowed paths."""
 
 from pathlib import Path
 from typing import Any
@@ -43,7 +43,7 @@ def test_secrets_and_data_roots(tmp_path: Path) -> None:
     by: dict[str, Any] = {"actor": "ada", "now": timezone.now()}
     form = {"secret": "file:kafka", "holder_kind": "channel", "holder": "pager", "hosts": ["*"]}
     unbind(bind(form, **by), **by)
-    take_root(give_root({"application": "flights", "root": str(tmp_path)}, **by), **by)
+    take_root(give_root({"application": "flights", "path": str(tmp_path)}, **by), **by)
     assert _acts() == [
         ("secret-bound", "file:kafka", "ada"),
         ("secret-unbound", "file:kafka", "ada"),

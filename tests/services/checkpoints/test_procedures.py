@@ -305,7 +305,7 @@ def test_within_walls_a_sink_that_a_link_leads_out_of_the_data_roots_is_not_chan
     bench: Bench, settings: LazySettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     query = bench.define(sink=True)
-    settings.DATA_ROOTS = [str(bench.out.parent)]
+    settings.ALLOWED_PATHS = [str(bench.out.parent)]
     elsewhere = tmp_path.with_name(f"{tmp_path.name}-elsewhere")
     bench.out.rename(elsewhere)
     bench.out.symlink_to(elsewhere)
@@ -317,7 +317,7 @@ def test_within_walls_a_sink_that_a_link_leads_out_of_the_data_roots_is_not_chan
     )
     bench.work()
     operation.refresh_from_db()
-    assert "is outside the data roots" in f"{operation.steps}"
+    assert "is outside the allowed paths" in f"{operation.steps}"
     assert tree(elsewhere) == before
 
 

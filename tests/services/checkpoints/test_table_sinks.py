@@ -107,11 +107,11 @@ def test_a_table_that_cannot_be_read_hides_no_preview(
     (tmp_path / "t" / "_delta_log").rename(tmp_path / "away")
     (said,) = preview_rewind(delays, 2).sink
     assert "is unknown: There is no Delta table at" in said
-    settings.DATA_ROOTS = [str(tmp_path / "data")]
+    settings.ALLOWED_PATHS = [str(tmp_path / "data")]
     (said,) = preview_rewind(delays, 2).sink
-    assert "is outside the data roots" in said
+    assert "is outside the allowed paths" in said
     (tmp_path / "checkpoint" / "metadata").write_text("{half")
-    settings.DATA_ROOTS = ["/"]
+    settings.ALLOWED_PATHS = ["/"]
     (said,) = preview_rewind(delays, 2).sink
     assert "the query's ID is not in its checkpoint" in said
 

@@ -400,7 +400,7 @@ def test_the_queries_of_a_shared_application_keep_their_checkpoints_in_its_folde
 
 
 def test_a_checkpoint_in_a_store_needs_the_stores_connector(settings: Settings) -> None:
-    settings.DATA_ROOTS = ["/", "s3a://flights"]
+    settings.ALLOWED_PATHS = ["/", "s3a://flights"]
     installed = Path(settings.CONNECTORS_DIR) / "s3"
     installed.mkdir(parents=True)
     (installed / "hadoop-aws.jar").touch()

@@ -15,7 +15,7 @@ from queries.domain.validation.skipped import Check, Skip, as_json, from_json
 from queries.models.drivers import Host
 from queries.services import local_roots
 from queries.services.definitions import catalog, drafts
-from queries.services.system.parts import data_roots_part
+from queries.services.system.parts import allowed_paths_part
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db
@@ -104,7 +104,7 @@ def test_a_data_root_that_is_not_there_is_said_on_save(
 ) -> None:
     settings.HEADGATE_HOME = tmp_path / "home"
     ours, theirs = tmp_path / "home/data", tmp_path / "mount"
-    settings.DATA_ROOTS = [str(ours), str(theirs), "s3a://bucket/in"]
+    settings.ALLOWED_PATHS = [str(ours), str(theirs), "s3a://bucket/in"]
     settings.OWN_FOLDERS = [tmp_path / "home"]
     settings.CHECKPOINTS_DIR = tmp_path / "home/checkpoints"
     sink = {"format": "parquet", "options": {"path": f"{theirs}/out"}}
@@ -118,9 +118,9 @@ def test_a_data_root_that_is_not_there_is_said_on_save(
     Host.objects.create(name=settings.HEADGATE_HOST, seen_at=timezone.now())
     (text,) = said()
     assert text.startswith(
-        f"Location not checked: the data root {theirs} does not exist. Create it"
+        f"Location not checked: the allowed path {theirs} does not exist. Create it"
     )
-    part = data_roots_part()
+    part = allowed_paths_part()
     assert not part.ok
     assert f"{ours}" in part.sentence
     assert f"{theirs}" in part.sentence
@@ -128,4 +128,4 @@ def test_a_data_root_that_is_not_there_is_said_on_save(
     assert (ours.is_dir(), theirs.exists()) == (True, False)
     theirs.mkdir()
     assert said() == []
-    assert data_roots_part().ok
+    assert allowed_paths_part().ok

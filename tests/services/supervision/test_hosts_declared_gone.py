@@ -17,7 +17,7 @@ from queries.models.history import Operation
 from queries.selectors.supervision import senders
 from queries.services.checkpoints.rewind_and_reset import request_reset, request_rewind
 from queries.services.checkpoints.source_starts import WantedStart
-from queries.services.local_roots import data_roots, default_checkpoint
+from queries.services.local_roots import allowed_paths, default_checkpoint
 from queries.services.procedures import engine
 from queries.services.supervision import hosts as signs
 from queries.services.supervision.operations import archive_query
@@ -318,11 +318,11 @@ def test_the_host_that_runs_a_query_decides_where_its_checkpoint_lies(
     hosts.on("host-a")
     settings.HEADGATE_HOME = homes["host-a"]
     settings.CHECKPOINTS_DIR = homes["host-a"] / "checkpoints"
-    settings.DATA_ROOTS = [str(homes["host-a"] / "data"), "s3a://flights"]
+    settings.ALLOWED_PATHS = [str(homes["host-a"] / "data"), "s3a://flights"]
     there, shared = str(homes["host-b"] / "data" / "in"), "s3a://flights/in"
-    assert data_roots("hours").problem("path", there, str) is None
-    assert data_roots("hours").problem("path", shared, str) is None
-    assert data_roots("hours").problem("path", str(homes["host-a"] / "data"), str) is not None
-    assert data_roots("days").problem("path", there, str) is not None
+    assert allowed_paths("hours").problem("path", there, str) is None
+    assert allowed_paths("hours").problem("path", shared, str) is None
+    assert allowed_paths("hours").problem("path", str(homes["host-a"] / "data"), str) is not None
+    assert allowed_paths("days").problem("path", there, str) is not None
     place = default_checkpoint("days", "", avoid=set(), host="host-b")
     assert place == f"file://{homes['host-b']}/checkpoints/days"

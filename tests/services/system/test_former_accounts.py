@@ -25,7 +25,7 @@ THEIRS = pwd.getpwnam("daemon")
 def home(settings: Any, tmp_path: Path) -> Path:
     settings.HEADGATE_HOME = tmp_path / "home"
     settings.HEADGATE_HOME.mkdir()
-    settings.DATA_ROOTS = (f"{tmp_path}/home/data", f"{tmp_path}/of all", "s3a://bucket/of-all")
+    settings.ALLOWED_PATHS = (f"{tmp_path}/home/data", f"{tmp_path}/of all", "s3a://bucket/of-all")
     settings.CHECKPOINTS_DIR = settings.HEADGATE_HOME / "checkpoints"
     settings.ISOLATION = "auto"
     return tmp_path / "home"
@@ -66,7 +66,7 @@ def test_folders_that_are_links_are_named_by_what_they_lead_to(home: Path, setti
     (home.parent / "link").symlink_to(home)
     settings.HEADGATE_HOME = home.parent / "link"
     settings.CHECKPOINTS_DIR = home.parent / "link/checkpoints"
-    settings.DATA_ROOTS = ()
+    settings.ALLOWED_PATHS = ()
     _given(home, flights=THEIRS.pw_name)
     assert _commands()[1].endswith(f" {elsewhere} {home}")
 

@@ -235,12 +235,12 @@ def test_before_the_first_batch_nothing_is_claimed(
 def test_a_table_outside_the_data_roots_is_not_read(
     make: Make, stage: Stage, tmp_path: Path, settings: Any
 ) -> None:
-    settings.DATA_ROOTS = [str(tmp_path / "data")]
+    settings.ALLOWED_PATHS = [str(tmp_path / "data")]
     write_version(tmp_path / "t", 0, "a")
     query = make("delays", at(0), sources=[delta(tmp_path / "t")])
     look(stage)
     (table,) = lag_of(query, now=NOW).tables
-    assert "is outside the data roots" in table.row.error
+    assert "is outside the allowed paths" in table.row.error
     assert table.lag.latest is None
 
 

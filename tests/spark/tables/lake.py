@@ -25,7 +25,7 @@ _HOURS = 12  # of flights
 
 
 class Lake:
-    """One driver that several tests share; its data root is `data`."""
+    """One driver that several tests share; its allowed path is `data`."""
 
     def __init__(self, driver: DriverUnderTest) -> None:
         self.driver = driver
@@ -68,7 +68,7 @@ def lake(
 ) -> Iterator[Lake]:
     """Yield a lake whose driver ends with it; skip where a connector or the Spark is missing.
 
-    With a bucket, it is a data root as well.
+    With a bucket, it is an allowed path as well.
     """
     connectors = (connector, "s3") if bucket else (connector,)
     for each in connectors:

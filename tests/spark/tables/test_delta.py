@@ -102,7 +102,7 @@ def test_a_table_outside_the_data_roots_is_refused_wherever_it_is_named(
     ]
     for run in [one.start(spec) for spec in refused]:
         said = one.failed(run)
-        assert "outside the data roots" in said or "is not allowed" in said, said
+        assert "outside the allowed paths" in said or "is not allowed" in said, said
 
 
 def test_a_statement_of_deltas_own_is_a_command(one: Lake) -> None:

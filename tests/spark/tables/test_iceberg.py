@@ -95,7 +95,7 @@ def test_a_table_outside_the_data_roots_is_refused_wherever_it_is_named(one: Lak
         assert any(
             why in said
             for why in (
-                "outside the data roots",
+                "outside the allowed paths",
                 "not declared as an Iceberg catalog",
                 "Write its name only",
                 "Read the table itself",

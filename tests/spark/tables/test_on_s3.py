@@ -47,4 +47,4 @@ def test_rows_go_through_a_table_in_a_bucket_that_is_a_data_root(
         one.completed(one.again(second))
         assert [row["id"] for row in rows_of(one.data / "out")] == [1, 2, 3]
         for spec in (sql(inside, outside), sql(outside, files)):
-            assert "outside the data roots" in one.failed(one.start(spec))
+            assert "outside the allowed paths" in one.failed(one.start(spec))

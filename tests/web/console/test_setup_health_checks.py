@@ -253,7 +253,7 @@ def mounts(monkeypatch: pytest.MonkeyPatch, settings: Settings, tmp_path: Path) 
 def test_every_local_data_root_with_little_space_is_a_problem_of_its_own(
     now: datetime, settings: Settings, mounts: dict[str, Disk]
 ) -> None:
-    settings.DATA_ROOTS = ["/data/in", "/data/out", "s3a://bucket/in", "/small", "/wide"]
+    settings.ALLOWED_PATHS = ["/data/in", "/data/out", "s3a://bucket/in", "/small", "/wide"]
     full = Disk("/data/in", "/data", 2, size=50_000_000_000, free=3_000_000)
     mounts["/data/in"] = mounts["/data/out"] = full
     mounts["/small"] = Disk("/small", "/small", 3, size=100_000_000, free=60_000_000)

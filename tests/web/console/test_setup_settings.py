@@ -51,6 +51,21 @@ def test_a_wrong_value_stops_the_start_with_name_value_and_way_out() -> None:
     assert "whole number from 1 to 65535" in last
 
 
+@pytest.mark.parametrize(
+    ("former", "name"),
+    [
+        ("HEADGATE_WALLS", "HEADGATE_ISOLATION"),
+        ("HEADGATE_DATA_ROOTS", "HEADGATE_ALLOWED_PATHS"),
+    ],
+)
+def test_a_former_name_stops_the_start_and_names_the_new(former: str, name: str) -> None:
+    result = _load_settings(**{former: "neither", name: ""})
+    assert result.returncode != 0
+    last = result.stderr.strip().splitlines()[-1]
+    assert f"{former}='neither' cannot be used. It has been renamed: set {name}" in last
+    assert _load_settings(**{former: ""}).returncode == 0  # as a compose file passes it on
+
+
 def test_a_wrong_database_address_is_told_without_its_password() -> None:
     result = _load_settings(DATABASE_URL="mysql://someone:hunter2@db/headgate")
     assert result.returncode != 0

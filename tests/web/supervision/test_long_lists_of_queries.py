@@ -89,7 +89,7 @@ def test_a_page_reads_as_much_of_many_queries_as_of_few(
     _queries(ROWS * 3)
     _page(vera, "/queries/")
     forget()  # the banner's parts are kept for some seconds
-    with django_assert_max_num_queries(50) as few:  # five for the data roots of System
+    with django_assert_max_num_queries(50) as few:  # five for the allowed paths of System
         _page(vera, "/queries/")
     _queries(ROWS * 6, application="more")
     forget()

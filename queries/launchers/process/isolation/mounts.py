@@ -1,7 +1,7 @@
 """The file system that a driver sees inside its bubblewrap sandbox: only the listed folders.
 
 Only folders are mounted, never single files: if a rename replaced a file, the old one would remain
-visible inside. If folders are nested, the innermost one applies, as with data roots.
+visible inside. If folders are nested, the innermost one applies, as with allowed paths.
 """
 
 import importlib.util

@@ -15,7 +15,7 @@ from queries.domain.protocol import TMP, DriverSpec
 from queries.driver_folder import DriverFolder
 
 PASSED = "isolated"
-DATA_ROOT = "given"  # the data root, next to what is hidden
+ALLOWED_PATH = "given"  # the allowed path, next to what is hidden
 
 
 class IsolationMissing(Exception):
@@ -33,8 +33,8 @@ EVERYBODYS = (
     r"|/sys/(kernel/security|fs/selinux)/"
 )
 
-#: What the process inside must find: its own folder and a data root are writable, everything else
-#: is out of reach, and no kernel file can be opened for writing.
+#: What the process inside must find: its own folder and an allowed path are writable, everything
+#: else is out of reach, and no kernel file can be opened for writing.
 _ATTEMPT = f"""
 import json, os, re, resource, sys
 import pyspark, queries.domain.protocol
@@ -124,7 +124,7 @@ def attempt(
     paths = json.dumps([str(path) for path in closed])
     arguments = (
         folder.own,
-        folder.root.with_name(DATA_ROOT),
+        folder.root.with_name(ALLOWED_PATH),
         folder.control,
         paths,
         worker,
@@ -145,9 +145,9 @@ def ground(drivers: Path) -> Iterator[tuple[DriverFolder, DriverSpec, Path]]:
         hidden = trial / "hidden"
         hidden.write_text("not for drivers")
         hidden.chmod(0o600)
-        (trial / DATA_ROOT).mkdir(mode=0o700)
-        home, data_root = drivers.parent.resolve().as_uri(), (trial / DATA_ROOT).as_uri()
-        yield folder, replace(_SPEC, own_folders=(home,), data_roots=(data_root,)), hidden
+        (trial / ALLOWED_PATH).mkdir(mode=0o700)
+        home, allowed_path = drivers.parent.resolve().as_uri(), (trial / ALLOWED_PATH).as_uri()
+        yield folder, replace(_SPEC, own_folders=(home,), data_roots=(allowed_path,)), hidden
     finally:
         remove_tree(trial)
 

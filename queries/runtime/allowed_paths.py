@@ -1,4 +1,4 @@
-"""What a definition may do: SQL that is a query, and reads and writes within the data roots.
+"""What a definition may do: SQL that is a query, and reads and writes within the allowed paths.
 
 By the time `session.sql("DROP TABLE t")` returns, the table has been dropped. So the text is parsed
 first, and every node of the parsed plan is checked, including those inside WITH and inside each
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from queries.domain.definitions.data_roots import PATHS, DataRoots, option_places
+from queries.domain.definitions.allowed_paths import PATHS, AllowedPaths, option_places
 from queries.domain.protocol import DriverSpec
 from queries.domain.tables.places import ICEBERG
 from queries.domain.validation.spark_rules import ANY_FILES, OPTIONS_BY_FORMAT, refused
@@ -69,19 +69,19 @@ _OPENING = re.compile(r"XML|AVRO|PROTOBUF|IDENTIFIER|\$\{")
 
 
 class OutsideRoots(Exception):
-    """A path in the definition is outside the data roots; the message contains the remedy."""
+    """A path in the definition is outside the allowed paths; the message contains the remedy."""
 
 
-def roots_of(spec: DriverSpec) -> DataRoots | None:
-    """Return the roots that a driver was given; None if its release did not have data roots yet.
+def roots_of(spec: DriverSpec) -> AllowedPaths | None:
+    """Return the roots that a driver was given; None if its release did not have allowed paths yet.
 
-    Without any root, no data is allowed. Every release with data roots names its own folders.
+    Without any root, no data is allowed. Every release with allowed paths names its own folders.
     """
     folders = spec.data_roots or spec.own_folders
-    return DataRoots(spec.data_roots, spec.own_folders) if folders else None
+    return AllowedPaths(spec.data_roots, spec.own_folders) if folders else None
 
 
-def require_options(roots: DataRoots | None, name: str, options: Mapping[str, str]) -> None:
+def require_options(roots: AllowedPaths | None, name: str, options: Mapping[str, str]) -> None:
     """Raise `OutsideRoots` for an option of a reader or writer that leads outside the roots.
 
     This covers paths, and options that become Hadoop configuration and could redirect a path.
@@ -95,7 +95,7 @@ def require_options(roots: DataRoots | None, name: str, options: Mapping[str, st
 
 
 def require_table(
-    roots: DataRoots | None, session: Any, name: str, options: Mapping[str, str]
+    roots: AllowedPaths | None, session: Any, name: str, options: Mapping[str, str]
 ) -> None:
     """Raise `OutsideRoots` for an Iceberg table outside the roots or the declared catalogs."""
     if roots is None or name.lower() != ICEBERG:
@@ -113,7 +113,7 @@ def _catalog(session: Any, name: str) -> dict[str, str]:
     return {key: session.conf.get(key, None) or "" for key in conf_keys(name)}
 
 
-def require_text(roots: DataRoots | None, session: Any, text: str) -> None:
+def require_text(roots: AllowedPaths | None, session: Any, text: str) -> None:
     """Raise `OutsideRoots` for anything outside the roots that Spark reads to analyze SQL text.
 
     Before there is a plan to check, Spark lists a path and infers columns from its files, and
@@ -135,7 +135,7 @@ def require_text(roots: DataRoots | None, session: Any, text: str) -> None:
                 _require_call(roots, called)
 
 
-def _require_relation(roots: DataRoots, parts: list[str], options: Mapping[str, str]) -> None:
+def _require_relation(roots: AllowedPaths, parts: list[str], options: Mapping[str, str]) -> None:
     """Check a table in SQL text: files by their format, and the reader options from WITH."""
     first, last = "".join(parts[-2:-1]).lower(), parts[-1]
     own = len(parts) == 2 and (first in OPTIONS_BY_FORMAT or "." in first)
@@ -162,7 +162,7 @@ def _refused_anywhere() -> Iterator[None]:
         raise OutsideRoots(str(error)) from None
 
 
-def _require_call(roots: DataRoots, called: Any) -> None:
+def _require_call(roots: AllowedPaths, called: Any) -> None:
     """Raise `OutsideRoots` if a function is passed a file, or options that could specify a file."""
     if kind_of(called) == FUNCTION_BY_NAME:
         with _refused_anywhere():
@@ -179,7 +179,7 @@ def _require_call(roots: DataRoots, called: Any) -> None:
             _require_map(name, kind, argument)
 
 
-def _require_descriptor(roots: DataRoots, name: str, argument: Any) -> None:
+def _require_descriptor(roots: AllowedPaths, name: str, argument: Any) -> None:
     """Raise if the Protobuf descriptor file is outside the roots; bytes and options are allowed."""
     kind = kind_of(argument)
     if kind == "Literal" and argument.dataType().typeName() == "string":
@@ -220,7 +220,7 @@ def _value(argument: Any) -> Any:
     return argument.value() if named else argument
 
 
-def require_plan(roots: DataRoots | None, frame: Any) -> None:
+def require_plan(roots: AllowedPaths | None, frame: Any) -> None:
     """Raise `OutsideRoots` for a file or folder that a frame's plan reads directly.
 
     An example is json.`/path` in SQL. Streaming sources were already checked by their options.
@@ -231,7 +231,7 @@ def require_plan(roots: DataRoots | None, frame: Any) -> None:
         _require(roots, "the SQL text reads", path)
 
 
-def _require(roots: DataRoots, field: str, text: str) -> None:
+def _require(roots: AllowedPaths, field: str, text: str) -> None:
     if problem := roots.problem(field, text, os.path.realpath):
         raise OutsideRoots(
             f"{field} {text[:200]} {problem.message} {problem.way_out} Roots added since this "

@@ -1,8 +1,8 @@
-"""Data roots: the folders and URL prefixes in which a definition may read and write.
+"""Allowed paths: the folders and URL prefixes in which a definition may read and write.
 
-Without data roots, a SQL author can read every file that the drivers' account can read, including
-the control plane's own. The innermost folder decides: a data root inside the control plane's
-folders is data, and a folder of the control plane inside a data root is not.
+Without them, a SQL author can read every file that the drivers' account can read, including the
+control plane's own. The innermost folder decides: an allowed path inside the control plane's
+folders is data, and a folder of the control plane inside an allowed path is not.
 """
 
 import re
@@ -51,34 +51,34 @@ _SHOWN = 4  # roots listed in a sentence
 
 
 class RootForm(StrictForm):
-    """A root for an application.
+    """An allowed path for an application.
 
     application: Its name.
-    root: An absolute path, or a URL such as s3a://bucket/orders.
+    path: An absolute path, or a URL such as s3a://bucket/orders.
     """
 
     application: Annotated[str, Field(max_length=80)]
-    root: Annotated[str, Field(max_length=1000)]
+    path: Annotated[str, Field(max_length=1000)]
 
 
 def parse_given_root(raw: Mapping[str, Any]) -> RootForm:
-    """Return an application's root as a path or canonical URL; raise `Invalid` otherwise."""
+    """Return an application's path as a local path or canonical URL; raise `Invalid` otherwise."""
     form = parsed(RootForm.model_validate, raw)
     problems = []
     if not form.application:
         message = "is missing."
         problems.append(
-            Problem("application", "", message, "Enter the application that can use the root.")
+            Problem("application", "", message, "Enter the application that can use the path.")
         )
     location = ""
     try:
-        location = root_of(form.root)
+        location = root_of(form.path)
     except NotALocation as error:
-        problems.append(Problem("root", form.root[:200], str(error), error.way_out))
+        problems.append(Problem("path", form.path[:200], str(error), error.way_out))
     if problems:
         raise Invalid(problems)
-    root = "/" if location == "file://" else local_path(location) or location
-    return form.model_copy(update={"root": root})
+    path = "/" if location == "file://" else local_path(location) or location
+    return form.model_copy(update={"path": path})
 
 
 def root_of(text: str) -> str:
@@ -107,7 +107,7 @@ def fixed_part(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class DataRoots:
+class AllowedPaths:
     """The canonical locations allowed for data, with links resolved; "file://" allows all files."""
 
     roots: tuple[str, ...]
@@ -117,7 +117,7 @@ class DataRoots:
         """Return why a canonical location is not allowed; "" if it is allowed."""
         root, own = _innermost(location, self.roots), _innermost(location, self.own)
         if root is None:
-            return "is outside the data roots."
+            return "is outside the allowed paths."
         if own is not None and len(own) >= len(root):
             return "belongs to Headgate itself."
         own_folders = [folder for folder in self.own if folder.startswith(f"{location}/")]
@@ -140,8 +140,8 @@ class DataRoots:
         more = ", …" if len(self.roots) > _SHOWN else ""
         use = f"Use a folder in {', '.join(shown)}{more}, or ask" if shown else "Ask"
         return (
-            f"{use} an admin to add a root for the application: Settings → Data roots "
-            "(HEADGATE_DATA_ROOTS applies to all)."
+            f"{use} an admin to allow the path for the application: Settings → Allowed paths "
+            "(HEADGATE_ALLOWED_PATHS applies to all)."
         )
 
 

@@ -1,4 +1,4 @@
-"""Report the HEADGATE_DATA_ROOTS that the existing definitions need."""
+"""Report the HEADGATE_ALLOWED_PATHS that the existing definitions need."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from queries.services.definitions.surroundings import places_outside
 
 
 class Command(BaseCommand):
-    """List the locations outside the data roots, without changing anything."""
+    """List the locations outside the allowed paths, without changing anything."""
 
-    help = "List locations in definitions that are outside HEADGATE_DATA_ROOTS, and propose roots."
+    help = "List locations in definitions that are outside HEADGATE_ALLOWED_PATHS."
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print a line for each location, then the setting that would allow all of them."""
@@ -19,13 +19,13 @@ class Command(BaseCommand):
         for location in outside:
             self.stdout.write(f"{location.about}: {location.field} {location.text}")
         if not outside:
-            self.stdout.write("All definitions stay within the data roots.")
+            self.stdout.write("All definitions stay within the allowed paths.")
             return
         roots = [
-            *settings.DATA_ROOTS,
+            *settings.ALLOWED_PATHS,
             *sorted({location.root for location in outside if location.root}),
         ]
         self.stdout.write(
-            "\nThe next start of these queries will be refused. To allow all of them:"
+            "\nThe next start of these queries will be rejected. To allow all of them:"
         )
-        self.stdout.write(f"HEADGATE_DATA_ROOTS={','.join(dict.fromkeys(roots))}")
+        self.stdout.write(f"HEADGATE_ALLOWED_PATHS={','.join(dict.fromkeys(roots))}")
