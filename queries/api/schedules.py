@@ -29,8 +29,9 @@ from queries.services.schedules import pauses
 @serializer_for(
     ScheduleStatus,
     "when schedule.cron schedule.time_zone schedule.after schedule.after_end schedule.files "
-    "schedule.quiet_s schedule.look_s schedule.overlap schedule.missed schedule.missed_window_s "
-    "schedule.limit_s schedule.params next_times overdue state.problem state.looked_at "
+    "schedule.quiet_period_s schedule.poll_interval_s schedule.overlap schedule.missed "
+    "schedule.catch_up_window_s schedule.timeout_s schedule.params next_times overdue "
+    "state.problem state.looked_at "
     "state.paused_at state.paused_by usage.runs usage.ran_s usage.period_s",
 )
 class ScheduleBody(Body):
@@ -39,16 +40,16 @@ class ScheduleBody(Body):
     when: What starts it, in words.
     after: The query whose runs it follows; empty: none.
     files: The folder whose new files start it; empty: none.
-    quiet_s: Seconds after the last new file.
-    look_s: Seconds between two listings of the folder.
+    quiet_period_s: Seconds after the last new file.
+    poll_interval_s: Seconds between two listings of the folder.
     problem: Why nothing can start it; empty if nothing is wrong.
     looked_at: When the folder was listed; null: not yet, or there is none.
     runs: Ended runs of the last 90 days.
     ran_s: Seconds that these took in all.
     period_s: Seconds since the first of them: what a stream that is always on would have run.
-    missed_window_s: How late, in seconds, `run_once` still starts a missed time.
+    catch_up_window_s: How late, in seconds, `run_once` still starts a missed time.
     params: Values for parameters; texts may contain `{time}` and `{date}`.
-    limit_s: Seconds after which a run is stopped gracefully; 0 for no limit.
+    timeout_s: Seconds after which a run is stopped gracefully; 0 for no limit.
     next_times: At most 5, in UTC; none without cron.
     overdue: Whether nothing has looked at a planned time, or at the folder, for too long.
     paused_at: Null if it is not paused.

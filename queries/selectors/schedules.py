@@ -90,7 +90,7 @@ def is_overdue(state: ScheduleState, schedule: Schedule, now: datetime) -> bool:
         return False
     if schedule.kind == "files":
         since = state.looked_at or state.cursor
-        longest = 3 * timedelta(seconds=schedule.look_s) + LATE_AFTER
+        longest = 3 * timedelta(seconds=schedule.poll_interval_s) + LATE_AFTER
         return since > now + LATE_AFTER or now - since > longest
     passed = next_times(schedule, state.cursor, 1)
     late = bool(passed) and now - passed[0] > LATE_AFTER

@@ -57,7 +57,7 @@ def _look(state: ScheduleState, launcher: Launcher, now: datetime) -> None:
     if schedule is None or schedule.kind != "files":
         return
     if state.looked_at and timedelta() <= now - state.looked_at < timedelta(
-        seconds=schedule.look_s
+        seconds=schedule.poll_interval_s
     ):
         return
     application = state.query.application if state.query else state.application
@@ -112,7 +112,7 @@ def _note(state_id: int, digest: str, schedule: Schedule, totals: Totals, now: d
     if arrived:
         state.first_arrival_at = state.first_arrival_at or now
         state.newest_arrival_at = now
-        state.next_at = due_at(state.first_arrival_at, now, schedule.quiet_s)
+        state.next_at = due_at(state.first_arrival_at, now, schedule.quiet_period_s)
     state.save(
         update_fields=[
             *("totals", "looked_at", "problem"),

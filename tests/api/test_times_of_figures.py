@@ -91,7 +91,9 @@ FACTS = {
     "QueryExposureBody": "async_progress",
     "QueryLineageBody": "left_out",
     "QueryRevisionBody": "revision",
-    "ScheduleBody": "limit_s look_s missed_window_s overdue period_s quiet_s ran_s runs",
+    "ScheduleBody": (
+        "catch_up_window_s overdue period_s poll_interval_s quiet_period_s ran_s runs timeout_s"
+    ),
     "ScheduleLineBody": "overdue",
     "TallyBody": "done due failed late latest_s ran_s running stopped waiting",  # of rows
     "RangeBody": "end partition records start",
@@ -106,7 +108,7 @@ FACTS = {
     "RunDetailBody": (
         "driver driver_epoch epoch failures id jvm_pid last_batch next pid previous revision"
     ),
-    "Schedule": "limit_s look_s missed_window_s quiet_s",
+    "Schedule": "catch_up_window_s poll_interval_s quiet_period_s timeout_s",
     "SecretBody": "there",
     "SlowBatchBody": "batch rows run took_ms",  # with at
     "SlowCauseBody": "ms",

@@ -327,7 +327,9 @@ def test_files_that_arrive_start_a_query_and_its_end_starts_the_next(system: Sys
 
     inbox.mkdir()
     middle.mkdir()
-    define("arrived", inbox, middle, {"files": str(inbox), "quiet_s": 0, "look_s": 10})
+    define(
+        "arrived", inbox, middle, {"files": str(inbox), "quiet_period_s": 0, "poll_interval_s": 10}
+    )
     define("followed", middle, out, {"after": "arrived"})
     for value in (1, 2):
         write_rows(inbox, f"{value}.json", [{"v": value}])

@@ -75,8 +75,8 @@ class _Week:
             time_zone=dice.choice(["Europe/Berlin", "Europe/Berlin", "UTC"]),
             overlap=dice.choice(["skip", "queue"]),
             missed=dice.choice(["run_once", "skip"]),
-            missed_window_s=dice.choice([600, 86_400]),
-            limit_s=dice.choice([0, 0, 1800]),
+            catch_up_window_s=dice.choice([600, 86_400]),
+            timeout_s=dice.choice([0, 0, 1800]),
         )
         stage = Stage()
         stage.now = self.begin

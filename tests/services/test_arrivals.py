@@ -29,7 +29,7 @@ def inbox(tmp_path: Path, settings: Any) -> Path:
 
 
 def _watching(stage: Stage, folder: Path, name: str = "orders", **more: Any) -> Query:
-    schedule = {"files": str(folder), "quiet_s": 60, "look_s": 10, **more}
+    schedule = {"files": str(folder), "quiet_period_s": 60, "poll_interval_s": 10, **more}
     query = stage.query(name, **ENDING, schedule=schedule)
     ticks.follow_schedule(query.revisions.get())
     return query
@@ -60,7 +60,7 @@ def test_files_start_the_query_once_no_more_of_them_arrive(stage: Stage, inbox: 
 
 
 def test_files_that_arrive_during_the_run_start_the_next(stage: Stage, inbox: Path) -> None:
-    query = _watching(stage, inbox, quiet_s=0)
+    query = _watching(stage, inbox, quiet_period_s=0)
     (inbox / "a.json").write_text("{}")
     assert _after(stage, 10) == ["STARTED"]
     (inbox / "b.json").write_text("{}")
@@ -70,7 +70,7 @@ def test_files_that_arrive_during_the_run_start_the_next(stage: Stage, inbox: Pa
 
 
 def test_an_overwritten_file_counts_as_new(stage: Stage, inbox: Path) -> None:
-    _watching(stage, inbox, quiet_s=0)
+    _watching(stage, inbox, quiet_period_s=0)
     file = inbox / "a.json"
     file.write_text("{}")
     os.utime(file, (1_000_000, 1_000_000))
@@ -83,7 +83,7 @@ def test_an_overwritten_file_counts_as_new(stage: Stage, inbox: Path) -> None:
 def test_a_folder_is_listed_at_its_interval(
     stage: Stage, inbox: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _watching(stage, inbox, look_s=300)
+    _watching(stage, inbox, poll_interval_s=300)
     listed: list[int] = []
     totals = arrivals._totals
 

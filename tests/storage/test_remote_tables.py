@@ -91,7 +91,7 @@ def test_a_preview_waits_for_the_worker_and_names_the_batches_in_the_table(
 def test_files_that_arrive_on_a_storage_start_a_query(bench: Bench) -> None:
     inbox = bench.store.place("inbox")
     ending: dict[str, Any] = {"trigger": {"kind": "available_now"}}
-    query = bench.stage.query("orders", **ending, schedule={"files": inbox, "quiet_s": 10})
+    query = bench.stage.query("orders", **ending, schedule={"files": inbox, "quiet_period_s": 10})
     ticks.follow_schedule(query.revisions.get())
     now = timezone.now()
 

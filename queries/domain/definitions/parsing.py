@@ -24,6 +24,13 @@ from queries.domain.former_names import use_instead
 #: Members of discriminated unions, which pydantic includes in an error's path: at its beginning
 #: (the kind of a query or manifest), after "trigger", and after a manifest's "spec".
 _TAGS = frozenset({"sql", "python", *TRIGGERS, "Application", "Query", "AlertRule"})
+#: Former name of a field, with its object -> its name.
+RENAMED_FIELDS = {
+    "schedule.quiet_s": "quiet_period_s",
+    "schedule.look_s": "poll_interval_s",
+    "schedule.limit_s": "timeout_s",
+    "schedule.missed_window_s": "catch_up_window_s",
+}
 _Spec = TypeVar("_Spec")
 _POOL_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 ._-]{0,79}")
 
@@ -100,8 +107,15 @@ def shape_problems(error: ValidationError) -> list[Problem]:
         if kind in ("literal_error", "enum"):
             way_out = use_instead(value, details["ctx"]["expected"]) or way_out
         shown = mask({parts[-1] if parts else "": value})
+        way_out = _renamed(kind, parts) or way_out
         problems.append(Problem(field, str(next(iter(shown.values())))[:200], message, way_out))
     return problems
+
+
+def _renamed(kind: str, parts: list[str]) -> str:
+    """Return what to write instead of a field's former name; "" for any other error."""
+    name = RENAMED_FIELDS.get(".".join(parts[-2:])) if kind == "extra_forbidden" else None
+    return f"It is now called {name}: write that instead." if name else ""
 
 
 def _value_text(kind: str, value: Any, context: Mapping[str, Any]) -> str:

@@ -289,17 +289,17 @@ class Schedule(StrictForm):
     #: A folder or prefix within the allowed paths: new files at any depth below it.
     files: str = Field(default="", max_length=1024)
     #: Seconds without another new file until it starts; ten times that is the longest wait.
-    quiet_s: int = Field(default=60, ge=0, le=86_400)
-    look_s: int = Field(default=60, ge=10, le=86_400)  # seconds between two listings
+    quiet_period_s: int = Field(default=60, ge=0, le=86_400)
+    poll_interval_s: int = Field(default=60, ge=10, le=86_400)  # seconds between two listings
     #: A planned time while the query still runs: skip it, or start when the run has ended. Runs
     #: that follow others or files always wait.
     overlap: Literal["skip", "queue"] = "skip"
     #: Times that passed while nobody looked: run the newest of them, or skip them all.
     missed: Literal["run_once", "skip"] = "run_once"
     #: Seconds after a planned time within which `run_once` still runs it.
-    missed_window_s: int = Field(default=86_400, ge=60, le=31_536_000)
+    catch_up_window_s: int = Field(default=86_400, ge=60, le=31_536_000)
     #: Seconds after which a run is stopped gracefully; 0: no limit.
-    limit_s: int = Field(default=0, ge=0, le=31_536_000)
+    timeout_s: int = Field(default=0, ge=0, le=31_536_000)
     #: Values for parameters of the query; texts may contain `{time}` and `{date}`.
     params: dict[str, Any] = Field(default_factory=dict)
 

@@ -92,15 +92,15 @@ def when_words(schedule: Schedule) -> str:
         return f"after each completed run of {schedule.after}"
     if schedule.files:
         return (
-            f"{schedule.quiet_s} s after the last new file in {schedule.files},"
-            f" which is listed every {schedule.look_s} s"
+            f"{schedule.quiet_period_s} s after the last new file in {schedule.files},"
+            f" which is listed every {schedule.poll_interval_s} s"
         )
     return f"{schedule.cron} in {schedule.time_zone}"
 
 
 def listing_cost(schedule: Schedule) -> str:
     """Return what listing the folder costs, as one sentence."""
-    a_day = round(86_400 / schedule.look_s)
+    a_day = round(86_400 / schedule.poll_interval_s)
     if "://" in schedule.files and not schedule.files.startswith("file:"):
         return (
             f"{counted(a_day, 'listing')} a day. An object store counts one request for each 1,000 "

@@ -155,7 +155,7 @@ def _newest(
     if subject.paused:
         why = SkipReason.PAUSED
     elif late > LATE_AFTER and (
-        schedule.missed == "skip" or late > timedelta(seconds=schedule.missed_window_s)
+        schedule.missed == "skip" or late > timedelta(seconds=schedule.catch_up_window_s)
     ):
         why = SkipReason.MISSED
     elif subject.phase in BLOCKED_PHASES:
@@ -204,7 +204,7 @@ def rendered(schedule: Schedule, due_at: datetime) -> dict[str, Any]:
     }
 
 
-#: Longest wait for a moment without new files, in multiples of `quiet_s`.
+#: Longest wait for a moment without new files, in multiples of `quiet_period_s`.
 MOST_WAITS = 10
 
 
@@ -256,10 +256,10 @@ def is_hidden(name: str) -> bool:
     )
 
 
-def due_at(first: datetime, newest: datetime, quiet_s: int) -> datetime:
+def due_at(first: datetime, newest: datetime, quiet_period_s: int) -> datetime:
     """Return when arrivals start a run: quiet for a while, or at the latest after ten times that.
 
     `first` and `newest` are when the first and the newest of them were noticed.
     """
-    quiet = timedelta(seconds=quiet_s)
+    quiet = timedelta(seconds=quiet_period_s)
     return min(newest + quiet, first + MOST_WAITS * quiet)

@@ -318,7 +318,7 @@ def _arrived(state: ScheduleState, schedule: Schedule, now: datetime) -> _Due:
     first, newest = state.first_arrival_at, state.newest_arrival_at
     if first is None or newest is None:
         return _Due([], {"next_at": None})
-    at = planning.due_at(first, newest, schedule.quiet_s)
+    at = planning.due_at(first, newest, schedule.quiet_period_s)
     if at > now:
         return _Due([], {"next_at": at})
     handled = {"first_arrival_at": None, "newest_arrival_at": None, "next_at": None}
@@ -413,10 +413,10 @@ def _follow(
             row.reason = Because(Detail.RUN_FAILED, target.why_it_failed(first, row.generation))
     elif (
         schedule is not None
-        and schedule.limit_s
+        and schedule.timeout_s
         and row.started_at
         and row.generation == first  # not stopped yet
-        and now - row.started_at > timedelta(seconds=schedule.limit_s)
+        and now - row.started_at > timedelta(seconds=schedule.timeout_s)
     ):
         _stop(row, target, schedule, now)
 
@@ -428,4 +428,4 @@ def _stop(row: PlannedRun, target: Target, schedule: Schedule, now: datetime) ->
     except HeadgateError:  # a procedure has the query for now; the next tick asks again
         return
     row.generation = operation.generation
-    row.reason = Because(Detail.OVER_LIMIT, {"seconds": schedule.limit_s})
+    row.reason = Because(Detail.OVER_LIMIT, {"seconds": schedule.timeout_s})

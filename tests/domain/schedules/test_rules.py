@@ -55,7 +55,7 @@ def test_what_starts_a_query_is_said_in_words() -> None:
     assert when_words(Schedule(after="orders")) == "after each completed run of orders"
     any_end = Schedule(after="orders", after_end="any")
     assert when_words(any_end) == "after each run of orders, whatever its outcome"
-    files = Schedule(files="s3a://in/orders", look_s=300)
+    files = Schedule(files="s3a://in/orders", poll_interval_s=300)
     assert when_words(files) == (
         "60 s after the last new file in s3a://in/orders, which is listed every 300 s"
     )

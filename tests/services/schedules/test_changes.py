@@ -65,7 +65,7 @@ def test_what_may_not_be_made_up_for_is_missed_when_the_cron_changes(stage: Stag
 def test_a_change_of_something_else_decides_nothing(stage: Stage) -> None:
     _planned(stage)
     stage.now = START + 10 * MINUTE
-    stage.revise("delays", schedule={"cron": "* * * * *", "limit_s": 60})
+    stage.revise("delays", schedule={"cron": "* * * * *", "timeout_s": 60})
     assert _rows() == []
     ticks.run_schedules(now=START + 10 * MINUTE)
     assert [state for state, *_ in _rows()] == ["SKIPPED missed", "STARTED"]

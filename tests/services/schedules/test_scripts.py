@@ -53,7 +53,7 @@ def test_a_script_is_started_by_its_schedule_and_its_end_is_noted() -> None:
 
 
 def test_a_script_that_runs_too_long_is_stopped() -> None:
-    stage = _planned(cron="* * * * *", limit_s=60)
+    stage = _planned(cron="* * * * *", timeout_s=60)
     ticks.run_schedules(now=START + MINUTE)
     stage.now = START + MINUTE
     stage.settle()

@@ -109,7 +109,7 @@ def _started(stage: Stage, **schedule: Any) -> Query:
 def test_a_run_past_its_limit_is_stopped_and_says_so_and_ends_when_the_run_has_ended(
     stage: Stage,
 ) -> None:
-    _started(stage, limit_s=60)
+    _started(stage, timeout_s=60)
     ticks.run_schedules(now=stage.now + timedelta(seconds=50))
     assert stage.row("delays").desired == Desired.RUNNING
     ticks.run_schedules(now=stage.now + timedelta(seconds=70))

@@ -17,8 +17,8 @@ SCHEDULE = {
     "time_zone": "Europe/Berlin",
     "overlap": "queue",
     "missed": "skip",
-    "missed_window_s": 600,
-    "limit_s": 3600,
+    "catch_up_window_s": 600,
+    "timeout_s": 3600,
     "params": {"day": "{date}"},
 }
 SPEC = {
@@ -78,7 +78,7 @@ def test_the_next_times_are_shown_in_local_time_and_utc(client: Client, author: 
         ({"schedule_cron": ""}, ""),
         ({"schedule_cron": "0 3 * *"}, "five fields"),
         ({"schedule_cron": "0 3 * * *", "schedule_time_zone": "Mars"}, "is not an IANA time zone"),
-        ({"schedule_cron": "0 3 * * *", "schedule_limit_s": "x"}, "limit_s"),
+        ({"schedule_cron": "0 3 * * *", "schedule_timeout_s": "x"}, "timeout_s"),
         ({"schedule_cron": "0 3 30 2 *"}, "is not a valid cron expression"),
     ],
 )
@@ -95,7 +95,10 @@ def test_a_preview_says_what_is_wrong(
     ("asked", "said"),
     [
         ({"schedule_after": "orders"}, "It starts after each completed run of orders."),
-        ({"schedule_files": "s3a://in/orders", "schedule_look_s": "600"}, "144 listings a day."),
+        (
+            {"schedule_files": "s3a://in/orders", "schedule_poll_interval_s": "600"},
+            "144 listings a day.",
+        ),
         ({"schedule_after": "orders", "schedule_cron": "0 3 * * *"}, "Set exactly one of cron"),
     ],
 )
