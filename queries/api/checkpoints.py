@@ -201,7 +201,7 @@ class QuerySnapshotView(ApiView):
 
     @answers("remove_query_snapshot", None, role=OPERATE)
     def delete(self, name: str, number: int) -> None:
-        """Delete a snapshot's files permanently; pinned snapshots cannot be deleted."""
+        """Delete a snapshot's files permanently, unless the snapshot is protected (`pinned`)."""
         snapshot.remove_snapshot(reads.snapshot_of(query_of(name), number), now=self.now)
 
 

@@ -1,4 +1,4 @@
-"""The secrets that definitions use, what an admin has bound, and the hosts that they may be sent
+"""The secrets that definitions use, what an admin has granted, and the hosts that they may be sent
 to.
 
 A pattern is one of these:
@@ -243,7 +243,7 @@ _MOST_HOSTS = 100
 
 
 class HolderKind(StrEnum):
-    """What a secret is bound to."""
+    """What a secret is granted to."""
 
     APPLICATION = "application"
     CHANNEL = "channel"
@@ -251,7 +251,7 @@ class HolderKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SecretHolder:
-    """An application or a channel, by name: a secret may be bound to it before it exists."""
+    """An application or a channel, by name: a secret may be granted to it before it exists."""
 
     kind: HolderKind
     name: str
@@ -314,20 +314,20 @@ def parse_binding(raw: Mapping[str, Any]) -> BindingForm:
 
 
 def unbound(uses: Iterable[SecretUse], bound: Bound, holder: SecretHolder) -> list[Problem]:
-    """Return a problem for each use of a secret that is not bound, or not for its destination."""
+    """Return a problem for each use of a secret that is not granted, or not for its destination."""
     return [problem for use in uses if (problem := _problem(use, bound, holder))]
 
 
 def _problem(use: SecretUse, bound: Bound, holder: SecretHolder) -> Problem | None:
     patterns = bound.get(use.secret)
     if patterns is None:
-        message = f"is not bound to {holder}."
-        way_out = f"Ask an admin to bind {use.secret} to {holder}{_where(use.places)}: {PAGE}."
+        message = f"is not granted to {holder}."
+        way_out = f"Ask an admin to grant {use.secret} to {holder}{_where(use.places)}: {PAGE}."
         return Problem(use.field, use.secret, message, way_out)
     out = [host for host in use.places if not any(allows(pattern, host) for pattern in patterns)]
     if not out:
         return None
-    message = f"is bound to {holder}, but not{_where(out)}."
+    message = f"is granted to {holder}, but not{_where(out)}."
     way_out = f"Ask an admin to add {', '.join(out)} to the hosts of {use.secret}: {PAGE}."
     return Problem(use.field, use.secret, message, way_out)
 

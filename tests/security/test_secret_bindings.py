@@ -96,8 +96,8 @@ def test_an_unbound_secret_is_refused_with_the_sentence_that_mends_it(
     assert problem.field == "sources.0.options.kafka.sasl.jaas.config"
     assert problem.value == "file:jaas"
     assert problem.sentence().endswith(
-        "is not bound to application orders. Ask an admin to bind file:jaas to application orders "
-        f"for {at}: Settings → Secrets."
+        "is not granted to application orders. Ask an admin to grant file:jaas to application "
+        f"orders for {at}: Settings → Secrets."
     )
     assert not reached(listener)
 
@@ -118,7 +118,7 @@ def test_no_manifest_takes_a_secret_where_it_is_not_bound_to_go(
     assert answer.status_code == 422
     said = answer.content.decode()
     assert "kafka.sasl.jaas.config" in said
-    assert ("but not for 127" if bound else "is not bound to application orders") in said
+    assert ("but not for 127" if bound else "is not granted to application orders") in said
     assert not Query.objects.exists()
     assert not reached(listener)
 
@@ -174,7 +174,7 @@ def test_a_secret_of_another_application_is_refused(
     stage: Stage, orders: None, listener: socket.socket
 ) -> None:
     bind("file:jaas", "payments", "127.0.0.1")
-    with pytest.raises(Invalid, match="is not bound to application orders"):
+    with pytest.raises(Invalid, match="is not granted to application orders"):
         save(stage, spec(listener))
     assert not reached(listener)
 
@@ -236,7 +236,7 @@ def test_an_applications_environment_needs_a_binding_for_anywhere(stage: Stage) 
 def test_a_query_with_an_application_of_its_own_is_bound_by_its_name(stage: Stage) -> None:
     own = spec("b:1", trigger={"kind": "processing_time"})
     about: dict[str, Any] = {"application_spec": {"connectors": ["kafka"]}, "spec": own}
-    with pytest.raises(Invalid, match="is not bound to application ticks"):
+    with pytest.raises(Invalid, match="is not granted to application ticks"):
         catalog.create_query(name="ticks", actor="ana", now=stage.now, **about)
     bind("file:jaas", "ticks", "b")
     catalog.create_query(name="ticks", actor="ana", now=stage.now, **about)
@@ -247,7 +247,7 @@ def test_another_application_of_a_deleted_ones_name_has_none_of_its_secrets(stag
     bind("file:jaas", "orders")
     first = stage.application("orders")
     application_operations.archive_application(application=first, actor="olga", now=stage.now)
-    with pytest.raises(Invalid, match="is not bound"):
+    with pytest.raises(Invalid, match="is not granted"):
         catalog.create_application(
             name="orders",
             spec={"env": {"T": "file:jaas"}},
@@ -263,7 +263,7 @@ def test_a_deleted_query_takes_the_bindings_of_its_own_application_with_it(stage
     about: dict[str, Any] = {"application_spec": {"connectors": ["kafka"]}, "spec": own}
     query = catalog.create_query(name="ticks", actor="ana", now=stage.now, **about)
     operations.archive_query(query=query, actor="olga", now=stage.now)
-    with pytest.raises(Invalid, match="is not bound"):
+    with pytest.raises(Invalid, match="is not granted"):
         catalog.create_query(name="ticks", actor="ana", now=stage.now, **about)
 
 
@@ -287,7 +287,7 @@ def test_a_binding_that_was_taken_away_refuses_the_next_start_and_the_query_says
     stage.ready("orders")
     assert stage.phase("delays") == "FAILED"
     failure = Failure.objects.latest("pk")
-    assert "Ask an admin to bind file:jaas to application orders for b:1" in failure.root_cause
+    assert "Ask an admin to grant file:jaas to application orders for b:1" in failure.root_cause
     bind("file:jaas", "orders", "b:1")
     stage.start("delays")
     stage.wait(5)
@@ -303,7 +303,7 @@ def test_an_application_whose_environment_is_not_bound_is_not_launched() -> None
     assert not stage.launcher.living()
     row = stage.row("delays")
     assert row.application.restart_block == "FAILED"
-    assert "Ask an admin to bind file:jaas to application orders" in str(
+    assert "Ask an admin to grant file:jaas to application orders" in str(
         row.application.restart_block_reason
     )
 
@@ -344,8 +344,10 @@ def test_a_neighbour_that_may_is_asked_for_and_another_applications_query_is_not
     bind("file:jaas", "mine", "127.0.0.1")
     mine, theirs = (stage.query(name, **spec(listener)) for name in ("mine", "theirs"))
     look_at_sources(now=stage.now, query_ids=[mine.pk, theirs.pk])
-    assert "file:jaas is not bound to application theirs" in lag_of(theirs, now=stage.now).errors[0]
-    assert "is not bound" not in lag_of(mine, now=stage.now).errors[0]
+    assert (
+        "file:jaas is not granted to application theirs" in lag_of(theirs, now=stage.now).errors[0]
+    )
+    assert "is not granted" not in lag_of(mine, now=stage.now).errors[0]
 
 
 def test_a_reset_asks_no_broker_that_the_secret_is_not_bound_for(
@@ -354,7 +356,7 @@ def test_a_reset_asks_no_broker_that_the_secret_is_not_bound_for(
     query = stage.query("delays", **spec(listener))
     commit(tmp_path / "c", 0, {0: 100})
     logs = CheckpointLogs.at(f"file://{tmp_path}/c")
-    with pytest.raises(NotAllowed, match="file:jaas is not bound to application delays"):
+    with pytest.raises(NotAllowed, match="file:jaas is not granted to application delays"):
         starts(query, logs, WantedStart("latest"))
     assert not reached(listener)
     bind("file:jaas", "delays", "127.0.0.1")
@@ -376,7 +378,7 @@ def test_a_preflight_of_what_is_no_longer_bound_launches_nothing(tmp_path: Path)
     for _ in range(6):
         operation = ground.advance(operation)
     assert operation.outcome == "FAILED"
-    assert "Ask an admin to bind file:jaas to application delays" in str(operation.detail)
+    assert "Ask an admin to grant file:jaas to application delays" in str(operation.detail)
     assert not ground.launcher.probes
 
 
@@ -406,7 +408,7 @@ def test_a_channel_names_secrets_that_are_bound_to_it(stage: Stage) -> None:
         setup.save_channel(HOOK, actor="ada", now=stage.now)
     (problem,) = refused.value.problems
     assert problem.field == "settings.secret"
-    assert "Ask an admin to bind file:jaas to channel ops" in problem.way_out
+    assert "Ask an admin to grant file:jaas to channel ops" in problem.way_out
     assert not Channel.objects.exists()
 
 
@@ -419,7 +421,9 @@ def test_an_address_that_is_secret_is_judged_by_its_host_and_not_told(
     about: dict[str, Any] = {"name": "ops", "bound": bound_to(channel("ops"))}
     with pytest.raises(SendFailed) as refused:
         send("webhook", HOOK["settings"], MESSAGE, **about)  # type: ignore[arg-type]
-    assert str(refused.value) == ("Its URL leads to a host that is not bound: Settings → Secrets.")
+    assert str(refused.value) == (
+        "Its URL leads to a host that the grant does not list: Settings → Secrets."
+    )
     (tmp_path / "hook").write_text("https://hooks.example.org/T0KEN\n")
     send("webhook", HOOK["settings"], MESSAGE, **about)  # type: ignore[arg-type]
     assert sent == ["https://hooks.example.org/T0KEN"]
@@ -444,7 +448,7 @@ def test_a_message_waits_until_its_secret_is_bound_again(
     try_channel(row, actor="ada", now=stage.now)
     send_alerts(now=stage.now, clock=stage.clock)
     assert sent == []
-    assert "file:jaas is not bound to channel ops" in Delivery.objects.get().last_error
+    assert "file:jaas is not granted to channel ops" in Delivery.objects.get().last_error
     bind("file:jaas", "ops", "hooks.example.org", kind="channel")
     Delivery.objects.update(attempt_after=stage.now)
     send_alerts(now=stage.now, clock=stage.clock)

@@ -350,11 +350,11 @@ def test_what_cannot_be_built_says_which_part(driver: DriverUnderTest) -> None:
     failed = driver.wait_run(1210, RunState.FAILED)
     assert failed.error is not None
     assert "env:NOT_ALLOWED was not passed to this process" in failed.error.root_cause
-    driver.start(1220, rate_query(), refused="file:jaas is not bound to application a.")
+    driver.start(1220, rate_query(), refused="file:jaas is not granted to application a.")
     failed = driver.wait_run(1220, RunState.FAILED)
     assert failed.error is not None
     assert failed.error.error_class == "HEADGATE_CONFIGURATION"
-    assert "file:jaas is not bound to application a." in failed.error.root_cause
+    assert "file:jaas is not granted to application a." in failed.error.root_cause
     assert failed.started_at is None
     _forget(driver, 1200, 1210, 1220)
 

@@ -51,7 +51,7 @@ def send(kind: str, form: Mapping[str, Any], message: Message, *, name: str, bou
     """Deliver a message; raise `SendFailed`, whose text is safe to show and store.
 
     `bound` contains the channel's secrets and the hosts to which each can be sent; a secret that is
-    not bound is not read.
+    not granted is not read.
     """
     references = local_references()
     told = destination_of(kind, form)
@@ -68,7 +68,7 @@ def send(kind: str, form: Mapping[str, Any], message: Message, *, name: str, bou
         elif unbound(
             _uses(named, (place,)), bound, channel_named(name)
         ):  # the host is part of a secret
-            raise SendFailed(f"Its URL leads to a host that is not bound: {PAGE}.")
+            raise SendFailed(f"Its URL leads to a host that the grant does not list: {PAGE}.")
         kinds.send(kind, stripped, message, timeout_s=LIMIT_S, allowed=allowed_networks())
     except ReferenceMissing as error:
         raise SendFailed(str(error)) from None

@@ -75,7 +75,7 @@ def remove_snapshot(row: Snapshot, *, now: datetime) -> None:
     with transaction.atomic():
         snapshot = Snapshot.objects.select_for_update().get(pk=row.pk)
         if snapshot.pinned:
-            raise NotAllowed("The snapshot is pinned.", way_out="Unpin it first.")
+            raise NotAllowed("The snapshot is protected.", way_out="Remove its protection first.")
         Snapshot.objects.filter(pk=row.pk, removed_at=None).update(removed_at=now)
     if local_path(row.location) and not elsewhere(row.checkpoint.query.application):
         remove(

@@ -276,10 +276,10 @@ SECRETS = AdminPage(
     "settings/secrets/",
     "secrets/list.html",
     added=(
-        "{row.secret} is bound to {row.holder_kind} {row.holder}. "
-        "Queries that were rejected without this binding can be started again."
+        "{row.secret} is granted to {row.holder_kind} {row.holder}. "
+        "Queries that were rejected without this grant can be started again."
     ),
-    removed="{row.secret} is no longer bound to {row.holder_kind} {row.holder}. " + _NEXT_START,
+    removed="{row.secret} is no longer granted to {row.holder_kind} {row.holder}. " + _NEXT_START,
     remove=("unbind", "secret-unbind"),
     form=lambda typed: {**typed, "hosts": typed["hosts"].splitlines()},
     context=lambda request: {

@@ -279,7 +279,7 @@ def _keeps_state(logs: CheckpointLogs) -> bool:
 def _parts(query: Query, tab: str) -> list[dict[str, Any]]:
     parts = (
         ("Batches", "query-checkpoint", "batches", 0),
-        ("State and pinned configuration", "query-checkpoint-state", "state", 0),
+        ("State and fixed configuration", "query-checkpoint-state", "state", 0),
         ("Kept", "query-checkpoint-kept", "kept", reads.snapshots_of(query).count()),
     )
     return [

@@ -73,7 +73,7 @@ def test_secrets_are_listed_by_name_with_who_names_them(
     assert (secret["name"], secret["there"], secret["bindings"]) == ("file:vault", True, [])
     (naming,) = secret["namings"]
     assert (naming["about"], naming["field"]) == ("application orders", "env.T")
-    assert naming["refused"] == "is not bound to application orders."
+    assert naming["refused"] == "is not granted to application orders."
     ada.post(BINDINGS, {"secret": "file:vault", "holder": "orders", "hosts": ["*"]}, format="json")
     answer = ada.get("/api/v1/secrets/")
     (secret,) = answer.json()["results"]

@@ -197,7 +197,7 @@ def test_what_is_not_bound_is_refused_with_the_sentence_that_mends_it() -> None:
     (problem,) = unbound(USES, {"file:other": ("*",)}, application("orders"))
     assert problem.field == "sources.0.options.x"
     assert in_words([problem]) == (
-        "file:jaas is not bound to application orders. Ask an admin to bind file:jaas to "
+        "file:jaas is not granted to application orders. Ask an admin to grant file:jaas to "
         "application orders for one:9092, two:9092: Settings → Secrets."
     )
 
@@ -205,11 +205,11 @@ def test_what_is_not_bound_is_refused_with_the_sentence_that_mends_it() -> None:
 def test_what_is_bound_for_other_hosts_is_refused_with_those_that_are_missing() -> None:
     (problem,) = unbound(USES, {"file:jaas": ("one", "*.example.org")}, channel("ops"))
     assert in_words([problem]) == (
-        "file:jaas is bound to channel ops, but not for two:9092. "
+        "file:jaas is granted to channel ops, but not for two:9092. "
         "Ask an admin to add two:9092 to the hosts of file:jaas: Settings → Secrets."
     )
     (problem,) = unbound([SecretUse("file:jaas", "settings.url", ())], {}, channel("ops"))
-    assert problem.way_out == "Ask an admin to bind file:jaas to channel ops: Settings → Secrets."
+    assert problem.way_out == "Ask an admin to grant file:jaas to channel ops: Settings → Secrets."
     anywhere = [SecretUse("file:jaas", "env.X", ("*",))]
     (problem,) = unbound(anywhere, {"file:jaas": ("one",)}, application("a"))
     assert "but not for any host (*)." in problem.message

@@ -100,7 +100,7 @@ def test_named_secrets_are_handed_over_and_no_others(
     more = _entry(tmp_path, sources=[{"options": {"kafka.password": "file:later"}}])
     launcher.assign("flights", Assignment(2, 1, (more,)))
     unbound = {"sources": [{"options": {"kafka.password": "file:theirs"}}]}
-    refused = replace(more, run=8, spec=unbound, refused="file:theirs is not bound to flights")
+    refused = replace(more, run=8, spec=unbound, refused="file:theirs is not granted to flights")
     launcher.assign("flights", Assignment(3, 1, (more, refused)))
     assert sorted(path.name for path in copies.iterdir()) == ["later", "ours"]
     assert "password" not in json.dumps(told.env)

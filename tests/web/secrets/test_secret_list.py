@@ -56,7 +56,7 @@ def test_what_is_refused_is_told_where_it_is_named_and_mended_by_one_form(
     stage.query("delays", sources=[KAFKA])
     page = Page(ada, URL)
     assert "query delays" in page.text
-    assert "It is not bound to application delays." in page.text
+    assert "It is not granted to application delays." in page.text
     link = page.html.split("Fill in the form")[0].rpartition('href="')[2].partition('"')[0]
     form = {
         "secret": "file:jaas",
@@ -68,8 +68,8 @@ def test_what_is_refused_is_told_where_it_is_named_and_mended_by_one_form(
         assert value in ada.get(link.replace("&amp;", "&")).content.decode()
     ada.post(URL, form)
     shown = Page(ada, URL).text
-    assert "file:jaas is bound to application delays." in shown
-    assert "is not bound" not in shown
+    assert "file:jaas is granted to application delays." in shown
+    assert "is not granted" not in shown
     row = SecretBinding.objects.get()
     assert (row.hosts, row.given_by) == (["broker:9092"], "ada")
 
@@ -79,8 +79,8 @@ def test_a_binding_is_taken_away_by_a_button(ada: Client) -> None:
     assert "anywhere" in Page(ada, URL).text
     ada.post(f"{URL}{row.pk}/unbind/")
     shown = Page(ada, URL).text
-    assert "file:jaas is no longer bound to application orders." in shown
-    assert "unbound" in shown
+    assert "file:jaas is no longer granted to application orders." in shown
+    assert "revoked" in shown
     assert ada.post(f"{URL}{row.pk}/unbind/").status_code == 404
 
 
