@@ -138,7 +138,7 @@ RequireChecked = Annotated[
     bool,
     typer.Option(
         "--require-checked",
-        help="Refuse queries whose SQL could not be checked, instead of saving them unchecked.",
+        help="Reject queries whose SQL could not be checked, instead of saving them unchecked.",
     ),
 ]
 

@@ -30,7 +30,7 @@ _SENTENCES = {
         "Drivers run as the worker's account: an author of Python can read that account's files, "
         "secrets and database, and end its processes. Spark's parser, which checks authors' SQL, "
         "runs as that account too. Such a worker serves one team: unless HEADGATE_ROOT_WORKER=1 is "
-        "set, a second team and authors who are not admins are refused."
+        "set, a second team and authors who are not admins are rejected."
     ),
 }
 

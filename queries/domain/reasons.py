@@ -158,7 +158,7 @@ class Detail(Enum):
     ALL_READ = "It has read all available data."
     # planned runs of a schedule
     OVERLAPPED = "The run before it had not ended; it was {state}."
-    START_REFUSED = "The start was refused: {about}"
+    START_REFUSED = "The start was rejected: {about}"
     RUN_FAILED = "Its run failed ({why}). {about}"
     OVER_LIMIT = "Stopped at its schedule's limit of {seconds} s."
     WITH_INSTALLATION = "It starts with the installation."

@@ -208,9 +208,7 @@ def sentences(change: StateChange) -> list[str]:
             f"the last old group is gone: {'; '.join(change.silent)}."
         )
     if change.refused:
-        lines.append(
-            f"Spark will refuse to start from this checkpoint: {'; '.join(change.refused)}."
-        )
+        lines.append(f"Spark will reject this checkpoint: {'; '.join(change.refused)}.")
     if change.unknown:
         lines.append(f"{Check.STATE.word}: {change.unknown}")
     return lines

@@ -39,7 +39,7 @@ DRY_RUN = OpenApiParameter(
 REQUIRE_CHECKED = OpenApiParameter(
     "require_checked",
     OpenApiTypes.BOOL,
-    description="Refuse SQL that could not be checked, with 422, instead of saving it unchecked.",
+    description="Reject SQL that could not be checked, with 422, instead of saving it unchecked.",
 )
 
 

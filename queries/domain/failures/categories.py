@@ -162,7 +162,7 @@ GENERAL: dict[Category, FailureAdvice] = {
             "batch, restore the checkpoint from a backup, or {renew}.",
         ),
         Category.CONFIGURATION: (
-            "Spark refuses this combination of source, sink, trigger and options.",
+            "Spark rejects this combination of source, sink, trigger and options.",
             "{edit}, then {start}.",
         ),
         Category.PLAN: (

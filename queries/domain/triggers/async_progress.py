@@ -210,7 +210,7 @@ def _state(spec: SqlQuery | PythonQuery) -> list[Problem]:
     if not because:
         return []
     message = (
-        f"is not supported with a stateful query, and this one {because}. Spark would refuse "
+        f"is not supported with a stateful query, and this one {because}. Spark would reject "
         "it at its first batch."
     )
     return [_refused(message, "Remove it: state must be saved with each batch.")]
@@ -270,7 +270,7 @@ def left_to_preflight(spec: SqlQuery | PythonQuery) -> str:
         return ""
     if isinstance(spec, PythonQuery):
         return (
-            "A preflight will show whether the function builds a stateful query: Spark refuses "
+            "A preflight will show whether the function builds a stateful query: Spark rejects "
             "async progress tracking for those at the first batch."
         )
     sql_operators = operators(spec)
@@ -282,7 +282,7 @@ def left_to_preflight(spec: SqlQuery | PythonQuery) -> str:
         else "the text is stateful"
     )
     return (
-        f"A preflight will show whether {what}: Spark refuses async progress tracking for "
+        f"A preflight will show whether {what}: Spark rejects async progress tracking for "
         "stateful queries at the first batch."
     )
 

@@ -344,7 +344,7 @@ def _ahead(rows: _Rows, query: Query, now: datetime) -> Iterator[AlertCondition]
         yield rows.trouble(IncidentKind.REPLAY, query, text)
     if query.preflight_fails:
         text = "Its newest revision fails the preflight that its application requires: a restart "
-        yield rows.trouble(IncidentKind.PREFLIGHT_FAILING, query, f"{text}would be refused.")
+        yield rows.trouble(IncidentKind.PREFLIGHT_FAILING, query, f"{text}would be rejected.")
 
 
 def _thresholds(rows: _Rows, now: datetime) -> Iterator[AlertCondition]:

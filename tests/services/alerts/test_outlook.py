@@ -114,7 +114,7 @@ def test_a_revision_that_fails_the_required_preflight_is_an_incident(stage: Stag
         arguments={"digest": digest(spec)},
         outcome=OperationOutcome.FAILED,
     )
-    assert "a restart would be refused" in _look(stage)[IncidentKind.PREFLIGHT_FAILING]
+    assert "a restart would be rejected" in _look(stage)[IncidentKind.PREFLIGHT_FAILING]
     tried.delete()
     figures.look_ahead(now=stage.now, limit_s=UNHURRIED_S)
     assert not stage.row("delays").preflight_fails
