@@ -3,7 +3,7 @@ PYTHON ?= python3
 SETUP := $(PYTHON) bootstrap/run.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop kafka s3 hadoop connector spark cluster check test test-all soak soak-demo sabotage lint fix bench lock sbom dist try-containers
+.PHONY: help run stop kafka s3 hadoop connector spark cluster check test test-all soak soak-demo sabotage lint fix bench lock docs-reference sbom dist try-containers
 
 # What follows "bench" on the command line names a benchmark and is not a goal of make.
 ifeq (bench,$(firstword $(MAKECMDGOALS)))
@@ -72,6 +72,9 @@ bench: ## List the benchmarks; make bench NAME runs one and prints its result as
 
 try-containers: ## Build the image, run the compose file on this host's engine, break it, measure
 	@$(SETUP) bootstrap/try_containers.py $(ARGS)
+
+docs-reference: ## Write the tables of fields in docs/ from the models of definitions
+	@$(SETUP) --dev bootstrap/reference.py
 
 sbom: ## Write the bill of materials (CycloneDX) of wheels, jars and scripts to HEADGATE_HOME/sbom.cdx.json
 	@$(SETUP) --dev bootstrap/sbom.py $(ARGS)

@@ -126,18 +126,18 @@ class Longest:
 class Watermark(StrictForm):
     """How late rows may arrive: Spark's `withWatermark(column, delay)`."""
 
-    column: str
-    delay: str  # a Spark interval: "10 minutes"
+    column: str  # a timestamp column of the source
+    delay: str  # Watermark delay, a Spark interval: "10 minutes"
 
 
 class Source(StrictForm):
     """A streaming source: a temporary view named `name` over `spark.readStream`."""
 
-    name: str = _at_most(LONGEST_VIEW)
-    format: str
-    options: dict[str, Text] = Field(default_factory=dict)
+    name: str = _at_most(LONGEST_VIEW)  # its name in the SQL
+    format: str  # `kafka`, `rate`, `delta`, `parquet`, `json` or another installed format
+    options: dict[str, Text] = Field(default_factory=dict)  # Spark's options of the format
     ddl_schema: str = Field(default="", alias="schema")  # DDL; empty if the format has its own
-    watermark: Watermark | None = None
+    watermark: Watermark | None = None  # without it, state is never dropped
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -145,10 +145,10 @@ class Source(StrictForm):
 class Table(StrictForm):
     """A static table to join with: a temporary view named `name` over `spark.read`."""
 
-    name: str = _at_most(LONGEST_VIEW)
-    format: str
-    options: dict[str, Text] = Field(default_factory=dict)
-    ddl_schema: str = Field(default="", alias="schema")
+    name: str = _at_most(LONGEST_VIEW)  # its name in the SQL
+    format: str  # a batch format: `parquet`, `delta`, `csv` or another installed format
+    options: dict[str, Text] = Field(default_factory=dict)  # Spark's options of the format
+    ddl_schema: str = Field(default="", alias="schema")  # DDL; empty if the format has its own
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -156,10 +156,10 @@ class Table(StrictForm):
 class Sink(StrictForm):
     """Where the rows go: `writeStream.format(...)`."""
 
-    format: str
-    options: dict[str, Text] = Field(default_factory=dict)
-    output_mode: Literal["append", "update", "complete"] = "append"
-    partition_by: tuple[str, ...] = ()
+    format: str  # `parquet`, `delta`, `kafka`, `console`, `noop` or another installed format
+    options: dict[str, Text] = Field(default_factory=dict)  # Spark's options of the format
+    output_mode: Literal["append", "update", "complete"] = "append"  # which rows a batch writes
+    partition_by: tuple[str, ...] = ()  # columns; of file formats and tables
 
 
 class TriggerKind(StrEnum):
@@ -191,7 +191,7 @@ class ProcessingTime(_TriggerBase):
 
     spark = "processingTime"
     kind: Literal["processing_time"] = "processing_time"
-    interval: str = "0 seconds"
+    interval: str = "0 seconds"  # between the starts of two batches
 
 
 class Once(_TriggerBase):
@@ -213,7 +213,7 @@ class Continuous(_TriggerBase):
 
     spark, holds = "continuous", True
     kind: Literal["continuous"] = "continuous"
-    interval: str
+    interval: str  # between two entries in the checkpoint
 
 
 class RealTime(_TriggerBase):
@@ -221,7 +221,7 @@ class RealTime(_TriggerBase):
 
     spark, holds = "realTime", True
     kind: Literal["real_time"] = "real_time"
-    interval: str = "5 seconds"
+    interval: str = "5 seconds"  # the length of a batch, 5 seconds or more
 
 
 Trigger = Annotated[
@@ -269,9 +269,9 @@ class Threshold(StrictForm):
     Either `value` or `factor` is set; 0 means not set.
     """
 
-    figure: ThresholdFigure
+    figure: ThresholdFigure  # what is limited; its name has the unit
     value: float = Field(default=0.0, ge=0, le=1e18)  # in the figure's unit
-    #: Of batch_seconds only: times the 95th percentile of last week's hourly means.
+    #: Of `batch_seconds` only: times the 95th percentile of last week's hourly means.
     factor: float = Field(default=0.0, ge=0, le=1000)
     window_minutes: int = Field(default=10, ge=5, le=1440)  # the figure is averaged over it
 
@@ -316,14 +316,17 @@ class _QueryBase(StrictForm):
     thresholds: Annotated[tuple[Threshold, ...], Effect.NONE] = Field(
         default=(), max_length=MOST_THRESHOLDS
     )
+    # Where the rows go; required, except for a function that returns a writer.
     sink: Annotated[Sink | None, Effect.QUERY] = None
+    # When a batch starts.
     trigger: Annotated[Trigger, Effect.QUERY] = Field(default_factory=ProcessingTime)
     # Scheduler pool of the application; empty: Spark's default pool.
     pool: Annotated[str, Effect.QUERY] = ""
-    # Session SQL configuration, allowlisted; `effects.PINNED` lists what a checkpoint pins.
+    # SQL configuration of the session; a checkpoint keeps some keys from its first batch on.
     conf: Annotated[dict[str, Text], Effect.QUERY] = Field(default_factory=dict)
     # Defaults of the run's parameters: `:name` in SQL, `params` of a function.
     params: Annotated[dict[str, Any], Effect.QUERY] = Field(default_factory=dict)
+    # When it starts by itself; needs a trigger that ends.
     schedule: Annotated[Schedule | None, Effect.NONE] = None
 
 
@@ -331,15 +334,16 @@ class SqlQuery(_QueryBase):
     """A SQL text over named sources and tables."""
 
     kind: Annotated[Literal["sql"], Effect.QUERY] = "sql"
-    sources: Annotated[tuple[Source, ...], Effect.QUERY]
-    tables: Annotated[tuple[Table, ...], Effect.QUERY] = ()
-    sql: Annotated[str, Effect.QUERY]
+    sources: Annotated[tuple[Source, ...], Effect.QUERY]  # one or more streams
+    tables: Annotated[tuple[Table, ...], Effect.QUERY] = ()  # static data to join with
+    sql: Annotated[str, Effect.QUERY]  # one SELECT in Spark's dialect
 
 
 class PythonQuery(_QueryBase):
     """A function `module:function(spark, params)` under one of the application's roots."""
 
     kind: Annotated[Literal["python"], Effect.QUERY] = "python"
+    # `module:function`; it returns a streaming DataFrame, or a DataStreamWriter.
     function: Annotated[str, Effect.QUERY]
 
 
@@ -351,64 +355,70 @@ QUERY: TypeAdapter[SqlQuery | PythonQuery] = TypeAdapter(QuerySpec)
 class Submit(StrictForm):
     """`spark-submit` options that have no field in an application; 0 means not set."""
 
-    py_files: tuple[str, ...] = ()  # --py-files: .py, .zip and .egg files in the code folders
-    files: tuple[str, ...] = ()  # --files: in the code folders, found by SparkFiles.get(name)
-    executor_memory: str = ""  # spark.executor.memory
-    executor_cores: int = Field(default=0, ge=0, le=1024)  # spark.executor.cores
-    num_executors: int = Field(default=0, ge=0, le=10000)  # spark.executor.instances
-    total_executor_cores: int = Field(default=0, ge=0, le=100000)  # spark.cores.max
+    py_files: tuple[str, ...] = ()  # `--py-files`: .py, .zip and .egg files in the code folders
+    files: tuple[str, ...] = ()  # `--files`: in the code folders, found by `SparkFiles.get(name)`
+    executor_memory: str = ""  # `spark.executor.memory`
+    executor_cores: int = Field(default=0, ge=0, le=1024)  # `spark.executor.cores`
+    num_executors: int = Field(default=0, ge=0, le=10000)  # `spark.executor.instances`
+    total_executor_cores: int = Field(default=0, ge=0, le=100000)  # `spark.cores.max`
 
 
 class Script(StrictForm):
     """An unmodified PySpark program: a file, or a module as run by `python -m`."""
 
     file: str = ""  # absolute path in one of the application's code folders
-    module: str = ""  # "package.module"
-    arguments: tuple[str, ...] = ()  # sys.argv[1:]
-    submit: Submit = Field(default_factory=Submit)
+    module: str = ""  # `package.module`, run as with `python -m`
+    arguments: tuple[str, ...] = ()  # `sys.argv[1:]`
+    submit: Submit = Field(default_factory=Submit)  # options of spark-submit
 
 
 class Code(StrictForm):
     """Code stored by Headgate: an upload, or a folder of a git commit."""
 
-    upload: str = Field(default="", max_length=71)  # "sha256:…", as returned by `POST code/`
-    git: str = Field(default="", max_length=500)  # https://host/path, ssh://git@host/path
+    upload: str = Field(default="", max_length=71)  # `sha256:…`, as returned by `POST code/`
+    git: str = Field(default="", max_length=500)  # `https://host/path` or `ssh://git@host/path`
     commit: str = Field(default="", max_length=64)  # full hash
     ref: str = Field(default="", max_length=250)  # branch or tag that the commit was resolved from
-    folder: str = Field(default="", max_length=500)  # in the repository; "" for all of it
+    folder: str = Field(default="", max_length=500)  # in the repository; empty: all of it
 
 
 class ApplicationSpec(StrictForm):
     """One Spark driver process and everything it runs with."""
 
-    #: "queries": defined here; "script": started by a user's script.
+    #: Whether its queries are defined in Headgate, or started by a script.
     kind: Annotated[Literal["queries", "script"], Effect.DRIVER] = "queries"
+    # Required if `kind` is "script".
     script: Annotated[Script | None, Effect.DRIVER] = None
     # Purpose, shown on its page.
     description: Annotated[str, Effect.NONE] = Field(default="", max_length=2000)
+    # Version of Spark; it must be installed on the host.
     spark: Annotated[Spark, Effect.DRIVER] = OURS
+    # `local[N]`, or the URL of a cluster.
     master: Annotated[str, Effect.DRIVER] = "local[2]"
-    memory: Annotated[str, Effect.DRIVER] = "1g"  # spark.driver.memory
-    # Allowlisted Spark configuration.
+    memory: Annotated[str, Effect.DRIVER] = "1g"  # `spark.driver.memory`
+    # Spark configuration; only allowed keys.
     conf: Annotated[dict[str, Text], Effect.DRIVER] = Field(default_factory=dict)
-    # Values may be "env:NAME" or "file:NAME".
+    # Environment variables; for secrets, "env:NAME" or "file:NAME".
     env: Annotated[dict[str, Text], Effect.DRIVER] = Field(default_factory=dict)
-    # Absolute code roots under an allowed root.
+    # Code folders: absolute paths under an allowed root.
     python_path: Annotated[tuple[str, ...], Effect.DRIVER] = ()
-    code: Annotated[Code | None, Effect.DRIVER] = None  # imported after python_path
-    # requirements: the wheels that the code imports
+    # Uploaded code, or code from git; imported after `python_path`.
+    code: Annotated[Code | None, Effect.DRIVER] = None
+    # Requirements, one per line: the wheels that the code imports.
     packages: Annotated[str, Effect.DRIVER] = _at_most(LONGEST_REQUIREMENTS, default="")
-    connectors: Annotated[tuple[str, ...], Effect.DRIVER] = ()
-    scheduler_mode: Annotated[SchedulerMode, Effect.DRIVER] = "FAIR"
+    connectors: Annotated[tuple[str, ...], Effect.DRIVER] = ()  # names of installed connectors
+    scheduler_mode: Annotated[SchedulerMode, Effect.DRIVER] = "FAIR"  # FAIR: pools share the cores
+    # What a failed query restarts: only itself, or the driver with all its queries.
     failure_scope: Annotated[Literal["query", "application"], Effect.NONE] = "query"
+    # How failures are retried.
     policy: Annotated[RestartPolicy, Effect.NONE] = Field(default_factory=RestartPolicy)
-    # Whether a second driver without queries waits to take over when the driver ends.
+    # "own": a second driver without queries waits to take over when the driver ends.
     standby: Annotated[Literal["none", "own"], Effect.NONE] = "none"
-    # "module:Class" of plain StreamingQueryListeners.
+    # `module:Class` of streaming query listeners.
     listeners: Annotated[tuple[str, ...], Effect.DRIVER] = ()
     # If true, a revision can start only after it has passed a preflight.
     require_preflight: Annotated[bool, Effect.NONE] = False
-    schedule: Annotated[Schedule | None, Effect.NONE] = None  # of its script
+    schedule: Annotated[Schedule | None, Effect.NONE] = None  # when its script starts by itself
 
     @property
     def has_code(self) -> bool:
@@ -419,7 +429,7 @@ class ApplicationSpec(StrictForm):
 class PoolSpec(StrictForm):
     """A FAIR scheduler pool of an application."""
 
-    name: str
-    weight: int = Field(default=1, ge=1, le=1000)
-    min_share: int = Field(default=0, ge=0, le=1000)
-    mode: SchedulerMode = "FAIR"
+    name: str  # what the `pool` of a query refers to
+    weight: int = Field(default=1, ge=1, le=1000)  # share of the cores, relative to other pools
+    min_share: int = Field(default=0, ge=0, le=1000)  # cores that it gets before the others share
+    mode: SchedulerMode = "FAIR"  # how its queries share the cores of the pool
