@@ -6,7 +6,7 @@ from queries.views import deploys, kafka, lineage, probes, schedules, system, tr
 from queries.views.access import audit, rights, sign_in
 from queries.views.alerts import incidents, setup_pages
 from queries.views.checkpoints import checkpoint, checkpoint_actions
-from queries.views.console import account, find, live, shell
+from queries.views.console import account, documentation, find, live, shell
 from queries.views.definitions import query_edit
 from queries.views.failures import failures, logs
 from queries.views.supervision import (
@@ -44,6 +44,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *sign_in.urlpatterns,
     *rights.urlpatterns,
     *account.urlpatterns,
+    *documentation.urlpatterns,
     *system.urlpatterns,
     *query_edit.urlpatterns,
 ]

@@ -72,6 +72,7 @@ _PAGES = (
     ("New application", "application-new", "define create"),
     ("API documentation", "api:docs", "rest openapi swagger"),
     ("Metrics", "metrics", "prometheus"),
+    ("Documentation", "docs", "help guide manual reference"),
     ("Shortcuts", "shortcuts", "keyboard"),
 )
 

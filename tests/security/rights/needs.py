@@ -58,6 +58,9 @@ metrics: get v
 live: get v post v
 search: get v
 shortcuts: get v
+docs: get v
+docs-page: get v
+docs-image: get v
 find: get v
 overview: get v
 queries: get v
