@@ -44,6 +44,7 @@ COPY headgate_server headgate_server
 COPY headgate_async headgate_async
 COPY templates templates
 COPY static static
+COPY docs docs
 COPY examples examples
 COPY connectors connectors
 

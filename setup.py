@@ -20,7 +20,7 @@ PACKAGES = runpy.run_path(str(HERE / "headgate_ground" / "packages.py"))["OURS"]
 VERSION = runpy.run_path(str(HERE / "headgate_server" / "__init__.py"))["__version__"]
 #: Folders and files that become the data of `headgate_server` (`places.DATA`).
 DATA = (
-    *("templates", "static", "examples", "connectors"),
+    *("templates", "static", "docs", "examples", "connectors"),
     *("bootstrap/fetch.py", "bootstrap/run.py"),
 )
 _REQUIREMENT = re.compile(r"^([\w.-]+)(\[[\w,-]+\])?([^\s;#\\]*)", re.MULTILINE)

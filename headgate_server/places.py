@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 _BUILT_IN = Path(str(resources.files(__package__))).resolve() / "data"
 #: Whether this is an installed wheel; its build puts the data into this package.
 INSTALLED = _BUILT_IN.is_dir()
-#: The folder with `templates/`, `static/`, `examples/` and `connectors/`.
+#: The folder with `templates/`, `static/`, `docs/`, `examples/` and `connectors/`.
 DATA = _BUILT_IN if INSTALLED else ROOT
 #: The exact versions of all dependencies; a wheel has them for `pip install -c`.
 LOCKED = DATA / ("constraints.txt" if INSTALLED else "requirements.txt")

@@ -74,7 +74,7 @@ def test_a_release_is_two_wheels_the_exact_versions_and_the_bill_of_materials(di
 def test_the_wheel_holds_our_packages_and_the_data_that_they_read_and_no_other_file(
     server: zipfile.ZipFile,
 ) -> None:
-    data = ("templates", "static", "examples", "connectors")
+    data = ("templates", "static", "docs", "examples", "connectors")
     below = "headgate_server/data"
     wanted = {
         *wheels.git_files(*packages.OURS),
