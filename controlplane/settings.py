@@ -210,7 +210,7 @@ AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
 AXES_VERBOSE = False
 
-# --- single sign-on: docs/operations.md, docs/security.md ------------------------------
+# --- single sign-on: docs/one-machine.md, docs/security.md -----------------------------
 #: Plain http to the identity provider; otherwise only for a provider on this machine.
 OIDC_ALLOW_HTTP = env.flag("HEADGATE_OIDC_ALLOW_HTTP", False)
 OIDC_ISSUER = env.issuer("HEADGATE_OIDC_ISSUER", http_allowed=OIDC_ALLOW_HTTP)  # "": off

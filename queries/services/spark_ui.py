@@ -61,7 +61,7 @@ def address(driver: Driver, *, console_origin: str) -> str:
             f"The driver runs on host {driver.host}; its Spark UI is reachable only from there.",
             way_out=(
                 "Publish each host's Spark UI server and use {host} in HEADGATE_SPARK_UI_URL "
-                "(docs/operations.md)."
+                "(docs/several-hosts.md)."
             ),
         )
     host = console_origin.partition("://")[2]

@@ -63,7 +63,7 @@ class TwoHosts:
         }
 
     def start_worker(self) -> None:
-        """Start the second host's worker, as docs/operations.md says."""
+        """Start the second host's worker, as docs/several-hosts.md says."""
         self.other.mkdir(exist_ok=True)
         with (self.other / "worker.log").open("ab") as log:
             self.worker = subprocess.Popen(

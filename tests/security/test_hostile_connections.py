@@ -170,7 +170,7 @@ def test_the_cap_leaves_room_for_twenty_tabs_of_several_people() -> None:
 
 
 @pytest.mark.guarantee("G-REQUEST-4")
-@pytest.mark.parametrize("file", ["Dockerfile", "docker-compose.yml", "docs/operations.md"])
+@pytest.mark.parametrize("file", ["Dockerfile", "docker-compose.yml", "docs/several-hosts.md"])
 def test_every_start_of_a_web_process_has_these_limits(file: str) -> None:
     flags = ("--no-server-header", "--ws", "--http", "installation.web.connections:Bounded")
     assert set(flags) <= set(programs._web())

@@ -30,7 +30,7 @@ _NAMED = [
     *("SPARK_HOME", "HADOOP_CONF_DIR", "KRB5_CONFIG", "SSL_CERT_FILE", "SSL_CERT_DIR"),
     CLASS_ARCHIVE,
 ]
-#: A possible location of the control plane's own files in /etc (docs/operations.md), including its
+#: A possible location of the control plane's own files in /etc (docs/isolation.md), including its
 #: TLS key.
 _OURS = "/etc/headgate"
 #: Files in /etc that only root may read; a worker running as root would expose them.
