@@ -24,7 +24,7 @@ ISOLATION: dict[str, dict[str, Any]] = yaml.safe_load(
 )["services"]
 #: The last stage: what is in the image.
 IMAGE = DOCKERFILE.rpartition("\nFROM ")[2]
-ISOLATION = (REPOSITORY / "docs" / "isolation.md").read_text()
+DOCS = REPOSITORY / "docs"
 
 
 @pytest.fixture
@@ -43,10 +43,14 @@ def _copied(stage: str) -> dict[str, str]:
     return found
 
 
-def _containers_page() -> str:
-    """Return what the page on isolation says of containers, on one line."""
-    section = ISOLATION.partition("\n## In containers\n")[2].partition("\n## ")[0]
-    return " ".join(section.split())
+def _section(page: str, title: str) -> str:
+    """Return a section of a page, on one line."""
+    text = (DOCS / page).read_text().partition(f"\n## {title}\n")[2].partition("\n## ")[0]
+    return " ".join(text.split())
+
+
+def _isolation_section() -> str:
+    return _section("isolation.md", "In containers")
 
 
 def _let_through() -> set[str]:
@@ -128,13 +132,13 @@ def test_walls_of_drivers_take_no_capability_and_change_the_worker_alone() -> No
         "systempaths=unconfined",
     ]
     assert " bubblewrap " in IMAGE
-    assert all(f"`{option}`" in _containers_page() for option in worker["security_opt"])
+    assert all(f"`{option}`" in _isolation_section() for option in worker["security_opt"])
 
 
 def test_without_walls_the_containers_are_for_one_team_and_the_page_says_so() -> None:
     for service in (*SERVICES.values(), *ISOLATION.values()):
         assert "cap_add" not in service
-    assert "drivers are not isolated, and the installation [serves one" in _containers_page()
+    assert "drivers are not isolated, and the installation [serves one" in _isolation_section()
 
 
 def test_the_profile_for_walls_lets_through_what_bubblewrap_calls_and_no_door_to_the_kernel() -> (
@@ -188,7 +192,7 @@ def test_drivers_find_the_kafka_connector_where_the_image_has_it() -> None:
 
 
 def test_the_page_names_services_and_commands_that_are_there() -> None:
-    page = _containers_page()
+    page = _section("one-machine.md", "Containers")
     calls = re.findall(r"docker compose exec (?:-\S+ )*(\S+) python manage\.py (\w+)", page)
     assert len(calls) >= 2
     assert {service for service, _ in calls} <= set(SERVICES)
