@@ -2,8 +2,19 @@
 
 An audit hook (`sys.addaudithook`) sees every opening, listing, renaming, removal and change of a
 file by its path. What is named relative to an open folder is what `headgate_ground.files` and
-`headgate_ground.untrusted` do, and passes. The hook does not see stat(2), access(2) and
-readlink(2): docs/security.md lists where those are used on such paths.
+`headgate_ground.untrusted` do, and passes.
+
+The hook does not see stat(2), access(2) and readlink(2). These look at such a path without opening
+it, and what they return decides only which sentence is shown, or whether something is opened as
+docs/guarantees.md says:
+
+- `mounts._as_it_is`, `mounts._hide`: whether a folder to mount exists; the mount itself is of an
+  open descriptor, whose path is compared
+- `FileSink.keep_log`, `FileSink.put_back`: whether the log exists, and has been put aside
+- `operators._metadata`, `xray`: whether an operator has metadata, and whether there is any state
+- `switching`, `remote.copy_beside`: whether a checkpoint or a copy is there
+- `FileSink.at`, `local_roots.follow`: where a path leads, before it is compared with the allowed
+  paths
 """
 
 import os
