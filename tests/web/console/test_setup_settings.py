@@ -51,6 +51,7 @@ def test_a_wrong_value_stops_the_start_with_name_value_and_way_out() -> None:
     assert "whole number from 1 to 65535" in last
 
 
+@pytest.mark.guarantee("G-UPGRADE-2")
 @pytest.mark.parametrize(
     ("former", "name"),
     [
