@@ -12,7 +12,7 @@ from pathlib import Path
 from posixpath import join, normpath
 from typing import Any
 
-from django.http import FileResponse, Http404, HttpRequest, HttpResponse, HttpResponseBase
+from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import path, reverse
 from django.utils.html import escape
@@ -163,12 +163,12 @@ def docs_page(request: HttpRequest, name: str = INDEX) -> HttpResponse:
 
 
 @needs(VIEW)
-def docs_image(request: HttpRequest, name: str) -> HttpResponseBase:
+def docs_image(request: HttpRequest, name: str) -> HttpResponse:
     """Return an image of a page."""
     images = {file.name: file for file in (FOLDER / _IMAGES).glob("*.png")}
     if name not in images:
         raise Http404(f"there is no image {name!r}")
-    return FileResponse(images[name].open("rb"), content_type="image/png")
+    return HttpResponse(images[name].read_bytes(), content_type="image/png")
 
 
 urlpatterns = [

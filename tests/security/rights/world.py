@@ -20,6 +20,7 @@ from queries.models.grants import CodeHost, GivenRoot, SecretBinding
 from queries.models.history import Failure, FailureGroup, Operation
 from queries.services.access.tokens import create_token
 from queries.services.procedures.bulk_operations import begin_many
+from queries.views.console.documentation import FOLDER
 from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
 from tests.security.rights.people import OTHER, TEAM
 
@@ -104,6 +105,8 @@ def build(stage: Stage | None = None) -> dict[str, Keys]:
         "operations/": {"uuid": str(operation.uuid)},
         "failures/": {"failure_id": str(Failure.objects.get().pk), "group_id": str(group.pk)},
         "failure-groups/": {"group_id": str(group.pk)},
+        "docs/images/": {"name": min(file.name for file in (FOLDER / "images").iterdir())},
+        "docs/": {"name": "concepts"},
         "runs/": {"run_id": str(Run.objects.earliest("pk").pk)},
         "settings/teams/": {"name": TEAM},
         "teams/": {"name": TEAM},

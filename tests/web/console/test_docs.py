@@ -72,7 +72,7 @@ def test_images_are_shown(client: Client, viewer: User) -> None:
     [name, *_] = sorted(file.name for file in (FOLDER / "images").glob("*.png"))
     answer = client.get(f"/docs/images/{name}")
     assert answer["Content-Type"] == "image/png"
-    assert b"".join(answer).startswith(b"\x89PNG")
+    assert answer.content.startswith(b"\x89PNG")
 
 
 # --- what a page can contain ------------------------------------------------------------
