@@ -59,6 +59,7 @@ _LINKS: Mapping[Any, str] = {
     spec.Script: "script",
     spec.Submit: "submit",
 }
+_NO_LIMIT = 1e9  # a limit beyond it only keeps numbers storable
 _BLOCK = re.compile(r"(<!-- reference: (\w+) -->\n).*?(<!-- end -->)", re.S)
 _HEAD = "| field | type | default | meaning |\n|---|---|---|---|\n"
 
@@ -143,9 +144,10 @@ def limits(field: FieldInfo) -> str:
         return f"at most {longest:,}"
     if "le" not in found:
         return ""
-    low = f"more than {found['gt']:,}" if "gt" in found else f"{found.get('ge', 0):,}"
-    high = found["le"]
-    return f"{low} to {high:,}" if high < 1e9 else f"from {low}"
+    if "gt" in found:
+        return f"more than {found['gt']:,}, at most {found['le']:,}"
+    low, high = found.get("ge", 0), found["le"]
+    return f"{low:,} to {high:,}" if high < _NO_LIMIT else f"from {low:,}"
 
 
 def default_words(field: FieldInfo) -> str:

@@ -32,7 +32,7 @@ _IMAGES = "images/"
 _COMMENT = re.compile(r"\s*<!--(?:(?!-->).)*-->\s*", re.S)
 _ANCHOR = re.compile(r'<a id="([a-z0-9_-]+)">')
 _ABSOLUTE = re.compile(r"[a-z][a-z0-9+.-]*:", re.I)
-_TOC_LEVEL = "h2"
+_CONTENTS = ("h2", "h3")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class DocsPage:
     title: str
     html: SafeString
     anchors: frozenset[str]  # what a link can point to
-    contents: tuple[tuple[str, str], ...]  # anchor and text of the headings below the title
+    contents: tuple[tuple[str, str, str], ...]  # anchor, text and tag of each heading below
 
 
 class _Renderer(RendererHTML):
@@ -99,10 +99,10 @@ def read_page(name: str) -> DocsPage:
     return DocsPage(title, mark_safe(html), frozenset(anchors), tuple(contents))
 
 
-def _name_headings(tokens: list[Token]) -> tuple[str, list[tuple[str, str]], set[str]]:
+def _name_headings(tokens: list[Token]) -> tuple[str, list[tuple[str, str, str]], set[str]]:
     """Give each heading its anchor, as GitHub does, and take the title out of the page."""
     title = ""
-    contents: list[tuple[str, str]] = []
+    contents: list[tuple[str, str, str]] = []
     anchors: set[str] = set()
     used: Counter[str] = Counter()
     for at, token in enumerate(tokens):
@@ -118,8 +118,8 @@ def _name_headings(tokens: list[Token]) -> tuple[str, list[tuple[str, str]], set
             title = text
             for part in tokens[at : at + 3]:
                 part.hidden, part.children, part.content = True, [], ""
-        elif token.tag == _TOC_LEVEL:
-            contents.append((anchor, text))
+        elif token.tag in _CONTENTS:
+            contents.append((anchor, text, token.tag))
     return title, contents, anchors
 
 

@@ -119,7 +119,11 @@ def test_headings_have_the_anchors_that_github_gives_them(trial: Path) -> None:
     found = read_page("trial")
     assert found.title == "Trial"
     assert {"a_b-is-it", "part", "part-1"} <= found.anchors
-    assert found.contents == (("a_b-is-it", "a_b: Is it?"), ("part", "Part"))
+    assert found.contents == (
+        ("a_b-is-it", "a_b: Is it?", "h2"),
+        ("part", "Part", "h2"),
+        ("part-1", "Part", "h3"),
+    )
 
 
 # --- links from pages of the console ----------------------------------------------------
