@@ -176,9 +176,10 @@ def _rows(matches: SearchMatches) -> Iterator[tuple[str, list[Hit]]]:
 
 def _pages(request: HttpRequest, text: str) -> Iterator[Hit]:
     lowered_text = text.lower()
-    for item in navigation(request):
-        if lowered_text in item["entry"].label.lower():
-            yield Hit(item["entry"].icon, item["entry"].label, item["address"])
+    for group in navigation(request):
+        for link in group["links"]:
+            if lowered_text in link["entry"].label.lower():
+                yield Hit(link["entry"].icon, link["entry"].label, link["address"])
     for label, name, more in _PAGES:
         if text and lowered_text in f"{label} {more}".lower():
             if name.endswith("-new") and not request.user.has_perm(DEFINE):

@@ -211,18 +211,25 @@ class NavigationEntry:
     below: tuple[str, ...]  # prefixes of the URL names that belong to it
 
 
-_ENTRIES = (
+#: What people look at daily.
+_MONITOR = (
     NavigationEntry("Overview", "overview", "layout-dashboard", ("overview",)),
     NavigationEntry("Queries", "queries", "ripple", ("quer",)),
-    NavigationEntry("Lineage", "lineage", "git-compare", ("lineage",)),
-    NavigationEntry("Applications", "applications", "stack-2", ("application", "pool")),
-    NavigationEntry("Deploys", "deploys", "arrow-up", ("deploy",)),
     NavigationEntry("Alerts", "alerts", "bell", ("alert", "incident")),
     NavigationEntry("Failures", "failures", "alert-triangle", ("failure",)),
     NavigationEntry("Runs", "runs", "history", ("run",)),
     NavigationEntry("Schedules", "schedules", "clock", ("schedules",)),
+)
+#: What people set up.
+_BUILD = (
+    NavigationEntry("Applications", "applications", "stack-2", ("application", "pool")),
+    NavigationEntry("Deploys", "deploys", "arrow-up", ("deploy",)),
+    NavigationEntry("Lineage", "lineage", "git-compare", ("lineage",)),
     NavigationEntry("Checkpoints", "checkpoints", "flag-3", ("checkpoint",)),
     NavigationEntry("Connectors", "connectors", "puzzle", ("connector",)),
+)
+#: What administrators maintain, and what everyone can look up of it.
+_SETTINGS = (
     NavigationEntry("Audit", "audit", "clipboard-list", ("audit",)),
     NavigationEntry("Tokens", "tokens", "key", ("token",)),
     NavigationEntry("Teams", "teams", "stack", ("team",)),
@@ -232,6 +239,7 @@ _ENTRIES = (
     NavigationEntry("Git hosts", "code-hosts", "code", ("code-host",)),
     NavigationEntry("System", "system", "activity", ("system",)),
 )
+_ENTRIES = {"Monitor": _MONITOR, "Build": _BUILD, "Settings": _SETTINGS}
 #: Counts shown next to entries.
 _COUNTS = {"alerts": open_incidents, "failures": open_failure_groups}
 #: Entries that require a permission.
@@ -262,17 +270,29 @@ def shell(request: HttpRequest) -> dict[str, Any]:
 
 
 def navigation(request: HttpRequest) -> list[dict[str, Any]]:
-    url_name = request.resolver_match.url_name if request.resolver_match else ""
-    entries = []
-    for entry in _ENTRIES:
-        needed = _NEEDED.get(entry.name)
-        if needed and not request.user.has_perm(needed):
-            continue
-        active = bool(url_name) and str(url_name).startswith(entry.below)
-        count = _COUNTS[entry.name]() if entry.name in _COUNTS else 0
-        link = {"entry": entry, "address": reverse(entry.name), "active": active, "count": count}
-        entries.append(link)
-    return entries
+    """Return the groups of the navigation, with the entries that the user can open."""
+    groups = []
+    for label, entries in _ENTRIES.items():
+        links = [_link(request, entry) for entry in entries if _can_open(request, entry)]
+        if links:
+            groups.append({"label": label, "id": label.lower(), "links": links})
+    return groups
+
+
+def _can_open(request: HttpRequest, entry: NavigationEntry) -> bool:
+    needed = _NEEDED.get(entry.name)
+    return needed is None or request.user.has_perm(needed)
+
+
+def _link(request: HttpRequest, entry: NavigationEntry) -> dict[str, Any]:
+    url_name = str(request.resolver_match.url_name or "") if request.resolver_match else ""
+    count = _COUNTS[entry.name]() if entry.name in _COUNTS else 0
+    return {
+        "entry": entry,
+        "address": reverse(entry.name),
+        "active": url_name.startswith(entry.below),
+        "count": count,
+    }
 
 
 @require_POST

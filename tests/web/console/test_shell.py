@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
@@ -40,6 +41,62 @@ def test_only_an_admin_is_led_to_the_users(client: Client, viewer: User, admin: 
     client.force_login(viewer)
     assert users
     assert not set(users) & set(links(client.get("/").content.decode()))
+
+
+MONITOR = ("Monitor", "Overview", "Queries", "Alerts", "Failures", "Runs", "Schedules")
+BUILD = ("Build", "Applications", "Deploys", "Lineage", "Checkpoints", "Connectors")
+
+
+def groups(html: str, menu: str) -> list[tuple[str, ...]]:
+    """Return each group of the navigation (`nav`) or of the narrow menu: heading, entries."""
+    start, end = {
+        "nav": ('<nav aria-label="Main">', "</nav>"),
+        "menu": ('<details class="menu menu-nav">', "</details>"),
+    }[menu]
+    part = html[html.index(start) :]
+    pieces = part[: part.index(end)].split(f'<p class="nav-group" id="{menu}-')[1:]
+    texts = [re.sub(r"<[^<>]*>", "\n", f"<{piece}").split("\n") for piece in pieces]
+    return [
+        tuple(text.strip() for text in lines if text.strip() and not text.isdigit())  # no counts
+        for lines in texts
+    ]
+
+
+@pytest.mark.parametrize("menu", ["nav", "menu"])
+@pytest.mark.parametrize("role", ["viewer", "operator", "author"])
+def test_people_see_three_groups_without_what_only_admins_do(
+    client: Client, request: pytest.FixtureRequest, role: str, menu: str
+) -> None:
+    client.force_login(request.getfixturevalue(role))
+    settings_group = ("Settings", "Audit", "Tokens", "Teams", "System")
+    assert groups(client.get("/").content.decode(), menu) == [MONITOR, BUILD, settings_group]
+
+
+@pytest.mark.parametrize("menu", ["nav", "menu"])
+def test_an_admin_sees_all_entries_in_three_groups(client: Client, admin: User, menu: str) -> None:
+    client.force_login(admin)
+    monitor, build, (heading, *entries) = groups(client.get("/").content.decode(), menu)
+    assert (monitor, build, heading) == (MONITOR, BUILD, "Settings")
+    assert entries[:5] == ["Audit", "Tokens", "Teams", "Users", "Secrets"]
+    assert entries[-2:] == ["Git hosts", "System"]
+    assert len(entries) == 8
+
+
+def test_each_list_is_named_by_its_heading(client: Client, viewer: User) -> None:
+    client.force_login(viewer)
+    html = client.get("/").content.decode()
+    named = re.findall(r'aria-labelledby="((?:nav|menu)-[a-z]+)"', html)
+    assert sorted(named) == sorted(
+        f"{menu}-{name}" for menu in ("nav", "menu") for name in ("monitor", "build", "settings")
+    )
+    assert all(html.count(f'id="{name}"') == 1 for name in named)
+
+
+def test_a_user_without_a_role_sees_no_heading(client: Client, db: None) -> None:
+    client.force_login(User.objects.create_user("nobody"))
+    html = client.get("/").content.decode()
+    assert 'aria-label="Main"' in html
+    assert "nav-group" not in html
 
 
 def test_the_page_one_is_on_is_marked(client: Client, viewer: User) -> None:
