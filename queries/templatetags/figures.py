@@ -5,7 +5,7 @@ from typing import Any
 
 from django import template
 
-from queries.domain import reasons
+from queries.domain import labels, reasons
 from queries.domain.readings import counted
 from queries.models.history import Transition
 from queries.views.console import wording
@@ -68,7 +68,19 @@ def grouped(value: Any) -> str:
 @register.filter
 def lower_words(state: Any) -> str:
     """Return a state as written inside a sentence: "catching up"."""
-    return wording.words(str(state)).lower()
+    return labels.state_label(str(state)).lower()
+
+
+@register.filter
+def verdict_label(verdict: Any) -> str:
+    """Return a verdict's label: "Waiting for source"."""
+    return labels.verdict_label(str(verdict))
+
+
+@register.filter
+def verb_label(verb: Any) -> str:
+    """Return an operation's label: "State inspection"."""
+    return labels.verb_label(str(verb))
 
 
 @register.filter

@@ -13,11 +13,13 @@ from django.utils.safestring import SafeString
 
 from headgate_ground.secret_kinds import NAME
 from headgate_server import places
+from queries.domain.labels import state_label, verdict_label
 from queries.domain.states import Phase
+from queries.domain.supervision.health.verdicts import Health
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.roles import Reach
-from queries.views.console.wording import TONES, VERDICT_WORDS, age_words, words
+from queries.views.console.wording import TONES, VERDICT_WORDS, age_words
 
 register = template.Library()
 _CODE = re.compile(r"`([^`\n]+)`")
@@ -52,21 +54,32 @@ def icon(name: str, label: str = "") -> SafeString:
 
 @register.simple_tag
 def state(value: Any, title: str = "", small: bool = False) -> SafeString:
-    """Draw any state's badge (phase, verdict, outcome, driver, group, operation) in its tone.
+    """Draw any state's badge (phase, outcome, driver, group, operation) in its tone.
 
     `title` is the reason or the evidence, shown on hover and read out after the word.
     """
     word = str(value or "")
+    if not title and word in set(Phase):
+        title = Phase(word).description
+    return _badge(word, state_label(word), title, small=small)
+
+
+@register.simple_tag
+def verdict(health: Health, small: bool = False) -> SafeString:
+    """Draw the badge of a query's verdict; its reason is shown on hover."""
+    title = health.reason or VERDICT_WORDS.get(health.verdict, "")
+    return _badge(health.verdict, verdict_label(health.verdict), title, small=small)
+
+
+def _badge(word: str, label: str, title: str, *, small: bool) -> SafeString:
     if not word:
         return SafeString("")
-    if not title:
-        title = Phase(word).description if word in set(Phase) else VERDICT_WORDS.get(word, "")
     return format_html(
         '<span class="state{}" data-tone="{}" title="{}">{}</span>',
         " state-small" if small else "",
         TONES.get(word, "calm"),
         title,
-        words(word),
+        label,
     )
 
 

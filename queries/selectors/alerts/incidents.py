@@ -29,6 +29,7 @@ from queries.domain.alerts.forms import (
     Severity,
 )
 from queries.domain.alerts.incidents import LOSS
+from queries.domain.labels import verb_label
 from queries.domain.readings import counted
 from queries.domain.reasons import phrase
 from queries.models.alerts import Delivery, Incident
@@ -275,5 +276,10 @@ def _operations(incident: Incident, since: datetime, until: datetime) -> Iterato
     for row in rows.order_by("-created_at")[:LINES]:
         outcome = row.outcome or "in progress"
         yield Line(
-            row.created_at, row.actor, f"Requested {row.verb}", "", outcome.lower(), row.uuid
+            row.created_at,
+            row.actor,
+            f"Requested {verb_label(row.verb).lower()}",
+            "",
+            outcome.lower(),
+            row.uuid,
         )

@@ -14,6 +14,7 @@ from django.db.models.functions import TruncDate
 from listeners import selectors as heard
 from listeners.models import Progress
 from queries.domain.definitions.spec import ENDING_TRIGGERS
+from queries.domain.labels import verb_label
 from queries.domain.reasons import phrase, why
 from queries.domain.states import (
     BLOCKED_PHASES,
@@ -302,7 +303,7 @@ def _marks(query: Query, since: datetime, until: datetime) -> Iterator[ChartMark
         yield ChartMark(revision.created_at, MarkKind.REVISION, text, str(revision.number))
     operations = Operation.objects.filter(**of, created_at__gte=since, created_at__lt=until)
     for row in operations.exclude(verb__in=sorted(PLAIN_VERBS)).order_by("-created_at")[:MOST]:
-        text = f"{row.verb.capitalize()} by {row.actor}"
+        text = f"{verb_label(row.verb)} by {row.actor}"
         yield ChartMark(row.created_at, MarkKind.OPERATION, text, str(row.uuid))
     opened = Incident.objects.filter(**of, opened_at__gte=since, opened_at__lt=until)
     for incident in opened.order_by("-opened_at")[:MOST]:

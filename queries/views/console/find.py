@@ -8,12 +8,12 @@ from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import path, reverse
 
+from queries.domain.labels import state_label, verb_label
 from queries.domain.states import PLAIN_VERBS, verbs_of
 from queries.roles import DEFINE, OPERATE, VIEW, may
 from queries.selectors import visible
 from queries.selectors.console import SearchMatches, find, named
 from queries.views.console.shell import navigation, needs
-from queries.views.console.wording import words
 
 #: Actions are offered for at most this many queries.
 ACTED_ON = 3
@@ -59,7 +59,7 @@ ACTS = (
     SearchAction("rewind", "query-rewind", "arrow-back-up", DEFINE),
     SearchAction("reset", "query-reset", "rotate-clockwise", DEFINE),
     SearchAction("clone", "query-clone", "copy", DEFINE),
-    SearchAction("x-ray", "query-x-ray", "search", DEFINE),
+    SearchAction("inspect", "query-x-ray", "search", DEFINE),
     SearchAction("labels", "query-labels", "tag", DEFINE),
     SearchAction("delete", "query-delete", "trash", DEFINE),
 )
@@ -123,7 +123,7 @@ def _rows(matches: SearchMatches) -> Iterator[tuple[str, list[Hit]]]:
     yield (
         "Queries",
         [
-            Hit("ripple", row.name, reverse("query", args=[row.name]), words(row.phase))
+            Hit("ripple", row.name, reverse("query", args=[row.name]), state_label(row.phase))
             for row in matches.queries
         ],
     )
@@ -148,7 +148,7 @@ def _rows(matches: SearchMatches) -> Iterator[tuple[str, list[Hit]]]:
                 "alert-triangle",
                 row.title,
                 reverse("failure-group", args=[row.pk]),
-                f"{row.query.name if row.query else row.application.name} · {words(row.status)}",
+                f"{(row.query or row.application).name} · {state_label(row.status)}",
             )
             for row in matches.groups
         ],
@@ -165,9 +165,9 @@ def _rows(matches: SearchMatches) -> Iterator[tuple[str, list[Hit]]]:
         [
             Hit(
                 "clipboard-list",
-                f"{row.verb.capitalize()} {row.subject}",
+                f"{verb_label(row.verb)} {row.subject}",
                 reverse("operation", args=[row.uuid]),
-                words(row.outcome) if row.outcome else "in progress",
+                state_label(row.outcome) if row.outcome else "in progress",
             )
             for row in matches.operations
         ],

@@ -37,11 +37,6 @@ VERDICT_WORDS: dict[str, str] = {
 }
 
 
-def words(state: str) -> str:
-    """Return a state's label: "CATCHING_UP" is "Catching up"."""
-    return state.replace("_", " ").capitalize()
-
-
 def age_words(seconds: float) -> str:
     """Return an age in one unit: "now", "12 s", "4 min", "3 h", "9 d"; matches static/js/age.js."""
     for length, unit in ((86400, "d"), (3600, "h"), (60, "min"), (1, "s")):

@@ -23,6 +23,7 @@ from django.utils.dateparse import parse_datetime
 
 from headgate_ground.masking import mask, mask_text
 from queries.domain.errors import NotAllowed
+from queries.domain.labels import verb_label
 from queries.domain.readings import counted
 from queries.domain.reasons import NOTHING, Because
 from queries.domain.sparks import installable
@@ -167,9 +168,9 @@ CANCEL_LEAVES: dict[str, tuple[str, ...]] = {}
 #: Headings for verbs that do not read well next to the name.
 HEADINGS: dict[str, str] = {
     Verb.ASYNC_OFF: "Switch async progress tracking off for {}",
-    Verb.GO_ON: "Continue {}",
+    Verb.GO_ON: "Skip lost data of {}",
     Verb.PREFLIGHT: "Preflight of {}",
-    Verb.XRAY: "State of {}",
+    Verb.XRAY: "State inspection of {}",
     Verb.RECORDS: "Records of a batch of {}",
     Verb.SNAPSHOT: "Snapshot of {}",
     Verb.START_MANY: "Start {}",
@@ -209,7 +210,7 @@ def cancel_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
         return render(request, "supervision/operations/cancel.html", _cancelling(row, back))
     cancel(row, **actor_and_now(request))
     return redirect_with_message(
-        request, f"The {row.verb} was cancelled and is being cleaned up.", back
+        request, "The operation was cancelled and is being cleaned up.", back
     )
 
 
@@ -222,7 +223,7 @@ def _context(row: Operation, now: datetime) -> dict[str, Any]:
         "now": now,
         "operation": row,
         "query": row.query,
-        "heading": HEADINGS.get(verb, f"{verb.capitalize()} {{}}").format(_subject(row)),
+        "heading": HEADINGS.get(verb, f"{verb_label(verb)} {{}}").format(_subject(row)),
         "steps": steps_of(row, now),
         "detail": mask_text(row.detail.text),
         "arguments": sorted(mask(row.arguments).items()),
@@ -311,12 +312,12 @@ def _changes(row: Operation, now: datetime) -> list[Any]:
 
 def _cancelling(row: Operation, back: str) -> dict[str, Any]:
     if not row.cancellable:
-        raise NotAllowed(f"The {row.verb} can no longer be cancelled.", way_out="Check its steps.")
+        raise NotAllowed("The operation can no longer be cancelled.", way_out="Check its steps.")
     named = f" of {row.query.name}" if row.query else ""
     return {
         "operation": row,
         "query": row.query,
-        "what": f"Cancel the {row.verb}{named}?",
+        "what": f"Cancel “{verb_label(row.verb)}”{named}?",
         "consequences": [
             "The current step is abandoned, and its partial results are cleaned up.",
             *CANCEL_LEAVES.get(str(row.verb), ()),

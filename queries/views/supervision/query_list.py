@@ -24,6 +24,7 @@ from django.utils import timezone
 from queries.domain.definitions.labels import Selection, parse_filters
 from queries.domain.definitions.spec import TRIGGERS, TriggerKind
 from queries.domain.errors import Invalid
+from queries.domain.labels import verdict_label
 from queries.domain.states import QUIET_VERDICTS, GroupStatus, Phase, Verdict, verbs_of
 from queries.domain.supervision.health.head import Head
 from queries.domain.triggers.kinds import KINDS as KINDS_KINDS
@@ -60,7 +61,7 @@ from queries.views.console.fragments import (
     parts,
 )
 from queries.views.console.shell import needs, user_of
-from queries.views.console.wording import TONES, words
+from queries.views.console.wording import TONES
 from queries.views.supervision.charts import BarSlot, draw, lanes
 
 
@@ -318,7 +319,7 @@ def _kinds() -> list[dict[str, Any]]:
     counted = kinds()
     return [
         {
-            "label": words(kind),
+            "label": verdict_label(kind),
             "tone": TONES[kind],
             "count": counted[kind],
             "asked": f"health={kind}" if kind in set(Verdict) else f"phase={kind}",

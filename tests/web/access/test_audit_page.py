@@ -49,7 +49,7 @@ def test_filters_stand_in_the_address(
 
 def test_operations_show_verb_actor_and_outcome(client: Client, viewer: User, acted: Stage) -> None:
     page = _see(client, viewer, "/audit/?tab=operations")
-    assert "start" in page.text
+    assert "Start" in page.text
     assert "Done" in page.text
     assert "In progress" in page.text  # the stop
 

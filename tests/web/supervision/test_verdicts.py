@@ -226,7 +226,7 @@ def test_a_query_whose_source_is_away_is_not_progressing(
     brokers.said["one:9092"] = Unreachable("Connection refused")
     look_at_sources(now=driver.ago(10), readers=brokers)
     word, evidence = verdict(vera)
-    assert word == "Waiting"
+    assert word == "Waiting for source"
     assert re.search(r"Its source has not responded for \d+ s", evidence)
     assert _count(vera, "WAITING", driver) == ["delays"]
     # It reads all the same: only Headgate cannot reach the source.
@@ -246,7 +246,7 @@ def test_what_an_open_transaction_holds_back_is_not_idle(
     driver.idle(at_s=3)
     _looks(driver, brokers, {**TWELVE, 3: 2150}, 120, 1, stable={3: 100})
     word, evidence = verdict(vera)
-    assert word == "Waiting"
+    assert word == "Waiting for source"
     assert "2,050 offsets are waiting for an open transaction." in evidence
     page = html.unescape(vera.get("/queries/delays/lag/").content.decode())
     assert "2,050 waiting for an open transaction" in page
@@ -261,7 +261,7 @@ def test_unread_records_that_triggers_pass_over_are_not_idle(
     driver.idle(at_s=3)
     _looks(driver, brokers, {**TWELVE, 3: 600}, 60, 1)
     word, evidence = verdict(vera)
-    assert word == "Waiting"
+    assert word == "Waiting for source"
     assert (
         "1 of 12 partitions holds unread records, but its triggers do not start a batch" in evidence
     )
