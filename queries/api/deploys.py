@@ -34,7 +34,7 @@ from queries.models.deploys import Deploy
 from queries.models.history import Operation
 from queries.roles import DEFINE
 from queries.selectors.definitions import definitions
-from queries.selectors.deploys.receipts import deploy_of, deploys, receipt
+from queries.selectors.deploys.reports import deploy_of, deploy_report, deploys
 from queries.services.deploys.requesting import cancel_deploy, request_deploy
 from queries.services.deploys.rollback import rollback_query
 
@@ -186,7 +186,7 @@ class DeployLineBody(Body):
 
 @described
 class DeployBody(DeployLineBody):
-    """A deploy's receipt, which is stored permanently.
+    """A deploy report, which is stored permanently.
 
     stage: What the deploy is doing; `over` once it has ended.
     diff: The changes in the set, object by object.
@@ -210,7 +210,7 @@ class DeployBody(DeployLineBody):
 
     def to_representation(self, instance: Deploy) -> dict[str, Any]:
         """Return the deploy with its waves and offers."""
-        whole = receipt(instance)
+        whole = deploy_report(instance)
         instance.waves = whole.waves  # type: ignore[assignment]  # their number is a column
         instance.offers = whole.offers  # type: ignore[attr-defined]
         body: dict[str, Any] = super().to_representation(instance)
@@ -257,7 +257,7 @@ class DeployView(ApiView):
 
     @answers("get_deploy", DeployBody)
     def get(self, uuid: UUID) -> Deploy:
-        """Return a deploy's receipt, which covers its progress so far."""
+        """Return a deploy report, which covers its progress so far."""
         return deploy_of(uuid)
 
 

@@ -1,4 +1,4 @@
-"""Deploys and their changes: the receipt, which is never deleted.
+"""Deploys and their changes: the report, which is never deleted.
 
 The writer of each column is marked: [O] the request, [D] services/deploys, which advances a deploy
 by compare-and-set of its version.

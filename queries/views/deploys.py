@@ -1,4 +1,4 @@
-"""Deploys: the list, the receipts, and the buttons to cancel a deploy or roll a query back."""
+"""Deploys: the list, the reports, and the buttons to cancel a deploy or roll a query back."""
 
 from datetime import datetime
 from functools import partial
@@ -16,7 +16,7 @@ from queries.domain.errors import NotAllowed
 from queries.models.deploys import Deploy
 from queries.roles import DEFINE, VIEW
 from queries.selectors.definitions.definitions import query_definition
-from queries.selectors.deploys.receipts import deploy_of, deploys, receipt
+from queries.selectors.deploys.reports import deploy_of, deploy_report, deploys
 from queries.selectors.lineage import in_words
 from queries.selectors.probes import change_of, sentences
 from queries.services.deploys.requesting import cancel_deploy
@@ -33,7 +33,7 @@ from queries.views.console.fragments import (
 )
 from queries.views.console.shell import actor_and_now, author, needs, next_address
 
-_MOVING = ("status", "receipt")
+_MOVING = ("status", "report")
 
 
 @needs(VIEW)
@@ -53,7 +53,7 @@ def deploy_list(request: HttpRequest) -> HttpResponseBase:
 
 @needs(VIEW)
 def deploy_page(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
-    """Show one deploy's receipt, which covers its progress so far."""
+    """Show one deploy report, which covers its progress so far."""
     return render(request, "deploys/deploy.html", _moving(deploy_of(uuid), timezone.now()))
 
 
@@ -62,7 +62,7 @@ def _moving(row: Deploy, now: datetime) -> dict[str, Any]:
     goes_on = row.ended_at is None and row.stage not in ROLLBACK_STAGES
     return {
         "deploy": row,
-        "receipt": receipt(row),
+        "report": deploy_report(row),
         "unsure": in_words(row.unsure),
         "stage": stage,
         "going_back": row.stage in ROLLBACK_STAGES,
@@ -107,7 +107,9 @@ def cancel(request: HttpRequest, uuid: UUID) -> HttpResponseBase:
         perform = partial(cancel_deploy, row, **actor_and_now(request))
         return answered(request, perform, "The deploy is being cancelled.", back)
     if row.ended_at is not None or row.stage in ROLLBACK_STAGES:
-        raise NotAllowed("The deploy can no longer be cancelled.", way_out="Check its receipt.")
+        raise NotAllowed(
+            "The deploy can no longer be cancelled.", way_out="Check the deploy report."
+        )
     rolls_back = row.on_failure == OnFailure.ROLLBACK
     left = (
         "Its changes are rolled back, and the changed queries restart."

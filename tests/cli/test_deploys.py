@@ -1,4 +1,4 @@
-"""deploy and rollback: followed to the receipt, with the outcome as exit code."""
+"""deploy and rollback: followed to the report, with the outcome as exit code."""
 
 import json
 from pathlib import Path
@@ -66,7 +66,7 @@ def test_a_change_is_deployed_and_rolled_back_by_hand(
     assert "77" in missing.err
 
 
-def test_a_change_that_fails_goes_back_by_itself_and_the_receipt_names_the_error(
+def test_a_change_that_fails_goes_back_by_itself_and_the_report_names_the_error(
     shell: Shell, stage: Stage, folder: Path
 ) -> None:
     change(folder, "8 seconds")

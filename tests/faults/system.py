@@ -174,16 +174,16 @@ class System(Programs):
         return operation
 
     def deployed(self, body: dict[str, Any]) -> dict[str, Any]:
-        """Ask for a deploy; return its receipt once it has ended."""
+        """Ask for a deploy; return its report once it has ended."""
         status, asked = self.call("POST", "deploys/", body)
         assert status == 202, asked
 
         def look() -> Any:
-            receipt = self.get(f"deploys/{asked['id']}/")
-            return receipt if receipt["ended_at"] else None
+            report = self.get(f"deploys/{asked['id']}/")
+            return report if report["ended_at"] else None
 
-        receipt: dict[str, Any] = self.wait("the end of the deploy", look, DEPLOY_LIMIT_S)
-        return receipt
+        report: dict[str, Any] = self.wait("the end of the deploy", look, DEPLOY_LIMIT_S)
+        return report
 
     def wait(self, what: str, condition: Callable[[], Any], limit_s: float = LIMIT_S) -> Any:
         """Return the condition's value once it is true."""

@@ -61,7 +61,7 @@ class Reader:
 
 
 def newest_deploy(system: System) -> Any:
-    """Return the receipt of the last deploy."""
+    """Return the report of the last deploy."""
     [newest, *_] = system.get("deploys/")["results"]
     return system.get(f"deploys/{newest['id']}/")
 
@@ -81,24 +81,24 @@ def test_the_story_of_a_repository_from_its_first_apply_to_a_prune(
 
     before = system.batch("count-01")
     reader.types("A good change")
-    receipt = newest_deploy(system)
-    assert receipt["state"] == "SUCCEEDED", receipt
-    canary, others = receipt["waves"]
+    report = newest_deploy(system)
+    assert report["state"] == "SUCCEEDED", report
+    canary, others = report["waves"]
     assert [one["name"] for one in canary["queries"]] == ["count-01"]
     assert [one["name"] for one in others["queries"]] == ["count-02"]
     assert canary["queries"][0]["first_batch"] > before
     assert system.query("count-03")["revision"] == 1, "what did not change was left alone"
 
     reader.types("A bad change is rolled back")
-    receipt = newest_deploy(system)
-    assert receipt["state"] == "ROLLED_BACK", receipt
-    assert "DIVIDE_BY_ZERO" in str(receipt["waves"])
+    report = newest_deploy(system)
+    assert report["state"] == "ROLLED_BACK", report
+    assert "DIVIDE_BY_ZERO" in str(report["waves"])
     assert "value % 5" in system.query("count-01")["spec"]["sql"]
 
     reader.types("A change that cannot be rolled back")
-    receipt = newest_deploy(system)
-    assert receipt["state"] == "FAILED", receipt
-    [offer] = receipt["offers"]
+    report = newest_deploy(system)
+    assert report["state"] == "FAILED", report
+    [offer] = report["offers"]
     assert (offer["act"], offer["query"]) == ("rewind", "totals")
     assert system.query("totals")["phase"] == "RUNNING", "what runs goes on"
 

@@ -1,4 +1,4 @@
-"""`deploy` and `rollback`: apply changes in waves with a receipt, and undo them."""
+"""`deploy` and `rollback`: apply changes in waves with a report, and undo them."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -90,7 +90,7 @@ def deploy(
 ) -> int:
     """Apply a set and restart the queries it changes, wave by wave; undo it if a wave fails.
 
-    Exit code 0: SUCCEEDED. 2: it failed, was rolled back or cancelled; the receipt shows why.
+    Exit code 0: SUCCEEDED. 2: it failed, was rolled back or cancelled; the report shows why.
     """
     limit, api = TimeLimit(timeout), server(context)
     body = {
@@ -185,7 +185,7 @@ def _changes(wave: Json) -> list[Json]:
 
 
 def show_deploy(deploy: Json, output: OutputForm) -> None:
-    """Print a deploy; as a table, its receipt in short form."""
+    """Print a deploy; as a table, its report in short form."""
     if output is OutputForm.NAME:
         print_result(f"deploy/{deploy['id']}")
     elif output is not OutputForm.TABLE:

@@ -92,7 +92,7 @@ def cancel(
     """Cancel a deploy, or an operation before its point of no return.
 
     A deploy's changes are rolled back, unless it was started with `--on-failure stop`. With --wait,
-    exit code 0: CANCELLED; 2: it ended differently, as the receipt shows.
+    exit code 0: CANCELLED; 2: it ended differently, as the deploy report shows.
     """
     kind, bare = _meant(name)
     limit, api = TimeLimit(timeout), server(context)

@@ -36,7 +36,7 @@ class DeployState(StrEnum):
     CANCELLED = "CANCELLED"
 
 
-#: States of a finished deploy, whose receipt no longer changes.
+#: States of a finished deploy, whose report no longer changes.
 ENDED = frozenset(
     {
         DeployState.SUCCEEDED,

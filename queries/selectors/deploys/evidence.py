@@ -37,7 +37,7 @@ from queries.models.drivers import Driver, Run
 from queries.models.history import Failure, Transition
 from queries.selectors.kafka.lag import lag_lines
 
-#: Characters of an error in a receipt; the failure's own page has the complete text.
+#: Characters of an error in a report; the failure's own page has the complete text.
 _LONGEST = 500
 _MOST_FAILURES = 5
 #: Outcomes of a run that ended properly, by its trigger or by its script.
@@ -46,7 +46,7 @@ DONE = (RunOutcome.COMPLETED, RunOutcome.STOPPED)
 
 @dataclass(frozen=True, slots=True)
 class DeployEvidence:
-    """The facts to assess, and the part of them that the receipt stores."""
+    """The facts to assess, and the part of them that the report stores."""
 
     observed: ObservedChange
     stored: dict[str, Any]
@@ -226,7 +226,7 @@ def observed_failure(failure: Failure, since: datetime) -> SeenFailure:
 
 
 def stored_failures(failures: Iterable[Failure]) -> list[dict[str, Any]]:
-    """Return failures in the form stored in a receipt."""
+    """Return failures in the form stored in a report."""
     return [
         {
             "failure": failure.pk,

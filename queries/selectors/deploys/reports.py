@@ -1,4 +1,4 @@
-"""Read deploys for pages and REST: the receipt by wave, and the actions that it offers."""
+"""Read deploys for pages and REST: the report by wave, and the actions that it offers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,7 +53,7 @@ class DeployOffer:
 
 
 @dataclass(frozen=True, slots=True)
-class Receipt:
+class DeployReport:
     """A deploy with all its changes."""
 
     deploy: Deploy
@@ -83,8 +83,8 @@ def deploy_of(uuid: UUID) -> Deploy:
     )
 
 
-def receipt(deploy: Deploy) -> Receipt:
-    """Return a deploy's receipt."""
+def deploy_report(deploy: Deploy) -> DeployReport:
+    """Return a deploy report."""
     rows = deploy.changes.select_related("query", "application", "snapshot")
     changes = list(rows.order_by("wave", "kind", "name"))
     numbers = sorted({change.wave for change in changes})
@@ -92,7 +92,7 @@ def receipt(deploy: Deploy) -> Receipt:
         _wave(deploy, number, [change for change in changes if change.wave == number])
         for number in numbers
     ]
-    return Receipt(deploy, waves, _offers(deploy, changes))
+    return DeployReport(deploy, waves, _offers(deploy, changes))
 
 
 def _wave(deploy: Deploy, number: int, changes: Sequence[DeployChange]) -> Wave:

@@ -276,7 +276,7 @@ def _move(step: DeployStep, move: NextStep) -> None:
 
 
 def _end(deploy: Deploy, state: DeployState, reason: Because, *, now: datetime) -> None:
-    """Close a deploy in the transaction of its last step: its receipt, and what it held."""
+    """Close a deploy in the transaction of its last step: its report, and what it held."""
     if reason and deploy.reason and reason != deploy.reason:  # the rollback failed too
         params = {"why": deploy.reason.as_json(), "about": reason.as_json()}
         reason = Because(Detail.NOT_BACK, params)

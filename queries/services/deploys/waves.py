@@ -2,7 +2,7 @@
 
 Offsets continue, and no checkpoint is replaced. If a former definition cannot continue from the
 state that the new one has written, the former one becomes the newest again without a restart, so
-that the query runs on it after the rewind to the snapshot that the receipt offers.
+that the query runs on it after the rewind to the snapshot that the report offers.
 """
 
 from collections.abc import Sequence

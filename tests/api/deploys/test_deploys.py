@@ -36,7 +36,7 @@ def _post(ci: Client, address: str, body: Any) -> Any:
     return ci.post(address, body, content_type="application/json")
 
 
-def test_a_deploy_is_followed_to_its_receipt(ci: Client, way: Way) -> None:
+def test_a_deploy_is_followed_to_its_report(ci: Client, way: Way) -> None:
     answer = _post(ci, DEPLOYS, _body(way))
     assert answer.status_code == 202
     asked = answer.json()
@@ -62,7 +62,7 @@ def test_a_deploy_is_followed_to_its_receipt(ci: Client, way: Way) -> None:
     assert ci.get(f"{DEPLOYS}?owner=others").json()["results"] == []
 
 
-def test_the_receipt_has_the_times_of_each_change_and_wave(
+def test_the_report_has_the_times_of_each_change_and_wave(
     ci: Client, way: Way, stage: Stage
 ) -> None:
     asked = _post(ci, DEPLOYS, _body(way)).json()

@@ -1,4 +1,4 @@
-"""A deploy in a real browser: its receipt fills live, and a query goes back by a button."""
+"""A deploy in a real browser: its report fills live, and a query goes back by a button."""
 
 import pytest
 from django.contrib.auth.models import User
@@ -18,7 +18,7 @@ def _faults(page: Page, axe: str) -> object:
     return page.evaluate("axe.run().then((found) => found.violations.map((one) => one.id))")
 
 
-def test_a_receipt_is_followed_live_and_a_query_is_rolled_back_in_a_dialog(
+def test_a_report_is_followed_live_and_a_query_is_rolled_back_in_a_dialog(
     look: Open, site: Site, author: User, stage: Stage, complaints: Complaints, axe: str
 ) -> None:
     stage.query("delays")
@@ -29,12 +29,12 @@ def test_a_receipt_is_followed_live_and_a_query_is_rolled_back_in_a_dialog(
     expect(page.locator(f"#deploy-row-{deploy.pk}")).to_contain_text("Running")
     assert _faults(page, axe) == []
     page.get_by_role("link", name="repo").click()
-    receipt = page.locator(f"#deploy-receipt-{deploy.pk}")
-    expect(receipt).to_contain_text("It has not committed a batch")
+    report = page.locator(f"#deploy-report-{deploy.pk}")
+    expect(report).to_contain_text("It has not committed a batch")
     expect(page.locator("#live")).to_have_attribute("data-state", "live", timeout=60_000)
     way.came_up("delays")
     site.say(f"deploy:{deploy.pk}")
-    expect(receipt).to_contain_text("first batch 10", timeout=LIMIT_MS)
+    expect(report).to_contain_text("first batch 10", timeout=LIMIT_MS)
     expect(page.locator(f"#deploy-status-{deploy.pk}")).to_contain_text("Succeeded")
     expect(page.get_by_role("link", name="Cancel…")).to_be_hidden()
     assert _faults(page, axe) == []

@@ -45,7 +45,7 @@ def test_a_canary_goes_first_and_the_others_some_at_a_time(way: Way, stage: Stag
     assert way.came_up("d").state == DeployState.SUCCEEDED
 
 
-def test_a_new_failure_rolls_everything_back_and_the_receipt_names_it(
+def test_a_new_failure_rolls_everything_back_and_the_report_names_it(
     way: Way, stage: Stage
 ) -> None:
     for name in ("a", "b"):

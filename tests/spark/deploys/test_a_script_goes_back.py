@@ -46,7 +46,7 @@ def system(shared_system: System) -> System:
 
 
 def deployed(system: System, how: str, **more: Any) -> dict[str, Any]:
-    """Deploy the script with this argument; return the receipt once it has ended."""
+    """Deploy the script with this argument; return the report once it has ended."""
     code = system.environment["HEADGATE_CODE_ROOTS"]
     application = {
         "kind": "script",
@@ -61,9 +61,9 @@ def deployed(system: System, how: str, **more: Any) -> dict[str, Any]:
     return system.deployed({"apply": body, **more})
 
 
-def own(receipt: dict[str, Any]) -> dict[str, Any]:
-    """Return what the receipt says of the application."""
-    [wave] = receipt["waves"]
+def own(report: dict[str, Any]) -> dict[str, Any]:
+    """Return what the report says of the application."""
+    [wave] = report["waves"]
     [application] = wave["applications"]
     assert application["name"] == "job"
     return dict(application)

@@ -86,15 +86,15 @@ def manifests(system: System, name: str, **params: Any) -> list[dict[str, Any]]:
 
 
 def deployed(system: System, name: str, params: dict[str, Any], **how: Any) -> dict[str, Any]:
-    """Deploy the query with these parameters; return the receipt once it has ended."""
+    """Deploy the query with these parameters; return the report once it has ended."""
     source = {"repository": "https://git/flights", "commit": "c" * 40}
     body = {"owner": name, "source": source, "manifests": manifests(system, name, **params)}
     return system.deployed({"apply": body, **how})
 
 
-def only(receipt: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return the receipt's one query."""
-    [wave] = receipt["waves"]
+def only(report: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return the report's one query."""
+    [wave] = report["waves"]
     [query] = wave["queries"]
     assert query["name"] == name
     return dict(query)

@@ -50,7 +50,7 @@ def uploaded(system: System, source: str) -> str:
 
 
 def deployed(system: System, code: str, packages: str, **how: Any) -> dict[str, Any]:
-    """Deploy the application with this code and these packages; return the ended receipt."""
+    """Deploy the application with this code and these packages; return the ended report."""
     head = {"apiVersion": "headgate/v1"}
     application = {
         "memory": "512m",

@@ -35,7 +35,7 @@ def test_without_deploys_the_page_says_what_one_is(client: Client, viewer: User)
     assert "No matching deploys" in page(client, "/deploys/?state=FAILED")
 
 
-def test_the_receipt_of_a_good_deploy(client: Client, viewer: User, way: Way) -> None:
+def test_the_report_of_a_good_deploy(client: Client, viewer: User, way: Way) -> None:
     client.force_login(viewer)
     way.change("delays")
     deploy = way.came_up("delays")
@@ -53,7 +53,7 @@ def test_the_receipt_of_a_good_deploy(client: Client, viewer: User, way: Way) ->
     assert f"/deploys/{deploy.uuid}/" in page(client, "/deploys/?query=delays")
 
 
-def test_the_receipt_says_when_and_by_what_each_was_judged(
+def test_the_report_says_when_and_by_what_each_was_judged(
     client: Client, viewer: User, way: Way
 ) -> None:
     client.force_login(viewer)
@@ -79,7 +79,7 @@ def test_a_failure_is_named_with_its_own_page(
     text = page(client, f"/deploys/{deploy.uuid}/")
     assert f"/failures/{failure}/" in text
     assert "delays failed: " in text
-    assert "/queries/delays/revisions/1/rollback/" in text, "the way back is offered"
+    assert "/queries/delays/revisions/1/rollback/" in text, "the rollback is offered"
 
 
 def test_the_rewind_to_the_snapshot_is_offered_where_the_old_revision_cannot_go_on(
@@ -118,7 +118,7 @@ def test_an_author_cancels_after_reading_what_that_leaves(
     assert client.get(address).status_code == 409
 
 
-@pytest.mark.sql("queries.selectors.deploys.receipts.receipt")
+@pytest.mark.sql("queries.selectors.deploys.reports.deploy_report")
 def test_an_operator_sees_no_button_that_only_authors_may_press(
     client: Client, operator: User, way: Way, stage: Stage
 ) -> None:
@@ -171,9 +171,9 @@ def test_open_pages_follow_a_deploy(way: Way) -> None:
     drawn = dict(fragments.draw(f"deploy:{deploy.pk}", None, now))
     assert drawn.keys() == {
         f"deploy-status-{deploy.pk}",
-        f"deploy-receipt-{deploy.pk}",
+        f"deploy-report-{deploy.pk}",
     }
-    assert "It has not committed a batch" in drawn[f"deploy-receipt-{deploy.pk}"]
+    assert "It has not committed a batch" in drawn[f"deploy-report-{deploy.pk}"]
     rows = dict(fragments.draw("deploys", None, now))
     assert rows.keys() == {f"deploy-row-{deploy.pk}"}
     assert not fragments.draw("deploy:none", None, now)
