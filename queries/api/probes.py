@@ -1,4 +1,4 @@
-"""Preflights and X-rays over REST: try a definition before it runs, and inspect state."""
+"""Preflights and state inspections over REST: try definitions, inspect state."""
 
 from typing import Any
 from uuid import UUID
@@ -56,9 +56,9 @@ class XrayForm(serializers.Serializer[Any]):
 
 @described
 class XrayBody(Body):
-    """The result of an X-ray: figures for all groups, and a few rows.
+    """The result of a state inspection: figures for all groups, and a few rows.
 
-    taken_at: When the X-ray ended; a running query has changed the state since.
+    taken_at: When the inspection ended; a running query has changed the state since.
     rows: Number of groups that pass the filter.
     bytes: Size of their keys and values as JSON.
     largest: Keys with the most rows or bytes.
@@ -159,14 +159,14 @@ class QueryBatchRecordsView(ApiView):
 
 
 class QueryXrayRowsView(ApiView):
-    """The rows read by an X-ray."""
+    """The rows read by a state inspection."""
 
     @answers("get_x_ray", XrayBody, role=DEFINE)
     def get(self, name: str, uuid: UUID) -> Any:
-        """Return the rows of a finished X-ray, for one hour after it has ended."""
+        """Return the rows of a finished state inspection, for one hour after it has ended."""
         operation = history.operation(uuid)
         if operation.query != definitions.query(name) or operation.verb != Verb.XRAY:
-            raise Missing(f"{name} has no X-ray {uuid}.")
+            raise Missing(f"{name} has no state inspection {uuid}.")
         rows = inspections.rows_of(operation, launcher=launcher(), now=self.now)
         if rows is None:
             raise _expired_error()

@@ -18,7 +18,7 @@ Source: `OffsetSeqMetadata.relevantSQLConfs` and `relevantSQLConfDefaultValues` 
 4.3.0, read from their jars, and the defaults of their `SQLConf`.
 
 Spark promises that a newer version continues a checkpoint of an older one, but not the reverse. If
-the older version is known to fail, or to continue with wrong values, the way back is refused. What
+the older version is known to fail, or to continue with wrong values, the rollback is rejected. What
 the logs alone cannot show is a doubt, which a preflight with the older version resolves.
 
 Source: checkpoints with aggregations, deduplication, stream-stream joins and transformWithState,
@@ -211,7 +211,7 @@ WAY_OUT = (
 )
 
 
-#: Why there is no way back to what wrote a checkpoint before Headgate ran the query.
+#: Why there is no rollback to what wrote a checkpoint before Headgate ran the query.
 UNSUPPORTED_SPARK = "The checkpoint was written by Spark {}, which Headgate does not run."
 
 

@@ -1,4 +1,4 @@
-"""Pages for preflights and X-rays: requested here, followed on their operation's page."""
+"""Pages that request preflights and state inspections, and show what those found."""
 
 import json
 from collections.abc import Mapping
@@ -72,10 +72,10 @@ def new_xray(request: HttpRequest, name: str) -> HttpResponseBase:
 
 @needs(DEFINE)
 def xray_rows(request: HttpRequest, name: str, uuid: UUID) -> HttpResponseBase:
-    """Show the results of an X-ray, including rows with personal data."""
+    """Show the results of a state inspection, including rows with personal data."""
     operation = history.operation(uuid)
     if operation.query is None or operation.query.name != name or operation.verb != Verb.XRAY:
-        raise Missing(f"{name} has no X-ray {uuid}.")
+        raise Missing(f"{name} has no state inspection {uuid}.")
     state_rows = inspections.rows_of(operation, launcher=launcher(), now=timezone.now())
     context = {
         "operation": operation,

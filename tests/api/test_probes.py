@@ -1,4 +1,4 @@
-"""Preflights and X-rays over REST, as CI asks for them."""
+"""Preflights and state inspections over REST, as CI asks for them."""
 
 from pathlib import Path
 from typing import Any

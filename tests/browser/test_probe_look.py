@@ -1,4 +1,4 @@
-"""Results of preflights and X-rays are right in both themes, for everybody, and for the policy."""
+"""Results of preflights and state inspections: right in both themes and for the policy."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Pages of preflights and X-rays: asked for where one edits, read where one follows."""
+"""Pages of preflights and state inspections: asked for where one edits, read where one follows."""
 
 from datetime import timedelta
 from pathlib import Path
@@ -179,12 +179,12 @@ def test_the_page_of_a_preflight_with_another_spark_says_whether_there_is_a_way_
     client.force_login(author)
     page = client.get(f"/operations/{_upgraded(ticks).uuid}/").content.decode()
     assert "Spark 4.3 → 4.2" in page
-    assert "There is a way back" in page
+    assert "Rollback possible" in page
     assert "The same stateful operators: aggregation." in page
     assert "Change ticks to Spark 4.2 and restart" in page
     lost = _upgraded(ticks, no_way_back="Spark 4.3 cannot continue this checkpoint: so.", plan=None)
     page = client.get(f"/operations/{lost.uuid}/").content.decode()
-    assert "No way back" in page
+    assert "No rollback" in page
     assert "Not compared: the plan of Spark 4.3 is not known." in page
 
 
@@ -237,7 +237,7 @@ def test_its_page_says_what_spark_refused_and_what_to_do(
 
 @pytest.fixture
 def probed(ticks: Query, monkeypatch: pytest.MonkeyPatch) -> Operation:
-    """Return an X-ray that has ended, its rows in a probe's folder."""
+    """Return a state inspection that has ended, its rows in a probe's folder."""
     result = {name: STATE[name] for name in ("operator", "rows", "bytes", "partitions")}
     operation = _ended(
         ticks, Verb.XRAY, arguments={"operator": 0, "private_key": "WN"}, result=result

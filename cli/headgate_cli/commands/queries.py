@@ -70,7 +70,7 @@ def _show(query: str, operation: Json, judged: Json) -> None:
         print_result(f"  differs: {_difference(difference)}")
     if change := judged.get("spark"):
         doubts = " ".join(plain(doubt) for doubt in change.get("back_doubts", []))
-        way = plain(change.get("no_way_back")) or doubts or "there is a way back"
+        way = plain(change.get("no_way_back")) or doubts or "rollback possible"
         print_result(f"  Spark {plain(change.get('from'))} → {plain(change.get('to'))}: {way}")
     for check in judged.get("not_tried", []):
         print_result(f"  not tested: {plain(check)}")

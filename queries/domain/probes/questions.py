@@ -1,9 +1,9 @@
 """The tasks and results of probe drivers, each a short-lived Spark for one question.
 
 A probe driver tries a definition against a copy of a checkpoint (preflight), or reads the rows of a
-state store (X-ray). Its task is stored in `probe.json`, and its findings so far in `result.json`,
-which it replaces as a whole after every step. Both sides import this module, but nothing from each
-other.
+state store (state inspection). Its task is stored in `probe.json`, and its findings so far in
+`result.json`, which it replaces as a whole after every step. Both sides import this module, but
+nothing from each other.
 """
 
 import json
@@ -15,14 +15,14 @@ from queries.domain.protocol import WireForm
 
 TASK = "probe.json"
 RESULT = "result.json"
-#: Several times the size of the largest result: an X-ray of 500 rows, each cut to 4,000 characters.
+#: Several times the size of the largest result: an inspection of 500 rows, each cut to 4,000 characters.
 MOST_CHARACTERS = 16_000_000
 
 #: Columns of the statement that counts rows by key: those of a key, and those of all keys.
 KEY_ROWS, TOTAL_ROWS = "_headgate_rows", "_headgate_total"
 #: Fields that are always reported about a batch's records.
 RECORDS_PARTS = ("sources", "searched", "failing")
-#: Fields that an X-ray always reports about state.
+#: Fields that a state inspection always reports about state.
 STATE_NUMBERS = ("operators", "operator", "partitions", "rows", "bytes")
 
 
@@ -158,7 +158,7 @@ class ProbeResult(WireForm):
     old_plan: PlanSeen | None = None
     sink: str = ""  # the format used by the user's own writer, if any
     partitions: dict[str, int] = field(default_factory=dict)  # number per topic that was read
-    state: dict[str, Any] | None = None  # from an X-ray
+    state: dict[str, Any] | None = None  # from a state inspection
     records: dict[str, Any] | None = None  # from a batch
 
 

@@ -139,7 +139,10 @@ WINDOW = timedelta(minutes=1)
 #: The setting that limits each kind of action, and the noun for its requests.
 _LIMITS = {
     Act.OPERATION: ("OPERATIONS_PER_MINUTE", "operations"),
-    Act.PROBE: ("PROBES_PER_MINUTE", "preflights, X-rays, record look-ups, snapshots and clones"),
+    Act.PROBE: (
+        "PROBES_PER_MINUTE",
+        "preflights, state inspections, record look-ups, snapshots and clones",
+    ),
     Act.BULK: ("BULK_PER_MINUTE", "bulk actions"),
     Act.DEPLOY: ("DEPLOYS_PER_MINUTE", "deploys"),
     Act.CODE_UPLOADED: ("UPLOADS_PER_MINUTE", "uploads"),

@@ -1,7 +1,7 @@
 """Inspect what a query has read or kept: a batch's records, and the rows of a state operator.
 
-Records are personal data: like the rows of an X-ray, they never reach the database, are shown to
-authors for an hour, and are then removed.
+Records are personal data: like the rows of a state inspection, they never reach the
+database, are shown to authors for an hour, and are then removed.
 
 State contains personal data, so the rows never reach the database: they stay in a file that only
 the drivers' account can read, are shown to authors for an hour, and are then removed. Only numbers
@@ -296,13 +296,13 @@ def begin_xray(
 
 
 def rows_of(operation: Operation, *, launcher: Launcher, now: datetime) -> dict[str, Any] | None:
-    """Return an X-ray's findings with its rows; None once they are removed."""
+    """Return a state inspection's findings with its rows; None once they are removed."""
     findings = probe_steps.shown(operation, launcher=launcher, now=now)
     return findings.state if findings else None
 
 
 def forget_old_results(*, launcher: Launcher, now: datetime) -> None:
-    """Remove the rows of this host's X-rays that are past their display time."""
+    """Remove the rows of this host's state inspections that are past their display time."""
     over = Driver.objects.filter(
         host=settings.HEADGATE_HOST,
         kind=DriverKind.PROBE,

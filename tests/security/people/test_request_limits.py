@@ -102,7 +102,9 @@ def test_probes_have_a_limit_of_their_own(operator: User, three: Stage) -> None:
     robot = _token(operator, "deploy")
     found = [_ask(robot, "preflight", name) for name in ("delays", "ticks", "planes")]
     assert [answer.status_code for answer in found] == [202, 202, 429]
-    assert "2 preflights, X-rays, record look-ups, snapshots" in found[2].json()["detail"]
+    assert (
+        "2 preflights, state inspections, record look-ups, snapshots" in found[2].json()["detail"]
+    )
     assert _ask(robot, "start").status_code == 202
 
 
