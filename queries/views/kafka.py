@@ -130,7 +130,7 @@ def correct_page(request: HttpRequest, name: str, loss_id: int) -> HttpResponseB
 
 @needs(OPERATE, "GET", "POST")
 def go_on_page(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Show which offsets were deleted and what continuing does; continue when confirmed."""
+    """Show which offsets were deleted and what skipping them does; skip them when confirmed."""
     now = timezone.now()
     line = query_line(name, now=now, bars=0)
     back = next_address(request, reverse("query-lag", args=[name]))
@@ -148,20 +148,20 @@ def go_on_page(request: HttpRequest, name: str) -> HttpResponseBase:
         context = _confirmation(line, back, timezone.now())
         context["error"] = str(error)
         return render(request, "kafka/go_on.html", context, status=409)
-    messages.success(request, f"{name} continues without the lost data.")
+    messages.success(request, f"{name} skips the lost data.")
     return redirect("operation", operation.uuid)
 
 
 def _confirmation(line: QueryLine, back: str, now: datetime) -> dict[str, Any]:
     lag = lag_of(line.query, now=now)
     count = sum(gap.offsets for gap in lag.gaps)
-    without = f"Continue without {counted(count, 'offset')}"
+    skip = f"Skip {counted(count, 'offset')}"
     return {
         "line": line,
         "lag": lag,
         "gaps": [(gap, records_in(lag, gap)) for gap in lag.gaps],
         "count": count,
-        "what": f"{without}?",
+        "what": f"{skip}?",
         "consequences": [
             f"{line.query.name} keeps its checkpoint, its state and its position in every other "
             "partition.",
@@ -171,7 +171,7 @@ def _confirmation(line: QueryLine, back: str, now: datetime) -> dict[str, Any]:
             *_on_table(line.query),
         ],
         "action": reverse("query-go-on", args=[line.query.name]),
-        "button": without,
+        "button": skip,
         "name_to_type": str(count),
         "back": back,
     }

@@ -150,7 +150,7 @@ def test_offsets_that_are_lost(
     stage.ready("delays")
     stage.fail("delays", LOST)
     _open_message(aude, live_server, stage, IncidentKind.FAILED)
-    aude.get_by_role("link", name="Continue without the lost data…").click()
+    aude.get_by_role("link", name="Skip lost data…").click()
     aude.locator("input[name=typed]").fill("80")
     _look(aude, "lost-2")
     aude.locator("form.confirm button.btn-danger, form.confirm button.btn-primary").click()

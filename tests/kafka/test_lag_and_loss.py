@@ -89,7 +89,7 @@ def test_records_deleted_under_queries_are_warned_of_named_and_gone_on_from(
     ]
     page = client.get(f"/failures/{failure.pk}/").content.decode()
     assert "80 offsets" in page
-    assert "Continue without the lost data" in page
+    assert "Skip lost data" in page
     assert "Has lost data: 80 offsets" in world.row("counts").risk
 
     # Spark went over it in silence where it was told to; the batch's rows tell.

@@ -81,7 +81,7 @@ class _KindTexts:
 
 
 _SEE_FAILURE = "Open its newest failure: it shows the root cause and offers the actions that help."
-_IS_DELETED = "What is already deleted cannot be read: continue there without the lost data."
+_IS_DELETED = "What is already deleted cannot be read: skip the lost data there."
 _BY_HAND = "On that host, run `manage.py up` or restart its service, then read its log."
 _KINDS: dict[IncidentKind, _KindTexts] = {
     IncidentKind.FAILED: _KindTexts(

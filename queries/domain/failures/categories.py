@@ -292,8 +292,8 @@ _QUERY = {
         "without its state."
     ),
     "go_on": (
-        "Continue without the lost data, which keeps the state and records the loss, or reset the "
-        "query to another position in its source."
+        "Skip the lost data, which keeps the state and records the loss, or reset the query to "
+        "another position in its source."
     ),
     "past_record": "reset the query to offsets, using the next offset for its partition",
     "package": (

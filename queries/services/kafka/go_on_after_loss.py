@@ -1,4 +1,4 @@
-"""Continue without the lost data: accept lost source data in one operation, keeping the state.
+"""Skip lost data: accept lost source data in one operation, keeping the state.
 
 The checkpoint does not change. The query runs once with the gap accepted (`failOnDataLoss=false`
 for that run only, set in its assignment) until its commits are past the gap. Then it runs as

@@ -159,7 +159,7 @@ REQUESTS: dict[str, Request] = {
 }
 #: Acts that need a real part, with the test that asks for them: (subjects, where).
 ELSEWHERE = {
-    r"continue without the lost data": ({FailureSubject.SQL}, "kafka/test_lag_and_loss.py"),
+    r"skip the lost data": ({FailureSubject.SQL}, "kafka/test_lag_and_loss.py"),
     r"post to the query's async-off/": (
         {FailureSubject.SQL},
         "api/triggers/test_async_progress.py",
@@ -171,7 +171,7 @@ ELSEWHERE = {
 }
 #: Words of acts of Headgate's; what is left of them once the phrases are taken out is unknown.
 ACT = re.compile(
-    r"\b(reset|rewind|restart|start|continue without|take over)\b(?! reading| of its| from a "
+    r"\b(reset|rewind|restart|start|skip the lost|take over)\b(?! reading| of its| from a "
     r"backup|ing)"
 )
 #: Not acts of Headgate's: what Spark or the script does.

@@ -149,4 +149,4 @@ def test_where_there_is_a_gap_the_way_out_goes_over_it(error_class: str, text: s
         "org.apache.spark.sql.kafka010.KafkaIllegalStateException", text, error_class
     )
     assert found.category is Category.SOURCE_LOST
-    assert "Continue without the lost data" in found.way_out
+    assert "Skip the lost data" in found.way_out

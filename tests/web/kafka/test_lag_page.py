@@ -162,10 +162,10 @@ def test_the_failure_names_what_is_gone_and_leads_on(
 ) -> None:
     client.force_login(operator)
     page = Page(client, f"/failures/{failed.pk}/")
-    for words in ("Lost offsets", "80 offsets", "flights-0", "Continue without the lost data"):
+    for words in ("Lost offsets", "80 offsets", "flights-0", "Skip lost data"):
         assert words in page.text, words
     confirm = Page(client, "/queries/delays/go-on/")
-    assert "Continue without 80 offsets?" in confirm.text
+    assert "Skip 80 offsets?" in confirm.text
     assert "Type 80 to confirm" in " ".join(confirm.text.split())
 
 
@@ -190,7 +190,7 @@ def test_an_incident_on_records_that_are_gone_leads_on_before_the_query_fails(
     brokers.said["one:9092"] = said({0: (180, 5100), 1: (0, 100)})
     gone = page()
     assert "/queries/delays/go-on/" in gone
-    assert "continue there without the lost data" in gone
+    assert "skip the lost data there" in gone
 
 
 def test_once_the_broker_has_forgotten_sparks_words_tell_it(
@@ -324,7 +324,7 @@ def test_where_nothing_can_be_skipped_the_failure_leads_to_a_reset_and_go_on_doe
     address = f"/failures/{Failure.objects.get().pk}/"
     page = Page(client, address).text
     assert "Reset the query to earliest" in page
-    assert "Continue without the lost data" not in page
+    assert "Skip lost data" not in page
     assert "/queries/delays/reset/" in client.get(address).content.decode()
     answer = client.post("/queries/delays/go-on/", {"typed": "1"})
     assert answer.status_code == 409
