@@ -15,7 +15,7 @@ from queries.domain.protocol import WireForm
 
 TASK = "probe.json"
 RESULT = "result.json"
-#: Several times the size of the largest result: an inspection of 500 rows, each cut to 4,000 characters.
+#: Several times the size of the largest result: an inspection of 500 rows of 4,000 characters.
 MOST_CHARACTERS = 16_000_000
 
 #: Columns of the statement that counts rows by key: those of a key, and those of all keys.
