@@ -3,7 +3,7 @@ PYTHON ?= python3
 SETUP := $(PYTHON) bootstrap/run.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop kafka s3 hadoop connector spark cluster check test test-all soak soak-demo sabotage lint fix bench lock docs-reference sbom dist try-containers
+.PHONY: help run stop kafka s3 hadoop connector spark cluster check test test-all soak soak-demo sabotage lint fix bench screenshots lock docs-reference sbom dist try-containers
 
 # What follows "bench" on the command line names a benchmark and is not a goal of make.
 ifeq (bench,$(firstword $(MAKECMDGOALS)))
@@ -69,6 +69,9 @@ fix: ## Format, and fix what ruff can fix by itself
 
 bench: ## List the benchmarks; make bench NAME runs one and prints its result as a JSON line
 	@$(SETUP) --dev bootstrap/bench.py $(NAMED) $(ARGS)
+
+screenshots: ## Take the images of README and docs from a running demo; ARGS="--url URL --user NAME"
+	@$(SETUP) --dev bootstrap/screenshots.py $(ARGS)
 
 try-containers: ## Build the image, run the compose file on this host's engine, break it, measure
 	@$(SETUP) bootstrap/try_containers.py $(ARGS)
