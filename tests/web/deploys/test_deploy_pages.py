@@ -42,6 +42,7 @@ def test_the_report_of_a_good_deploy(client: Client, viewer: User, way: Way) -> 
     text = page(client, f"/deploys/{deploy.uuid}/")
     assert "Deploy of repo" in text
     assert "Succeeded" in text
+    assert ">Passed</span>" in text, "the change's badge"
     assert "1 → 2" in text
     assert "first batch 10, 1 batch committed" in text
     assert f"spec.conf.{NOTE}" in text
@@ -49,7 +50,7 @@ def test_the_report_of_a_good_deploy(client: Client, viewer: User, way: Way) -> 
     assert "may be incomplete" not in text
     Deploy.objects.update(unsure=["apart", "code"])
     text = page(client, f"/deploys/{deploy.uuid}/")
-    assert "not all reads and writes are known of apart, code (2 queries)" in text
+    assert "not all reads and writes of apart, code (2 queries) are known" in text
     assert f"/deploys/{deploy.uuid}/" in page(client, "/deploys/?query=delays")
 
 
@@ -79,6 +80,7 @@ def test_a_failure_is_named_with_its_own_page(
     text = page(client, f"/deploys/{deploy.uuid}/")
     assert f"/failures/{failure}/" in text
     assert "delays failed: " in text
+    assert ">Bad</span>" not in text
     assert "/queries/delays/revisions/1/rollback/" in text, "the rollback is offered"
 
 
