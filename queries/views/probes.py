@@ -173,7 +173,10 @@ def _preflight(operation: Operation, now: datetime) -> dict[str, Any]:
     tried_spark = (operation.result.get("preflight") or {}).get("spark")
     tried = f"revision {number}" if number else "an unsaved definition"
     return {
-        "arguments": [("tried", tried), *([("Spark", tried_spark["to"])] if tried_spark else [])],
+        "arguments": [
+            ("definition", tried),
+            *([("Spark", tried_spark["to"])] if tried_spark else []),
+        ],
         "judged": operation.result.get("preflight"),
         "compared_with": operation.result.get("compared_with"),
         "saved_as": number,

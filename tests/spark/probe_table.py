@@ -1,4 +1,4 @@
-"""Many preflights and X-rays in one warm Spark: `python -m tests.spark.probe_table HOME`.
+"""Many probes in one warm Spark: `python -m tests.spark.probe_table HOME`.
 
 A probe asks one question and leaves; a table of questions shares a process here. It makes
 checkpoints as a driver would, tries each case of `cases.json` against copies of them, and

@@ -42,7 +42,7 @@ DEFAULTS = {
     "spark.sql.streaming.stateStore.commitValidation.enabled": "true",  # failures
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider"
-    ),  # X-ray, advice on large state
+    ),  # state inspection, advice on large state
     "spark.sql.streaming.statefulOperator.checkCorrectness.enabled": "true",  # validation
 }
 LATE = "SELECT carrier, delay FROM flights WHERE delay > 30"
@@ -349,7 +349,7 @@ def test_what_a_checkpoint_pins_is_what_this_spark_writes_into_its_log(table: Ta
     assert found == spec.PINNED - {"spark.sql.shuffle.partitions"}
 
 
-# --- X-ray ----------------------------------------------------------------------------
+# --- state inspection ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("case", ["rows", "rocks", "low"])

@@ -1,4 +1,4 @@
-"""Probes as processes: a preflight and an X-ray from asking to the last file thrown away."""
+"""Probes as processes: preflight and state inspection, until the last file is deleted."""
 
 import json
 import os

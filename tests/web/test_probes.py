@@ -258,6 +258,7 @@ def test_rows_of_state_are_shown_to_authors_alone(
     client.force_login(operator)
     assert client.get(address).status_code == 403
     page = Page(client, f"/operations/{probed.uuid}/")
+    assert "State inspection of ticks" in page.text
     assert "2 groups" in page.text
     assert "WN" not in page.text
     client.force_login(author)

@@ -40,7 +40,7 @@ class PreflightVerdict(StrEnum):
     """The outcome of a preflight."""
 
     PASSED = "passed"
-    INCOMPLETE = "incomplete"  # nothing failed, but the checkpoint was not tried
+    INCOMPLETE = "incomplete"  # nothing failed, but the checkpoint was not tested
     DIFFERS = "differs"  # Spark accepts it, but the old state has a different meaning
     FAILED = "failed"
 
@@ -63,7 +63,7 @@ class PreflightRequest:
     spec: dict[str, Any]
     old_spec: dict[str, Any] | None = None  # the last definition that ran on the checkpoint
     old_missing: str = ""  # why the two definitions cannot be compared, if known in advance
-    copy_missing: str = ""  # why the checkpoint was not tried
+    copy_missing: str = ""  # why the checkpoint was not tested
     is_new: bool = False  # nothing has committed on it, so there is nothing to try
     pinned: tuple[ShapeDifference, ...] = ()
     spark: SparkChange | None = None  # set if another version of Spark ran than before

@@ -83,7 +83,7 @@ def find_page(request: HttpRequest) -> HttpResponse:
     text = " ".join(request.GET.get("q", "").replace("\x00", "").split())[:LONGEST]
     verb, rest = _verb(text)
     parts = [
-        ("Acts", list(_acts(request.user, verb, rest))),
+        ("Actions", list(_acts(request.user, verb, rest))),
         *_rows(find(text)),
         ("Pages", list(_pages(request, text))),
     ]

@@ -320,7 +320,7 @@ def progress_facts(progress: dict[str, Any] | None) -> list[tuple[str, str]]:
         ("Batch", str(line.batch_id)),
         ("Began", f"{line.timestamp:%Y-%m-%d %H:%M:%S} UTC"),
         ("Rows", "" if line.num_input_rows is None else f"{line.num_input_rows:,}"),
-        ("Took", duration_words(line.batch_duration_ms)),
+        ("Duration", duration_words(line.batch_duration_ms)),
         ("Processed", rate_words(line.processed_rows_per_second)),
         ("Watermark", _watermark(line)),
     ]

@@ -29,7 +29,7 @@ def test_what_was_entered_is_sent_again_with_one_click(
     page = look(admin, "/settings/teams/")
     page.fill("input[name=name]", "data")
     page.get_by_role("button", name="Create team").click()
-    expect(page.get_by_text("What you entered is kept on this page")).to_be_visible()
+    expect(page.get_by_text("Your input is kept on this page")).to_be_visible()
     page.get_by_role("button", name="Try again").click()
     expect(page.get_by_text("Team data was created")).to_be_visible()
     assert next(attempts) == 3

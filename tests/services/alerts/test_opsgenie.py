@@ -58,14 +58,14 @@ def test_its_page_offers_the_other_kinds_and_its_rules_keep_it(
     assert "no longer sends to Opsgenie" in Page(client, "/alerts/channels/").text
     page = Page(client, "/alerts/channels/pager/?kind=pagerduty").text
     assert "no longer sends to Opsgenie" in page
-    assert "Show its settings" in page
+    assert "Show settings" in page
     bind("file:key", "pager", "events.pagerduty.com:443", kind="channel")
     form = {f"settings.{name}": value for name, value in PAGERDUTY.items()}
     client.post("/alerts/channels/pager/", {"name": "pager", "kind": "pagerduty", **form})
     pager.refresh_from_db()
     assert (pager.kind, pager.settings, pager.last_error) == ("pagerduty", PAGERDUTY, "")
     assert AlertRule.objects.get().channels.get() == pager
-    assert "Show its settings" not in Page(client, "/alerts/channels/pager/?kind=mail").text
+    assert "Show settings" not in Page(client, "/alerts/channels/pager/?kind=mail").text
 
 
 def test_over_rest_it_is_shown_and_cannot_be_enabled(admin: User, pager: Channel) -> None:

@@ -1,4 +1,4 @@
-"""Preflights and X-rays as operations: their place on the host, their ends, what hangs on them."""
+"""Preflights and state inspections as operations: their place, their ends, what hangs on them."""
 
 import json
 from dataclasses import replace
@@ -553,7 +553,7 @@ def test_what_ran_last_on_the_checkpoint_may_start_again(ground: Ground) -> None
     assert _start(ground).outcome == ""
 
 
-# --- X-ray ----------------------------------------------------------------------------
+# --- state inspection ------------------------------------------------------------------
 
 
 def test_an_x_ray_reads_a_copy_and_keeps_numbers_only(ground: Ground) -> None:

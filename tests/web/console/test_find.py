@@ -68,7 +68,7 @@ def test_what_one_may_do_with_the_best_is_offered(
     client: Client, flights: Stage, request: pytest.FixtureRequest, role: str, offered: set[str]
 ) -> None:
     client.force_login(request.getfixturevalue(role))
-    acts = {words.split()[0] for words in _words(_find(client, "long-delays")["Acts"])}
+    acts = {words.split()[0] for words in _words(_find(client, "long-delays")["Actions"])}
     assert acts >= offered
     assert ("Edit" in acts) == (role == "author")
     assert ("Start" in acts) == (role != "viewer")
@@ -79,11 +79,11 @@ def test_the_verbs_that_change_nothing_are_offered_to_who_asks_for_them(
     client: Client, operator: User, flights: Stage
 ) -> None:
     client.force_login(operator)
-    acts = _words(_find(client, "flight-delays")["Acts"])
+    acts = _words(_find(client, "flight-delays")["Actions"])
     assert {"Restart flight-delays…", "Stop flight-delays…"} <= set(acts)
     assert "Start flight-delays…" not in acts
     for text in ("start long-delays", "restart long-delays"):
-        ((words, address),) = _find(client, text)["Acts"]
+        ((words, address),) = _find(client, text)["Actions"]
         assert words == f"{text.capitalize()}…"
         assert client.get(address).status_code == 200
 
@@ -92,10 +92,10 @@ def test_a_verb_and_a_name_lead_to_the_confirmation(
     client: Client, operator: User, flights: Stage
 ) -> None:
     client.force_login(operator)
-    (act,) = _find(client, "restart flight-d")["Acts"]
+    (act,) = _find(client, "restart flight-d")["Actions"]
     assert act == ("Restart flight-delays…", "/queries/flight-delays/restart/")
     assert Page(client, act[1]).html.count("confirm") > 0
-    assert _words(_find(client, "sto delays")["Acts"]) == [
+    assert _words(_find(client, "sto delays")["Actions"]) == [
         "Stop flight-delays…",
         "Stop long-delays…",
     ]

@@ -323,5 +323,6 @@ def test_the_records_of_a_failed_batch_are_among_what_an_author_can_do(
     client.force_login(author)
     acts = Page(client, address).html.partition("What you can do")[2].partition("</dd>")[0]
     assert 'action="/queries/delays/records/"' in acts
+    assert "View records" in acts
     client.force_login(viewer)
-    assert "View its records" not in Page(client, address).html
+    assert "View records" not in Page(client, address).html
