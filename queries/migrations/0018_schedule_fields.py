@@ -83,6 +83,6 @@ def restore(apps, schema_editor):
 
 
 class Migration(migrations.Migration):
-    dependencies: ClassVar = [("queries", "0016_installs")]
+    dependencies: ClassVar = [("queries", "0017_state_names")]
 
     operations: ClassVar = [migrations.RunPython(rename, restore)]
