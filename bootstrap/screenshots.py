@@ -34,7 +34,8 @@ LOOK_EVERY_S = 5
 
 def _open_failure(page: Page) -> None:
     page.goto("/failures/")
-    page.locator("main a[data-row-link]").first.click()
+    with page.expect_navigation():
+        page.locator("main a[data-row-link]").first.click()
 
 
 #: Image -> how its page is opened.
@@ -50,8 +51,8 @@ def sign_in(page: Page, user: str, password: str) -> None:
     page.goto("/")
     page.locator("#id_username").fill(user)
     page.locator("#id_password").fill(password)
-    page.get_by_role("button", name="Sign in", exact=True).click()
-    page.wait_for_load_state()
+    with page.expect_navigation():
+        page.get_by_role("button", name="Sign in", exact=True).click()
     if page.locator("#id_password").count():
         fail(f"Could not sign in as {user}.", "Check --user and HEADGATE_PASSWORD.")
 
@@ -63,7 +64,8 @@ def make_a_failure(page: Page) -> None:
         return
     print_line(f"No failure yet: starting {BUGGY}.")
     page.goto(f"/queries/{BUGGY}/start/")
-    page.locator("main form.confirm").get_by_role("button", name="Start").click()
+    with page.expect_navigation():
+        page.locator("main form.confirm").get_by_role("button", name="Start").click()
     deadline = time.monotonic() + FAILURE_LIMIT_S
     while time.monotonic() < deadline:
         page.goto("/failures/")
