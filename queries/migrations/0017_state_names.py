@@ -163,6 +163,9 @@ def rename(apps, schema_editor):
 
 def restore(apps, schema_editor):
     _rename(apps, Renaming(back=True))
+    if schema_editor.connection.vendor == "postgresql":
+        # It alters no table with pending checks of the rows that have just changed.
+        schema_editor.execute("SET CONSTRAINTS ALL IMMEDIATE")
 
 
 OWN_RANK = models.GeneratedField(
@@ -269,6 +272,6 @@ class Migration(migrations.Migration):
                 name="query_counted",
             ),
         ),
-        # Last: PostgreSQL alters no table whose rows have changed in the same transaction.
+        # Last: PostgreSQL alters no table with pending checks of rows that have just changed.
         migrations.RunPython(rename, restore),
     ]

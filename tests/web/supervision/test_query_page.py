@@ -125,7 +125,7 @@ def test_a_broken_query_says_how_often_its_policy_lets_a_batch_fail(
         stage.fail("delays", DIVIDE, batch=4)
     for page in ("/queries/delays/", "/queries/delays/activity/", "/queries/"):
         seen = text(vera.get(page))
-        assert "Broken" in seen, page
+        assert "On hold" in seen, page
         assert (
             f"The same error occurred on batch 4 until the poison limit of {limit} was reached."
             in words(seen)

@@ -313,22 +313,22 @@ def _count(client: Client, word: str, driver: Driver) -> list[str]:
         ((True, False), "It should be running, but the query inside the driver has ended."),
     ],
 )
-def test_zombie(vera: Client, stage: Stage, heard: tuple[bool, bool], says: str) -> None:
+def test_query_missing(vera: Client, stage: Stage, heard: tuple[bool, bool], says: str) -> None:
     stage.query("delays")
     driver = Driver(stage, "delays")
     driver.batches(end_s=2, every_s=5, duration_s=1)
     driver.beat(jvm=heard[0], alive=heard[1])
-    assert verdict(vera) == ("Zombie", says)
+    assert verdict(vera) == ("Query missing", says)
 
 
-def test_blind(vera: Client, stage: Stage, tmp_path: Path) -> None:
+def test_no_telemetry(vera: Client, stage: Stage, tmp_path: Path) -> None:
     stage.query("delays")
     Checkpoint.objects.update(location=tmp_path.as_uri())
     driver = Driver(stage, "delays")
     driver.batches(end_s=200, every_s=5, duration_s=1)
     (tmp_path / "commits").mkdir()  # an entry that was made now
     word, evidence = verdict(vera)
-    assert word == "Blind"
+    assert word == "No telemetry"
     assert "No event for 3 min, but a commit was written to its checkpoint" in evidence
 
 
