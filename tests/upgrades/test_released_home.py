@@ -1,4 +1,5 @@
-"""This release takes over a home that the last one made, with a driver of it that streams.
+"""This release takes over a home that the last one made: a driver of it that streams, a query that
+failed as often as its policy allows with its incident, and an alert rule about such incidents.
 
 The released program is taken out of git and runs on the packages of this environment.
 """
@@ -23,6 +24,21 @@ SPEC = {
     "sink": {"format": "noop", "output_mode": "update"},
     "trigger": {"kind": "processing_time", "interval": "1 second"},
 }
+FAILING = "fails-at-once"
+#: Every batch with a row fails in the same way.
+FAILING_SPEC = {
+    **SPEC,
+    "sql": "SELECT 1 / (value - value) AS n FROM ticks",
+    "sink": {"format": "noop", "output_mode": "append"},
+}
+POLICY = {"policy": {"poison_limit": 2, "base_delay_s": 1}}
+#: What an admin set up: a rule about the release's kind of incident.
+RULE = """
+from django.utils import timezone
+from queries.models.alerts import AlertRule
+made = {"created_at": timezone.now(), "created_by": "admin"}
+AlertRule.objects.create(name="nights", selector={"kinds": ["broken", "disk"]}, **made)
+"""
 
 
 def git(*arguments: str) -> str:
@@ -62,6 +78,12 @@ def released(tmp_path: Path) -> Path:
     return folder
 
 
+def incident(system: System) -> Any:
+    """Return the failing query's open incident, None before it is opened."""
+    found = system.get(f"incidents/?state=OPEN&query={FAILING}")["results"]
+    return found[0] if found else None
+
+
 @pytest.mark.guarantee("G-UPGRADE-1")
 def test_a_home_of_the_last_release_is_taken_over_with_its_living_driver(
     released: Path, tmp_path: Path
@@ -72,7 +94,14 @@ def test_a_home_of_the_last_release_is_taken_over_with_its_living_driver(
         system.up()
         assert system.call("POST", "queries/", {"name": NAME, "spec": SPEC})[0] == 201
         system.verb(NAME, "start")
+        failing = {"name": FAILING, "spec": FAILING_SPEC, "application_spec": POLICY}
+        assert system.call("POST", "queries/", failing)[0] == 201
+        system.verb(FAILING, "start")
+        system.manage("shell", "-c", RULE)
         system.wait("a batch under the release", lambda: system.batch(NAME) >= 1)
+        system.wait("a BROKEN query", lambda: system.query(FAILING)["phase"] == "BROKEN")
+        opened = system.wait("its incident", lambda: incident(system))
+        assert opened["kind"] == "broken"
         before: Any = system.running(NAME)["current_run"]
         assert str(released) in Path(f"/proc/{before['pid']}/environ").read_text()
         assert "1 driver keeps streaming" in system.interrupt()
@@ -83,6 +112,18 @@ def test_a_home_of_the_last_release_is_taken_over_with_its_living_driver(
         assert (after["pid"], after["epoch"]) == (before["pid"], before["epoch"])
         batch = system.batch(NAME)
         system.wait("more batches of the same driver", lambda: system.batch(NAME) > batch + 1)
+        body = system.query(FAILING)
+        assert (body["phase"], body["restart_block"]) == ("ON_HOLD", "ON_HOLD")
+        assert system.get("alert-rules/nights/")["selector"]["kinds"] == ["on-hold", "disk"]
+
+        def watched() -> Any:
+            seen = incident(system)
+            return seen if seen and seen["seen_at"] > opened["seen_at"] else None
+
+        same = system.wait("a look at the incident", watched)
+        assert (same["id"], same["kind"]) == (opened["id"], "on-hold")
+        assert same["occurrence"] == opened["occurrence"]
+        assert len(system.get(f"incidents/?query={FAILING}")["results"]) == 1
 
         system.verb(NAME, "restart")  # the driver of the release obeys, the next is of this one
 
