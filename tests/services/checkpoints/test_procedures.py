@@ -158,7 +158,7 @@ def test_old_snapshots_are_pruned_and_pinned_ones_stay(
     assert left.count() == 3
     assert first in left
     assert len(names(bench.root.parent / ".headgate" / "delays.snapshots")) == 3
-    with pytest.raises(NotAllowed, match="pinned"):
+    with pytest.raises(NotAllowed, match="protected"):
         snapshot.remove_snapshot(first, now=bench.stage.now)
     assert snapshot.prune(launcher=bench.stage.launcher, now=bench.stage.now) == 0
 
