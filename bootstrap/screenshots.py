@@ -16,14 +16,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from playwright.sync_api import Browser, Page, sync_playwright
+from playwright.sync_api import Browser, Page, ViewportSize, sync_playwright
 from run import REPOSITORY, fail, print_line
 
 sys.path.append(str(REPOSITORY))
 from tests.pieces import chromium_arguments, missing_browser
 
 IMAGES = REPOSITORY / "docs" / "images"
-SIZE = {"width": 1366, "height": 854}
+SIZE: ViewportSize = {"width": 1366, "height": 854}
 THEMES = {"light": "", "dark": "-dark"}
 #: The demo's query with a bug (examples/flights/definitions.py).
 BUGGY = "delay-recovery"
