@@ -76,6 +76,7 @@ screenshots: ## Take the images of README and docs from a running demo; ARGS="--
 try-containers: ## Build the image, run the compose file on this host's engine, break it, measure
 	@$(SETUP) bootstrap/try_containers.py $(ARGS)
 
+.PHONY: docs-reference
 docs-reference: ## Write the tables of fields in docs/ from the models of definitions
 	@$(SETUP) --dev bootstrap/reference.py
 
