@@ -281,10 +281,10 @@ class Schedule(StrictForm):
 
     #: Five fields: minute, hour, day of month, month, day of week; read in `time_zone`.
     cron: str = Field(default="", max_length=200)
-    time_zone: str = Field(default="UTC", max_length=64)  # IANA: "Europe/Berlin"
-    #: The query whose runs it follows.
+    time_zone: str = Field(default="UTC", max_length=64)  # IANA name: "Europe/Berlin"
+    #: The upstream query: another query whose runs it follows.
     after: str = Field(default="", max_length=160)
-    #: Which of them: those that have read all available data, or any that is not restarted.
+    #: Which runs count: those that have read all available data, or any that is not restarted.
     after_end: Literal["completed", "any"] = "completed"
     #: A folder or prefix within the allowed paths: new files at any depth below it.
     files: str = Field(default="", max_length=1024)
@@ -294,7 +294,7 @@ class Schedule(StrictForm):
     #: A planned time while the query still runs: skip it, or start when the run has ended. Runs
     #: that follow others or files always wait.
     overlap: Literal["skip", "queue"] = "skip"
-    #: Times that passed while nobody looked: run the newest of them, or skip them all.
+    #: Planned times that passed while no worker ran: run the newest of them, or skip them all.
     missed: Literal["run_once", "skip"] = "run_once"
     #: Seconds after a planned time within which `run_once` still runs it.
     catch_up_window_s: int = Field(default=86_400, ge=60, le=31_536_000)
