@@ -273,7 +273,7 @@ class Threshold(StrictForm):
     value: float = Field(default=0.0, ge=0, le=1e18)  # in the figure's unit
     #: Of `batch_seconds` only: times the 95th percentile of last week's hourly means.
     factor: float = Field(default=0.0, ge=0, le=1000)
-    window_minutes: int = Field(default=10, ge=5, le=1440)  # the figure is averaged over it
+    window_minutes: int = Field(default=10, ge=5, le=1440)  # of the average, or of the total
 
 
 class Schedule(StrictForm):
