@@ -28,7 +28,7 @@ NAMES = ("one", "two", "")
 def test_the_diagram_of_a_script_shows_exactly_the_transitions_of_the_code() -> None:
     text = PAGE.read_text()
     diagram = text[text.index("stateDiagram-v2") : text.index("```", text.index("stateDiagram-v2"))]
-    drawn = set(findall(r"^\s*([A-Z]+) --> ([A-Z]+)", diagram, MULTILINE))
+    drawn = set(findall(r"^\s*([A-Z_]+) --> ([A-Z_]+)", diagram, MULTILINE))
     assert drawn == {(before.value, after.value) for before, after in TRANSITIONS}
 
 
