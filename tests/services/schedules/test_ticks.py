@@ -155,7 +155,7 @@ def test_a_run_that_fails_for_good_is_failed_with_the_reason(
     assert first.state == PlannedState.FAILED
     assert first.ended_at == stage.last_run("delays").ended_at
     assert error.root_cause in first.reason.text
-    assert (second.state, second.skipped) == ("SKIPPED", "held")
+    assert (second.state, second.skipped) == ("SKIPPED", "blocked")
 
 
 def test_a_start_gets_the_schedules_values_and_its_planned_time_however_late(
