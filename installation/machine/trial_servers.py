@@ -345,7 +345,7 @@ class MiniHadoop(Daemon):
         jars, classes = self.program / "jars", self.program / "classes"
         if not any(classes.glob("*.class")) or not any(jars.glob("*.jar")):
             raise StartProblem(
-                f"There are no Hadoop jars and classes in {self.program}.",
+                f"There are no Hadoop jars or classes in {self.program}.",
                 "Get them with `make hadoop`.",
             )
         self._check_ports()

@@ -151,7 +151,7 @@ class UploadsView(ApiView):
         if not may(self.request.user, WRITE_PYTHON):
             raise Forbidden(
                 "You don't have permission to write Python, and uploaded code is Python.",
-                way_out=f"Ask an admin ({who_can_help()}) to grant you that right.",
+                way_out=f"Ask an admin ({who_can_help()}) to grant you that permission.",
             )
         row, made = take_upload(stream, module=module, **self.by)
         location = reverse("api:upload", args=[row.digest])

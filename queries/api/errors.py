@@ -59,7 +59,7 @@ TABLE: dict[type[HeadgateError], tuple[int, str]] = {
 
 #: What to do about an error that does not say so itself; the most derived matching class wins.
 _WAYS_OUT: dict[type[HeadgateError], str] = {
-    Forbidden: "Ask an admin to grant you that right.",
+    Forbidden: "Ask an admin to grant you that permission.",
     SignInRefused: "Ask an admin for access.",
     NotAllowed: "Check its state, and try again when it has changed.",
     Conflict: "Check its current state, then request it again.",

@@ -119,7 +119,7 @@ class QueryPreflightView(ApiView):
         own = spec is not None or spark is not None
         if own and not may(self.request.user, DEFINE, query.application):
             raise Forbidden(
-                "Only authors can run a preflight of their own definition or with a chosen Spark.",
+                "Only authors can run a preflight of an unsaved definition or with a chosen Spark.",
                 way_out="Omit spec and spark to run a preflight of the newest revision.",
             )
         return begin_preflight(query=query, spec=spec, spark=spark, **self.author)

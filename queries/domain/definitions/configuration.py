@@ -320,7 +320,7 @@ def _conf_problem(key: str, value: str) -> Problem | None:
         return Problem(field, "", "contains a control character.", "Remove it.")
     if "${" in value:
         message = "contains ${…}, which Spark and Hadoop replace with values from the process."
-        return Problem(field, value[:200], message, "Write the value itself.")
+        return Problem(field, value[:200], message, "Enter the value itself.")
     for pattern, way_out in _RESERVED:
         if re.fullmatch(pattern, key):
             return Problem(field, value, "cannot be set here.", way_out or _WHY_RESERVED)

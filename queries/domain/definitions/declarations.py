@@ -13,7 +13,7 @@ dot (Spark: Catalogs.load).
 Hadoop's configuration determines what a path means: a key can mount one folder over another,
 redirect a scheme to another file system, or cause a text to be decoded into Java objects. Nobody is
 allowed to set such keys. Everyone is allowed to set the keys that tune a client or set its address
-and account. All other keys are reserved for users who have the right to write Python
+and account. All other keys are reserved for users who have permission to write Python
 (`queries.domain.definitions.code`).
 
 The file is stored next to the connector's jars by whoever runs the host. Definitions may use the

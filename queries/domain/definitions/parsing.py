@@ -174,7 +174,7 @@ def mask_problems(form: dict[str, Any]) -> list[Problem]:
             field,
             "",
             "still contains the dots that replace a masked secret.",
-            'Write the reference, "env:NAME" or "file:NAME".',
+            'Use a reference: "env:NAME" or "file:NAME".',
         )
         for field in still_masked(form)
     ]

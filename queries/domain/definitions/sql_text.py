@@ -35,7 +35,7 @@ def sql_problems(spec: SqlQuery) -> list[Problem]:
         return [Problem("sql", "", "is empty.", "Write a SELECT over the sources.")]
     if match := _OF_THE_PROCESS.search(spec.sql):
         message = "reads from the driver process, not from the query's sources."
-        return [Problem("sql", match[0], message, "Write the value itself.")]
+        return [Problem("sql", match[0], message, "Enter the value itself.")]
     statements = _statements(spec.sql)
     if statements is None:
         return []

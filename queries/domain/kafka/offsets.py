@@ -107,7 +107,7 @@ def _difference(
         )
     if strange:
         message = f"lists {_words(strange)}, which is not read."
-        return Problem(field, value[:200], message, "Remove each such partition, or read it too.")
+        return Problem(field, value[:200], message, "Remove these partitions, or read them too.")
     return None
 
 

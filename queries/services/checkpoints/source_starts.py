@@ -285,7 +285,7 @@ def _other(
     what = str(spec.get("format", "source"))
     if wish.to != "earliest":
         raise NotAllowed(
-            f"Source {name} ({what}) can only start from its own beginning.",
+            f"Source {name} ({what}) can only be read from its beginning.",
             way_out="Reset to earliest.",
         )
     return SourceStart(name), [

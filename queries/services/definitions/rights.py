@@ -44,7 +44,7 @@ def insist_query_form(
     fields = brings_code(parsed(before) if before else None, form)
     if fields == ["kind"]:
         raise Forbidden(
-            "You have the right to write SQL, but not Python.",
+            "You have permission to write SQL, but not Python.",
             way_out=f"Write the query in SQL, or ask an admin ({who_can_help()}) to grant it.",
         )
     _insist(fields)
@@ -59,7 +59,7 @@ def insist_application(python: bool, before: ApplicationSpec | None, form: Appli
 def _insist(fields: list[str]) -> None:
     if fields:
         raise Forbidden(
-            "You don't have the right to write Python, and these fields load code into the "
+            "You don't have permission to write Python, and these fields load code into the "
             f"driver: {', '.join(fields)}.",
             way_out=f"Leave them unchanged, or ask an admin ({who_can_help()}) to grant it.",
         )

@@ -137,7 +137,7 @@ class Bundle:
         return {**body, "spec": self.spec()}
 
     def only_sql(self) -> None:
-        """Offer only SQL, to a user who does not have the right to write Python."""
+        """Offer only SQL, to a user who does not have permission to write Python."""
         kinds: Any = self.main.fields["kind"]
         kinds.choices = [choice for choice in kinds.choices if choice[0] == "sql"]
 
