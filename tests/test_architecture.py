@@ -126,20 +126,21 @@ def test_no_modules_import_each_other_in_a_circle(monkeypatch: pytest.MonkeyPatc
     assert modules == set()
 
 
+def test_every_table_has_its_writers() -> None:
+    described = set(re.findall(r"^\| (\w+) \|", section("The data model"), re.M)) - {"table"}
+    assert described == {model.__name__ for model in apps.get_app_config("queries").get_models()}
+
+
 @pytest.mark.parametrize("app", ["queries", "listeners"])
 def test_every_table_is_described(app: str) -> None:
-    described = set(re.findall(r"^\| (\w+) \|", section("The data model"), re.M)) - {"table"}
-    tables = {
-        each: {model.__name__ for model in apps.get_app_config(each).get_models()}
-        for each in ("queries", "listeners")
-    }
-    assert tables[app] - described == set()
-    assert described - tables["queries"] - tables["listeners"] == set()
+    models = list(apps.get_app_config(app).get_models())
+    # Django writes the name and the fields into the docstring of a model that has none.
+    assert [model for model in models if (model.__doc__ or "").startswith(model.__name__)] == []
 
 
 def test_every_writer_of_a_table_is_in_the_legend() -> None:
     text = section("The data model")
-    writers = re.findall(r"^\| \w+ \|.*\| ([^|]+) \|$", text, re.M)
+    writers = re.findall(r"^\| \w+ \| ([^|]+) \|$", text, re.M)
     named = {part for writer in writers for part in writer.split(", ") if re.match(r"[A-Z]$", part)}
     assert len(named) > 4
     assert named - set(re.findall(r"`\[([A-Z])\]`", text)) == set()
