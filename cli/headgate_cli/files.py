@@ -61,7 +61,7 @@ class Set:
 def read(names: Collection[str]) -> Set:
     """Return the manifests in files and folders, sorted by path, and those on stdin.
 
-    What stdin refers to is below the current folder. Folders are read recursively, except hidden
+    Paths in stdin are relative to the current folder. Folders are read recursively, except hidden
     ones and links to folders. Raises `CommandEnded` for a path that does not exist or contains
     nothing.
     """
@@ -148,7 +148,7 @@ class Values:
 
 
 def owner_of(option: str, files: Set) -> str:
-    """Return a set's owner: the given one, otherwise the name of its repository.
+    """Return a set's owner: the given one, otherwise its repository name.
 
     Raises `CommandEnded` if there is no owner and no repository.
     """

@@ -138,7 +138,7 @@ def followed(server: Server, operation: Json, limit: TimeLimit, progress: Progre
 def completed(server: Server, operation: Json, limit: TimeLimit) -> str:
     """Return how a query's start has ended; raise `CommandEnded` if the limit expires first.
 
-    One that failed and is restarted automatically goes on.
+    If a query failed and is being restarted automatically, the wait continues.
     """
     progress = ProgressLine()
     while operation.get("completion") is None:

@@ -1,9 +1,9 @@
 r"""The part of kubectl's JSONPath for `-o jsonpath=TEMPLATE` and `--sort-by PATH`.
 
-A template is text with expressions in braces: a path, `{range PATH}…{end}`, or a quoted text such
+A template is text with expressions in braces: a path, `{range PATH}…{end}`, or a quoted string such
 as `{"\n"}`. A path consists of `.name` (`\.` for a dot in a name), `['name']`, `[0]`, `[-1]`,
 `[0:2]`, `[*]`, `.*` and `[?(@.name=="value")]`, which compares with ==, !=, <, <=, > or >=, or
-without a comparison asks whether the field is there. `.items` of a list is the list, as in kubectl.
+without a comparison tests whether the field exists. `.items` of a list is the list, as in kubectl.
 """
 
 import json
@@ -71,7 +71,7 @@ class Template:
     parts: tuple[Part, ...]
 
     def of(self, value: Any) -> str:
-        """Return the text for a document; values of one path are separated by spaces."""
+        """Render the template for a document; values of one path are separated by spaces."""
         return "".join(_texts(self.parts, value))
 
     def missing(self, value: Any) -> list[str]:
@@ -81,7 +81,7 @@ class Template:
 
 
 def read_path(text: str) -> Path:
-    """Return the path in a text, with or without braces; raise `PathError`."""
+    """Parse a path, with or without braces; raise `PathError`."""
     text = text.strip()
     if text.startswith("{") and text.endswith("}"):
         text = text[1:-1].strip()
@@ -101,7 +101,7 @@ def read_path(text: str) -> Path:
 
 
 def read_template(text: str) -> Template:
-    """Return the template in a text; a text without braces is a path. Raise `PathError`."""
+    """Parse a template; without braces, it is a path. Raise `PathError`."""
     if "{" not in text:
         return Template((read_path(text),))
     open_, ranges = [list[Part]()], list[Path]()
@@ -128,7 +128,7 @@ def read_template(text: str) -> Template:
 
 
 def order(wanted: Path) -> Callable[[Any], tuple[int, Any]]:
-    """Return the key that sorts documents by a path: numbers, texts, others, then missing ones."""
+    """Return the key that sorts documents by a path: numbers, strings, others, missing ones."""
 
     def key(document: Any) -> tuple[int, Any]:
         first = next(iter(wanted.of(document)), None)
@@ -160,19 +160,19 @@ def _text(value: Any) -> str:
 
 def _plain(text: str) -> list[Part]:
     if "{" in text or "}" in text:
-        raise PathError(f"{text.strip()!r} has a brace without its other half.")
+        raise PathError(f"{text.strip()!r} has an unmatched brace.")
     return [text] if text else []
 
 
 def _literal(text: str) -> Any:
-    """Return a quoted text, a number, true, false or null; raise `PathError`."""
+    """Return a quoted string, a number, true, false or null; raise `PathError`."""
     text = text.strip()
     if len(text) > 1 and text[0] == text[-1] == "'":
         text = json.dumps(text[1:-1]).replace("\\\\", "\\")
     try:
         return json.loads(text)
     except ValueError:
-        raise PathError(f"{text} is neither a quoted text nor a number.") from None
+        raise PathError(f"{text} is neither a quoted string nor a number.") from None
 
 
 def _bracket(match: re.Match[str]) -> Step:

@@ -1,4 +1,4 @@
-"""The kinds of objects for `get`, `describe` and `delete`, and what is shown for each."""
+"""The object kinds for `get`, `describe` and `delete`, and the columns of each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class ResourceKind:
         return name.removeprefix(f"{self.name}/")
 
     def called(self, row: Row) -> str:
-        """Return kind and name, as `-o name` prints them."""
+        """Return the kind and name, as printed by `-o name`."""
         return f"{self.name}/{row[self.key]}"
 
 

@@ -61,9 +61,9 @@ _JSONPATH = "jsonpath"
 
 
 def form_named(text: str | OutputForm) -> OutputForm:
-    """Return the format with a name, or of `jsonpath=TEMPLATE`; raise the library's usage error.
+    """Return the format for a name or `jsonpath=TEMPLATE`; raise the library's usage error.
 
-    `wide` is a table with more columns where there are any.
+    `wide` is a table with extra columns, if there are any.
     """
     if isinstance(text, OutputForm):  # an option's default
         return text
@@ -131,8 +131,8 @@ def is_closed() -> bool:
 def _put(name: str, text: str) -> None:
     """Write a line to stdout or stderr; drop it if nobody reads it.
 
-    What a command does, and its exit code, do not depend on who reads its output. Raises OSError
-    for any other reason.
+    What a command does, and its exit code, do not depend on whether anybody reads its output.
+    Raises OSError for any other reason.
     """
     stream: TextIO | None = getattr(sys, name)
     if stream is None:  # closed by the shell
@@ -189,7 +189,7 @@ def yaml_text(value: Any) -> str:
 
 
 def show_document(value: Any, form: OutputForm) -> None:
-    """Print a document for scripts: JSON, YAML, or what a template takes from it."""
+    """Print a document for scripts: JSON, YAML, or the output of a template."""
     if form.template is not None:
         print_result(form.template.of(value).removesuffix("\n"))
         for path in form.template.missing(value):

@@ -71,10 +71,8 @@ Timeout = Annotated[str, typer.Option("--timeout", help="Maximum wait: 90s, 10m,
 Wait = Annotated[
     bool, typer.Option("--wait", help="Wait until the operation ends, and return its outcome.")
 ]
-QueryName = Annotated[str, typer.Argument(parser=query_name, help="Name of a query.")]
-QueryNames = Annotated[
-    list[str] | None, typer.Argument(parser=query_name, help="Names of queries.")
-]
+QueryName = Annotated[str, typer.Argument(parser=query_name, help="Query name.")]
+QueryNames = Annotated[list[str] | None, typer.Argument(parser=query_name, help="Query names.")]
 OfScript = Annotated[
     str,
     typer.Option(
@@ -106,7 +104,7 @@ def server(context: typer.Context) -> Server:
 
 
 ValueFiles = Annotated[
-    list[str], typer.Option("--values", help="File with the values of an environment; repeatable.")
+    list[str], typer.Option("--values", help="Values file for an environment; repeatable.")
 ]
 Sets = Annotated[list[str], typer.Option("--set", help="One value, NAME=VALUE; repeatable.")]
 Owner = Annotated[
@@ -235,7 +233,7 @@ _NOTHING = Request([])
 
 
 def _resolved(plan: str) -> list[Json]:
-    """Return what a dry run has resolved; raise `CommandEnded` for any other file."""
+    """Return the refs resolved by a dry run; raise `CommandEnded` for any other file."""
     try:
         resolved_objects: list[Json] = json.loads(Path(plan).read_text("utf-8"))["resolved"]
     except (OSError, ValueError, KeyError, TypeError):

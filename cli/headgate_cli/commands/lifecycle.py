@@ -41,10 +41,10 @@ from headgate_cli.sets import (
 def answer(
     context: typer.Context,
     application: Annotated[
-        str, typer.Argument(parser=application_name, help="Name of an application with a script.")
+        str, typer.Argument(parser=application_name, help="Name of a script application.")
     ],
     same_as: Annotated[
-        str, typer.Option("--same-as", metavar="QUERY", help="The missing query that it is.")
+        str, typer.Option("--same-as", metavar="QUERY", help="The missing query that it continues.")
     ] = "",
     another: Annotated[
         bool, typer.Option("--another", help="It is not one of the missing queries.")
@@ -54,7 +54,7 @@ def answer(
     ] = "",
     output: Output = OutputForm.TABLE,
 ) -> None:
-    """Decide which missing query a script's new query is, so that the script continues.
+    """Answer which missing query a script's new query corresponds to, so that the script continues.
 
     The new query takes over the checkpoint and history of that query, or starts as a new one.
     """
@@ -83,7 +83,7 @@ def answer(
 def cancel(
     context: typer.Context,
     name: Annotated[
-        str, typer.Argument(help="ID of an operation or a deploy; also operation/ID, deploy/ID.")
+        str, typer.Argument(help="Operation or deploy ID; also operation/ID, deploy/ID.")
     ],
     wait: Wait = False,
     timeout: Timeout = "1h",
@@ -112,7 +112,7 @@ def cancel(
 
 
 def _meant(name: str) -> tuple[str, str]:
-    """Return the kind ("" if not given) and the ID of what should be cancelled."""
+    """Return the kind ("" if not given) and ID of the object to cancel."""
     kind, _, bare = name.rpartition("/")
     try:
         UUID(bare)
@@ -121,7 +121,7 @@ def _meant(name: str) -> tuple[str, str]:
     if kind not in ("", "operation", "deploy"):
         way_out = "List IDs: headgate get operations --open; headgate get deploys"
         raise CommandEnded(
-            ExitCode.USAGE, f"{name} is not a valid ID of an operation or a deploy.", way_out
+            ExitCode.USAGE, f"{name} is not a valid operation or deploy ID.", way_out
         )
     return kind, bare
 

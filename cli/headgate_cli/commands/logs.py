@@ -19,21 +19,21 @@ WINDOW = 1000
 
 def logs(
     context: typer.Context,
-    query: Annotated[str | None, typer.Argument(parser=query_name, help="Name of a query.")] = None,
+    query: Annotated[str | None, typer.Argument(parser=query_name, help="Query name.")] = None,
     application: OfScript = "",
-    run: Annotated[int | None, typer.Option(help="Number of a run; default: the newest.")] = None,
+    run: Annotated[int | None, typer.Option(help="Run number; default: the newest.")] = None,
     tail: Annotated[
-        int, typer.Option(min=1, max=MOST_LINES, help="Number of last lines to print.")
+        int, typer.Option(min=1, max=MOST_LINES, help="Number of lines to print, from the end.")
     ] = 200,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Follow until the run ends.")
     ] = False,
     timeout: Timeout = "1h",
 ) -> None:
-    """Print the log of the driver of a query's run, or of an application, with secrets masked.
+    """Print the driver log of a query's run or of an application, with secrets masked.
 
     With --follow, the command continues with the next run or driver, and ends when nothing is
-    running any more.
+    running any longer.
     """
     if bool(query) == bool(application) or (application and run):
         raise CommandEnded(
@@ -116,7 +116,7 @@ class _Driver(_Run):
         return self.api.text(*path, tail=tail).splitlines()
 
     def has_ended(self, number: int) -> bool:
-        """Return whether that driver is no longer the running one."""
+        """Return whether that driver is no longer running."""
         living = self.api.get("applications", self.name)["driver"]
         return living is None or living["epoch"] != number
 

@@ -1,6 +1,4 @@
-"""`preflight`, `lineage` and `schedule`: what a query would do, what it reads and writes, its
-times.
-"""
+"""`preflight`, `lineage` and `schedule`: a query's test, inputs and outputs, and planned times."""
 
 from typing import Annotated
 
@@ -30,11 +28,11 @@ def preflight(
         bool,
         typer.Option(
             help="Also fail if Spark would silently accept a change that affects results, or if "
-            "the checkpoint could not be tried."
+            "the checkpoint could not be tested."
         ),
     ] = False,
     spark: Annotated[
-        str, typer.Option(help="Test with this version of Spark, such as 4.2.", metavar="VERSION")
+        str, typer.Option(help="Test with this Spark version, such as 4.2.", metavar="VERSION")
     ] = "",
     timeout: Timeout = "15m",
     output: Output = OutputForm.TABLE,
@@ -142,7 +140,7 @@ _TIMES_COLUMNS: Columns = {
 def schedule(
     context: typer.Context,
     query: QueryName,
-    pause: Annotated[bool, typer.Option("--pause", help="Skip its times from now on.")] = False,
+    pause: Annotated[bool, typer.Option("--pause", help="Skip planned times from now on.")] = False,
     resume: Annotated[bool, typer.Option("--resume", help="End the pause.")] = False,
     output: Output = OutputForm.TABLE,
 ) -> int:
@@ -171,7 +169,7 @@ def schedule(
     if state["cron"]:
         print_result(f"Next:      {', '.join(state['next_times']) or 'none'}")
     if state["overdue"]:
-        print_result("Overdue:   nothing has looked at it in time. Does a worker run?")
+        print_result("Overdue:   not checked in time. Is a worker running?")
     if runs:
         print_result("")
         show_table(runs, _TIMES_COLUMNS)

@@ -47,9 +47,9 @@ def watched(
     *,
     narrowed: bool,
 ) -> None:
-    """Print rows whose cells have changed; raise `CommandEnded` when the limit expires.
+    """Print the rows whose cells have changed; raise `CommandEnded` when the limit expires.
 
-    A document is one line of JSON, or one of several documents in YAML. Returns once nobody reads
+    Each document is one line of JSON, or one document in a YAML stream. Returns once nobody reads
     the output any more.
     """
     before, widths = dict[str, list[str]](), list[int]()
@@ -196,7 +196,7 @@ def _sorting(text: str) -> Path | None:
 def _look(
     api: Server, kind: ResourceKind, names: list[str], filters: Json, limit: int
 ) -> Callable[[], list[Json]]:
-    """Return what reads the named objects of a kind, or its list."""
+    """Return a function that reads the named objects of a kind, or its list."""
     if names:
         return lambda: [_read_object(api, kind, name) for name in names]
     below = _list(kind, filters)

@@ -48,9 +48,9 @@ def wait(
 
     running: its run has committed a batch or found nothing to read; a script is running.
     first-commit: the same, or the query has completed; for a script, each query that it started.
-    stopped: nothing is running, and nothing will start.
-    completed: it has ended by itself, as with the triggers available_now and once. If the
-    state can only be reached by a user's action, the command ends immediately.
+    stopped: nothing is running, and nothing will start. completed: it has ended without being
+    stopped, as with the triggers available_now and once. If the state can only be reached by a
+    user's action, the command ends immediately.
     """
     if bool(names) == bool(application):
         raise CommandEnded(
@@ -78,7 +78,7 @@ def run(
     """Start a query with values for its parameters; parameters without a value get their defaults.
 
     With --follow, the exit code is 0 if the query completed, 2 if it failed or was stopped, and 3
-    if it still runs after the timeout.
+    if it is still running after the timeout.
     """
     limit, api = TimeLimit(timeout), server(context)
     body: Json = {"params": _values(param or []), "read_text": True}
@@ -173,7 +173,7 @@ def _summary(status: Json) -> str:
 
 
 def _changing(api: Server, it: _Query) -> bool:
-    """Return whether a start, stop or restart is under way: the phase may still be the old one."""
+    """Return whether a start, stop or restart is in progress: the phase may still be old."""
     rows = api.rows("operations", most=50, open="true", **{it.of: it.name})
     return any(row["verb"] in _VERBS for row in rows)
 
