@@ -27,7 +27,7 @@ _FETCH = {
         "build a trial S3 gateway with Go, download its connector, and start the gateway",
     ),
     "hadoop": (("hadoop",), "download HDFS and YARN for trials, and start both on loopback"),
-    "spark": (("--sparks",), f"add, list or remove versions of Spark: {', '.join(_SPARKS)}"),
+    "spark": (("--sparks",), f"add, list or remove Spark versions: {', '.join(_SPARKS)}"),
     "connector": (("--connector",), f"add, list or remove connectors: {', '.join(_RECIPES)}"),
 }
 

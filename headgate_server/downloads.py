@@ -146,7 +146,7 @@ class Downloads:
         recipe = tomllib.loads((self.recipes / name / "connector.toml").read_text())
         versions = recipe.get("versions", {})
         if version not in versions and (version or "packages" not in recipe):
-            wanted = f"Spark {version}" if version else "Headgate's own version of Spark"
+            wanted = f"Spark {version}" if version else "Headgate's own Spark version"
             choices = ", ".join(sorted(versions))
             raise DownloadFailed(
                 f"The connector {name} has no recipe for {wanted}.",
@@ -294,7 +294,8 @@ def pip_install(pins: Path, folder: Path) -> list[str]:
 def pom_of(coordinates: Sequence[str]) -> str:
     """Return the pom with these dependencies.
 
-    It excludes what Spark contains in jars of other names: Hadoop's modules and logging libraries.
+    It excludes libraries that Spark contains in jars with other names: Hadoop's modules and logging
+    libraries.
     """
     exclusions = "".join(
         f"<exclusion><groupId>{group}</groupId><artifactId>*</artifactId></exclusion>"

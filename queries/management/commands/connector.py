@@ -24,9 +24,9 @@ class Command(BaseCommand):
         """Declare `list` and `remove NAME`."""
         acts = parser.add_subparsers(dest="act", required=True)
         acts.add_parser("list", help="list the connectors, check their jars, and show their users")
-        remove = acts.add_parser("remove", help="remove one that nothing uses")
+        remove = acts.add_parser("remove", help="remove an unused connector")
         remove.add_argument("name")
-        remove.add_argument("--spark", default=OURS, choices=SPARKS, help="version of Spark")
+        remove.add_argument("--spark", default=OURS, choices=SPARKS, help="Spark version")
 
     def handle(self, *args: Any, act: str, **options: Any) -> None:
         """Carry out one of them."""

@@ -16,14 +16,14 @@ from queries.services.downloads import remove_spark
 class Command(BaseCommand):
     """List or remove versions of Spark; `headgate-server spark add` installs them."""
 
-    help = "List the versions of Spark on this host and check their jars, or remove one."
+    help = "List the Spark versions on this host and check their jars, or remove one."
     requires_system_checks = ()
 
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare `list` and `remove VERSION`."""
         acts = parser.add_subparsers(dest="act", required=True)
         acts.add_parser("list", help="list the versions, check their jars, and show their users")
-        remove = acts.add_parser("remove", help="remove one that nothing uses")
+        remove = acts.add_parser("remove", help="remove an unused version")
         remove.add_argument("version", choices=SPARKS)
 
     def handle(self, *args: Any, act: str, **options: Any) -> None:

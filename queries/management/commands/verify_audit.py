@@ -17,7 +17,7 @@ class Command(BaseCommand):
     """Check every entry of the audit log; report the first broken one and exit with 1."""
 
     help = (
-        "Verify that no entry of the audit log was changed or removed, and with --head, that the "
+        "Verify that no audit log entry was changed or removed, and with --head, that the "
         "entry of an earlier head still exists."
     )
 
