@@ -1,4 +1,4 @@
-"""The areas of the tests: what a change has to run, and on which contents all of it last passed.
+"""The areas of the tests: what a change must run, and the contents on which everything last passed.
 
 `areas.toml` is the table. `make test` runs the areas that are always run, every promise, and each
 other area whose contents differ from those on which `make test-all` last passed. It compares
@@ -42,7 +42,7 @@ _PARAMETERS = re.compile(r"^ *def \w+\(([^)]+)\)", re.MULTILINE)
 
 
 class GitMissingError(Exception):
-    """Git cannot list this folder's files, so it is unknown what has changed."""
+    """Git cannot list this folder's files, so the changes are unknown."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class Area:
 
 
 class AreaTable:
-    """The areas, in the order in which they are asked for a test."""
+    """The areas, in the order in which they are searched for a test."""
 
     def __init__(self, areas: Iterable[Area], root: Path = REPOSITORY) -> None:
         self.areas = {area.name: area for area in areas}
@@ -87,7 +87,7 @@ class AreaTable:
         return [area for area in self.areas.values() if not area.always]
 
     def named(self, names: Sequence[str]) -> list[Area]:
-        """Return areas by their names; exit if one does not exist."""
+        """Return the areas with these names; exit if one does not exist."""
         for name in names:
             if name not in self.areas:
                 raise SystemExit(f"There is no area {name}. Choose {', '.join(self.areas)}.")
@@ -183,7 +183,7 @@ class AreaTable:
         return self.selected({name.strip() for name in names.split("\0") if name.strip()})
 
     def rotated(self, names: Sequence[str]) -> list[str]:
-        """Return names in an order that begins elsewhere for each commit."""
+        """Return the names, rotated to start at a different one for each commit."""
         first = int(self._git("rev-parse", "HEAD").strip(), 16) % max(1, len(names))
         return [*names[first:], *names[:first]]
 
@@ -200,7 +200,7 @@ class AreaTable:
             raise GitMissingError(f"git {arguments[0]} failed: {error}") from error
 
     def _users(self, path: str) -> set[str]:
-        """Return the tests that use a module or a data file beside them, through others too."""
+        """Return the tests that use a module or data file next to them, directly or indirectly."""
         users, left = {path}, [path]
         while left:
             for user in self._used_by[left.pop()] - users:
@@ -260,7 +260,7 @@ def matches(path: str, patterns: Iterable[str]) -> bool:
 
 @cache
 def _glob(pattern: str) -> re.Pattern[str]:
-    """Return the expression of a pattern in which * stands for a part of one name."""
+    """Return a glob pattern as a regular expression; `*` matches within one path component."""
     parts = map(re.escape, pattern.split("*"))
     return re.compile("[^/]*".join(parts) + ("" if pattern.endswith("/") else "$"))
 

@@ -1,8 +1,8 @@
 """Run the checks for each commit: lint, and the tests without Spark, browser or broker.
 
 The checks of `make lint` run one after the other, in parallel with the tests; their output is
-printed at the end. Property tests try only some of their examples, and the permission table tests
-only the strongest user without each permission and the weakest one with it; `make test` tries
+printed at the end. Property tests run only some of their examples, and the permission table tests
+only the strongest user without each permission and the weakest one with it; `make test` covers
 more, and `make test-all` everything. Arguments are passed to pytest.
 """
 

@@ -1,9 +1,9 @@
 """Run what CI has time for: everything that a change could break first, then the rest in turn.
 
 The light tests with coverage, PostgreSQL, the browser and every promise always run. Then come the
-areas that recent commits touched, then all others, beginning with another one for each commit: each
-is started only if it is expected to end in time. What was not run is printed. What a developer has
-run (`tests/last-full`) is not believed here.
+areas that recent commits touched, then all others, beginning with a different one for each commit:
+each is started only if it is expected to end in time. Skipped areas are printed. The developer's
+own record (`tests/last-full`) is not trusted here.
 """
 
 import os
@@ -20,7 +20,7 @@ TIME_S = 60 * 60
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Run the tests; `arguments` may hold when CI began, in seconds since the epoch."""
+    """Run the tests; `arguments` may give the time at which CI began (Unix seconds)."""
     passed_s = max(0.0, time.time() - float(arguments[0])) if arguments else 0.0
     end = time.monotonic() + TIME_S - passed_s
     os.environ.setdefault("HEADGATE_TEST_EXAMPLES", EXAMPLES)

@@ -25,7 +25,7 @@ REPOSITORY = Path(__file__).resolve().parents[1]
 
 
 def problems(message: str) -> list[str]:
-    """Return what is wrong with a message."""
+    """Return the problems of a message."""
     subject, *rest = message.strip().split("\n")
     found = []
     if len(subject) > LONGEST:
@@ -45,7 +45,7 @@ def problems(message: str) -> list[str]:
 
 
 def without_comments(text: str) -> str:
-    """Return what git keeps of the file that an editor saved."""
+    """Return the part that git keeps of the file saved by an editor."""
     text = re.split(r"^# -+ >8 -+$", text, maxsplit=1, flags=re.MULTILINE)[0]
     return "\n".join(line for line in text.split("\n") if not line.startswith("#"))
 
@@ -57,7 +57,7 @@ def in_file(path: Path) -> list[str]:
 
 
 def since(repository: Path, date: str = SINCE) -> tuple[list[str], str]:
-    """Return the problems of the commits since a date, and a sentence about what was checked."""
+    """Return the problems of the commits since a date, and a sentence on the checked commits."""
     try:
         log = _git(repository, "log", "--no-merges", f"--since={date}", "--format=%h%n%B%x00")
         shallow = _git(repository, "rev-parse", "--is-shallow-repository").strip() == "true"

@@ -1,4 +1,4 @@
-"""Download connectors, versions of Spark and trial servers, then start the server.
+"""Download connectors, Spark versions and trial servers, then start the server.
 
     python bootstrap/fetch.py kafka | s3 | hadoop [--jars]
     python bootstrap/fetch.py --connector [add] NAME [GROUP:ARTIFACT:VERSION…] [--spark VERSION]

@@ -215,7 +215,7 @@ def _tests() -> list[str]:
 
 
 def _at_once(more: int = 0) -> tuple[str, str]:
-    """Return pytest's option for one process per core, and `more` processes in addition."""
+    """Return pytest's option for one process per core plus `more` processes."""
     return "-n", str(min((os.cpu_count() or 1) + more, MOST_AT_ONCE))
 
 

@@ -1,10 +1,10 @@
-"""Write the tables of fields in docs/ from the models of definitions.
+"""Write the field tables in docs/ from the definition models.
 
     python bootstrap/reference.py
 
 A page has a table between `<!-- reference: NAME -->` and `<!-- end -->`; `TABLES` has the models of
-each name. A field's type, default and limits are the model's, and its meaning is the comment above
-or beside it. `tests/documentation/test_reference.py` fails if a table is out of date.
+each name. A field's type, default and limits come from the model, and its meaning from the comment
+above or next to it. `tests/documentation/test_reference.py` fails if a table is out of date.
 """
 
 import ast
@@ -104,7 +104,7 @@ def _comment(lines: list[str], node: ast.AnnAssign) -> str:
 
 
 def type_words(annotation: Any, *, place: str = "") -> str:
-    """Return a field's type in words; `place` is the page with the headings of `_LINKS`."""
+    """Return a description of a field's type; `place` is the page with the `_LINKS` headings."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if annotation in _LINKS:
         return f"[object]({place}#{_LINKS[annotation]})"
@@ -165,7 +165,7 @@ def default_words(field: FieldInfo) -> str:
 
 
 def table(name: str, *, page: str) -> str:
-    """Return one table as Markdown, for a page of docs/."""
+    """Return one table as Markdown, for a docs page."""
     if name == _TRIGGERS:
         return _trigger_table()
     place = "" if page == "definitions.md" else "definitions.md"
@@ -198,7 +198,7 @@ def _trigger_table() -> str:
 
 
 def renewed(text: str, *, page: str) -> str:
-    """Return the text of a page with its tables as the models are now."""
+    """Return a page's text with its tables regenerated from the current models."""
     return _BLOCK.sub(lambda found: f"{found[1]}{table(found[2], page=page)}{found[3]}", text)
 
 

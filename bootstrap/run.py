@@ -173,7 +173,7 @@ def _install_with_uv(files: list[str], text: str) -> bool:
 
 
 def _settings_of_pip() -> dict[str, str] | None:
-    """Return pip's configuration as uv's environment; None if uv has no equal of a setting."""
+    """Return pip's configuration as uv's environment; None if a setting has no uv equivalent."""
     settings: dict[str, str] = {}
     for line in _quietly(str(PYTHON), "-m", "pip", "config", "list").stdout.splitlines():
         name, _, value = line.partition("=")
@@ -222,7 +222,7 @@ def follow(
     """Run a command; return its exit code and the last lines of its output.
 
     Matching lines are counted and shown as `text`: on a terminal, in a single updating line;
-    elsewhere, only the first and each `every`th one. A line that starts with a key of `steps` is
+    elsewhere, only the first and every `every`th one. A line that starts with a key of `steps` is
     shown as that step.
     """
     process = subprocess.Popen(

@@ -61,7 +61,7 @@ class Guard:
     tests: tuple[str, ...]  # pytest ids; if an id has no parameters, any case will do
 
     def moved(self, tree: Path) -> str:
-        """Return a problem with the guard's text in a tree; "" if it occurs exactly once."""
+        """Return what is wrong with the guard's text in a tree; "" if it occurs exactly once."""
         path = tree / self.file
         count = path.read_text().count(self.old) if path.exists() else 0
         return (

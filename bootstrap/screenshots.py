@@ -3,9 +3,9 @@
     HEADGATE_PASSWORD=… python bootstrap/screenshots.py [--url URL] [--user NAME] [--only NAME]…
 
 Run `make run` first, and let the demo work for some minutes: the charts show the last 15. The
-password is that of a user who can start queries; without HEADGATE_PASSWORD, it is asked for.
-NAME.png is the light image, NAME-dark.png the dark one. If the demo has not failed yet, its query
-with a bug is started.
+password is that of a user who can start queries; without HEADGATE_PASSWORD, the script prompts for
+it. NAME.png is the light image, NAME-dark.png the dark one. If the demo has not failed yet, its
+query with a bug is started.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """Run the tests that a change needs: `make test`.
 
 Always: the light tests, PostgreSQL, the browser, and every promise. In addition, each area whose
-contents differ from those on which `make test-all` last passed (areas.py). What was left out is
+contents differ from those on which `make test-all` last passed (areas.py). Skipped areas are
 printed at the end, with the command that runs it. Arguments are passed to pytest and narrow the
 run; `--ci` runs what CI has time for (ci.py).
 """
