@@ -202,7 +202,7 @@ class Keeper:
 
 
 def _lock_watch(home: Home, report: Callable[[str], None]) -> LockWatch | None:
-    """Return what watches the database's write lock; None if it is not SQLite's."""
+    """Return the watch on the database's write lock; None if the database is not SQLite."""
     database = settings.DATABASES["default"]
     if database["ENGINE"] != "django.db.backends.sqlite3":
         return None

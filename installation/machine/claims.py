@@ -5,7 +5,7 @@ Each program writes its identity before it execs, so that after a crash the next
 remaining processes: by (boot, pid, start time), never by a pid or a name alone.
 
 A program that is frozen inside a write (SIGSTOP, a debugger, a suspended container) stops every
-other writer: no sweep, no heartbeat, no form. It cannot finish by itself, so it is killed, and
+other writer: no sweep, no heartbeat, no form. It cannot finish on its own, so it is killed, and
 supervisord starts it again; SQLite undoes what it had not committed.
 """
 
@@ -92,7 +92,7 @@ _ENDS_WITHIN_S = 10.0
 
 
 class LockWatch:
-    """What is known of the write lock's holder since it last made progress."""
+    """The state of the write lock's holder since it last made progress."""
 
     def __init__(self, database: Path, programs: Path, report: Callable[[str], None]) -> None:
         self._database = database

@@ -58,7 +58,7 @@ class Daemon(ABC):
         """Return the server's description for users."""
 
     def secrets(self) -> Mapping[str, str]:
-        """Return what clients must know, by the name of its file in the secrets folder."""
+        """Return the values that clients need, by file name in the secrets folder."""
         return {}
 
     def start(self, java_home: Path, *, limit_s: float | None = None) -> bool:
@@ -122,7 +122,7 @@ class Daemon(ABC):
     def _stored_address(
         self, kind: Callable[..., A], ports: Sequence[str], usual: int | None, **secrets: str
     ) -> A:
-        """Return the stored address; the first call, or one of another kind, stores a new one.
+        """Return the stored address; the first call, or a call for another kind, stores a new one.
 
         It has a free port for each name in `ports`, the first one `usual` if that is free.
         """
@@ -164,7 +164,7 @@ class Daemon(ABC):
                 )
 
     def _free_ports(self, count: int, usual: int | None) -> tuple[int, ...]:
-        """Return ports to keep: those from `usual` on if all are free, otherwise any."""
+        """Return ports to keep: those starting at `usual` if all are free, otherwise any."""
         if usual is not None and all(port_is_free(usual + step) for step in range(count)):
             return tuple(range(usual, usual + count))
         ports = tuple(islice(free_ports(), count))

@@ -27,7 +27,7 @@ def without_files() -> list[str]:
 def wait_until_ended(
     limit_s: float, *, awaited: Callable[[], bool] = lambda: True
 ) -> list[tuple[str, int]]:
-    """Wait until no driver is alive; return those that outlive the limit.
+    """Wait until no driver is alive; return those still alive after the limit.
 
     `awaited` returns whether a process that ends them still exists.
     """

@@ -1,4 +1,4 @@
-"""Prepare what the programs need, and wait until they work together."""
+"""Prepare the programs' requirements, and wait until the programs work together."""
 
 import hashlib
 import json
@@ -167,7 +167,7 @@ def _tail(home: Home, part: str) -> str:
 
 
 def _readiness(address: str) -> tuple[bool, dict[str, str]]:
-    """Request /readyz; return whether all parts work, and a text with the problems."""
+    """Request /readyz; return whether all parts work, and a description of the problems."""
     try:
         url = f"{address}readyz"
         with urllib.request.urlopen(url, timeout=5, context=own_certificate(url)) as answer:

@@ -3,10 +3,10 @@
     python on_demand.py HOST PORT COMMAND…
 
 The server is started at the first connection, with the listening socket as its standard input, and
-ends by itself when it has been idle (`installation.spark_ui.server`). The socket stays open here,
-so connections that arrive in between wait for the next server. If a server fails, this exits, too,
-and the supervisor restarts it with its delays. This runs as a script and uses only the standard
-library: a Python with Django would need ten times as much memory.
+exits when it has been idle (`installation.spark_ui.server`). The socket stays open here, so
+connections that arrive in between wait for the next server. If a server fails, this exits, too, and
+the supervisor restarts it with its delays. This runs as a script and uses only the standard
+library: a Python with Django would need ten times the memory.
 """
 
 import select

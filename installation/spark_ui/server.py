@@ -1,7 +1,7 @@
-"""Serve Spark UIs at the socket on standard input until nobody has asked for a while.
+"""Serve Spark UIs at the socket on standard input until it has been idle for a while.
 
 `installation.spark_ui.on_demand` starts this at a connection. Before it ends, it leaves new
-connections to the socket's queue, and answers on those that it has accepted.
+connections to the socket's queue, and finishes those that it has accepted.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 class _Used:
-    """The application, with the time for which nobody has used it; health checks do not count."""
+    """The application and how long it has been idle; health checks do not count."""
 
     def __init__(self, application: App) -> None:
         self._application = application
@@ -54,7 +54,7 @@ class _Used:
 
 
 async def serve(application: App, listener: socket.socket, *, idle_s: float) -> None:
-    """Answer at the socket until nobody has asked for `idle_s`, or until SIGTERM."""
+    """Serve the socket until it has been idle for `idle_s`, or until SIGTERM."""
     used = _Used(application)
     config = uvicorn.Config(
         used,

@@ -1,4 +1,4 @@
-"""What stands in front of Django: limits of bodies, trusted proxies, vendored static files."""
+"""The layer in front of Django: body size limits, trusted proxies, vendored static files."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""The part that the commands of trial servers share: start one, or stop only that one."""
+"""The shared part of the trial server commands: start one server, or stop only that server."""
 
 import sys
 from abc import abstractmethod

@@ -241,7 +241,7 @@ class _Startup:
         return process
 
     def _finish_demo(self, process: "subprocess.Popen[str]") -> None:
-        """Wait until the demo is installed, and print what was created, or why nothing was."""
+        """Wait until the demo is installed, and print the created objects, or the error."""
         try:
             made, errors = process.communicate(timeout=preparation.AT_MOST_S)
         except subprocess.TimeoutExpired:
