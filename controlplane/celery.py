@@ -1,7 +1,7 @@
 """Configure the Celery application: short idempotent tasks, JSON only.
 
 The worker also sends heartbeats here (`controlplane.signs_of_life`); `/readyz` and the pages check
-their age. Its timers (`controlplane.ticks`) run beside the tasks.
+their age. Its timers (`controlplane.ticks`) run alongside the tasks.
 """
 
 import logging
@@ -37,7 +37,7 @@ leaving = threading.Event()
 
 
 def stopping() -> bool:
-    """Return whether this worker has been asked to stop; its tasks may still be running."""
+    """Return whether this worker is stopping; its tasks may still be running."""
     from celery.worker import state
 
     return leaving.is_set() or state.should_stop not in (None, False)

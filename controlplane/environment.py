@@ -43,7 +43,7 @@ def refuse_former_names(current: Mapping[str, str]) -> None:
 
 
 def text(name: str, default: str, *, shown: str | None = None) -> str:
-    """Return a text; an empty variable counts as unset. `shown` is the default to document."""
+    """Return a string; an empty variable counts as unset. `shown` is the default to document."""
     DECLARED[name] = default if shown is None else shown
     return os.environ.get(name, "").strip() or default
 
@@ -133,7 +133,7 @@ def networks(name: str) -> list[str]:
 
 
 def labels(name: str) -> dict[str, str]:
-    """Return the labels in a text such as `team=data env=prod`."""
+    """Parse labels such as `team=data env=prod`."""
     raw = text(name, "")
     parts = [label.partition("=") for label in raw.replace(",", " ").split()]
     pairs = {key: value for key, _, value in parts}

@@ -23,7 +23,7 @@ from django.utils.module_loading import import_string
 
 @cache
 def launcher() -> Any:
-    """Return this process's launcher, whose kind is in HEADGATE_LAUNCHER."""
+    """Return this process's launcher; HEADGATE_LAUNCHER sets its kind."""
     return import_string(settings.LAUNCHERS[settings.LAUNCHER])()
 
 

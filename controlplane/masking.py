@@ -1,8 +1,7 @@
-"""Keep secrets out of log lines, and mask long texts in a process of their own.
+"""Keep secrets out of log lines, and mask long strings in a separate process.
 
-A web request searches at most 64 KiB itself (`WebSearch`); what is longer, or comes after that, is
-searched by one child, which ends with the web process. A text that the child does not search in
-time is not shown.
+A web request searches at most 64 KiB itself (`WebSearch`); a child process, which ends with the web
+process, searches the rest. A string that the child does not search in time is not shown.
 """
 
 import atexit
@@ -46,11 +45,11 @@ _COMMAND = (sys.executable, "-m", "headgate_ground.masking_process")
 
 
 class MaskingFailed(Exception):
-    """The child has not searched a text in time, or could not be started."""
+    """The child did not search a string in time, or could not be started."""
 
 
 class MaskingProcess:
-    """A child that searches texts one after the other; started when first needed."""
+    """A child process that searches strings one by one; started when first needed."""
 
     def __init__(self, command: tuple[str, ...] = _COMMAND) -> None:
         self._command = command
@@ -103,7 +102,7 @@ class MaskingProcess:
                         pipe.close()
 
     def close(self) -> None:
-        """End the child; the next question starts another."""
+        """End the child; the next search starts another."""
         with self._lock:
             self._end()
 
@@ -113,7 +112,7 @@ atexit.register(PROCESS.close)
 
 
 class WebSearch:
-    """Searches the texts of one web request, the first 64 KiB of them in this process."""
+    """Searches the strings of one web request, the first 64 KiB of them in this process."""
 
     def __init__(self, process: MaskingProcess = PROCESS) -> None:
         self._process = process
@@ -132,7 +131,7 @@ class WebSearch:
             )
 
     def find(self, text: str) -> set[str]:
-        """Return the secrets in a text; if that takes too long, all of it counts as one."""
+        """Return the secrets in a string; if that takes too long, all of it counts as one."""
         if self._is_short(text):
             return self._local.find(text)
         try:

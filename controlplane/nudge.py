@@ -1,9 +1,9 @@
 """Wake supervision and pages after a commit; a lost nudge causes a delay of only seconds.
 
-Services and the ingester specify *what changed*, not who acts on it. If a nudge is lost, the sweep
-(`queries.ticks.sweep`) finds the change.
+Services and the ingester specify *what changed*, not who responds to it. If a nudge is lost, the
+sweep (`queries.ticks.sweep`) finds the change.
 
-Nudges wait in a sorted set beside each queue of Celery, so a row waits there once, however often it
+Nudges wait in a sorted set next to each Celery queue, so a row waits there once, however often it
 changes. A worker takes a row out of the set before it begins; a change after that adds the row
 again. The message in the queue only wakes a thread: it does not name a row, and there are never
 more of them than rows, unless other tasks wait in that queue.
@@ -75,7 +75,7 @@ def read_checkpoint_soon(checkpoint_id: int) -> None:
 
 
 def read_sink_soon(query_id: int) -> None:
-    """Ask this host's worker to read the log of a query's file sink on a storage; at once."""
+    """Make this host's worker read the log of a query's file sink on remote storage now."""
     _send("queries.tasks.read_sink", lambda: settings.HOST_QUEUE, query_id)
 
 
@@ -86,7 +86,7 @@ def look_at_tables_soon(query_id: int, host: str) -> None:
 
 
 def _send(task: str, queue_of: Callable[[], str], *row: int) -> None:
-    """Add a nudge, without an error: a tick finds the row, or the page asks again."""
+    """Add a nudge; ignore errors: a tick finds the row, or the page polls again."""
     try:
         _put(task, row, queue_of())
     except Exception as error:  # the broker is down

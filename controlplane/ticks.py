@@ -76,7 +76,7 @@ LATE_INTERVALS = 5
 
 
 def first_after_s(tick: Tick) -> float:
-    """Return after how many seconds a worker that begins runs a tick for the first time."""
+    """Return how many seconds after its start a worker runs a tick for the first time."""
     return min(tick.every_s, FIRST_AFTER_S)
 
 
@@ -162,9 +162,9 @@ def late_ticks(
 def _newest(
     tick: Tick, reports: Iterable[TickReport], recent_reports: Iterable[TickReport]
 ) -> tuple[str, TickRun | None]:
-    """Return the newest run by any worker, and the host of the last one that began to run it.
+    """Return the newest run by any worker, and the host of the last worker that began one.
 
-    The run of a worker that is no longer heard of counts only if it has ended.
+    The run of a worker whose heartbeat has stopped counts only if it has ended.
     """
     runs = [
         (newest_report.host, newest_report.runs[tick.name])

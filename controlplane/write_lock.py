@@ -1,7 +1,7 @@
 """Find the process that holds the write lock of our SQLite database, without opening any of it.
 
 In WAL mode, a writer locks byte 120 of the database's `-shm` file (sqlite.org/walformat.html,
-WAL_WRITE_LOCK). The kernel lists it in /proc/locks. Opening that file to ask would be wrong: a
+WAL_WRITE_LOCK). The kernel lists it in /proc/locks. Opening that file to check would be wrong: a
 process that closes it drops all locks that its own connections hold on it.
 """
 
@@ -21,7 +21,7 @@ _LINE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class WriteLockHolder:
-    """The process that holds the write lock at a moment."""
+    """The process that held the write lock at some moment."""
 
     pid: int
     start_time: int | None
