@@ -1,4 +1,4 @@
-"""Use files as a protocol: they are replaced as a whole, and checks never take their locks.
+"""Use files as a protocol: they are replaced atomically, and checks never take their locks.
 
 The launchers (server side) and the runtime (inside the driver) both use this module and do not
 import each other. There are two kinds of locks. `take_lock` takes an *open file description* lock:
@@ -110,7 +110,7 @@ def open_plain(path: Path, flags: int = os.O_RDONLY, *, within: Path | None = No
     """Open a regular file that another account may have created; return its descriptor.
 
     A link in the last part of the path is not followed, and the call never blocks. With `within`,
-    the file must be named as one below that folder, and no part of its path may be a link. Raises
+    the file's path must be below that folder, and no part of its path may be a link. Raises
     `NotPlain` for anything else.
     """
     if within is None:
@@ -181,7 +181,7 @@ def read_file(path: Path, most: int = -1, *, within: Path | None = None) -> str 
 
 
 def read_tail(path: Path, limit: int, *, within: Path | None = None) -> str:
-    """Return the last `limit` bytes of `path` as text; "" if there is no such plain file."""
+    """Return the last `limit` bytes of `path` as text; "" if there is no such regular file."""
     try:
         with os.fdopen(open_plain(path, within=within), "rb") as file:
             size = file.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""Mask secrets in definitions, differences, messages and logs.
+"""Mask secrets in definitions, diffs, messages and logs.
 
 A definition should contain only references ("env:NAME", "file:NAME"), which are shown. A plain-text
 secret is masked wherever it is displayed, and restored when a masked form is submitted unchanged.
@@ -65,14 +65,14 @@ _LINES = 500  # lines of a secret masked one by one; a longer one is masked as a
 
 
 class Searcher(Protocol):
-    """Applies the table to texts, in this process or elsewhere."""
+    """Applies the table to strings, in this process or elsewhere."""
 
     def mask(self, text: str) -> str:
         """Return the text with everything that looks like a secret masked."""
         ...
 
     def find(self, text: str) -> set[str]:
-        """Return what looks like a plain-text secret in a text."""
+        """Return what looks like a plain-text secret in a string."""
         ...
 
 
@@ -86,7 +86,7 @@ class LocalSearcher:
         return text
 
     def find(self, text: str) -> set[str]:
-        """Return what looks like a plain-text secret in a text."""
+        """Return what looks like a plain-text secret in a string."""
         shapes = {match[2] for pattern in _BY_SHAPE for match in pattern.finditer(text)}
         named = (match for pattern in _BY_NAME for match in pattern.finditer(text))
         # "token: string" is just as likely a schema's column and its type, "token ->" a lambda.
@@ -125,7 +125,7 @@ def is_path_to_secret(name: str, value: str) -> bool:
 
 
 def mask(value: Any, *, name: str = "") -> Any:
-    """Return a JSON value with its secrets masked, both by their keys and within texts."""
+    """Return a JSON value with its secrets masked, both by their keys and within strings."""
     if isinstance(value, Mapping):
         return {
             key: mask(element, name=str(key) if not is_secret_name(name) else name)
@@ -142,7 +142,7 @@ def mask(value: Any, *, name: str = "") -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Masks known secrets in texts, and everything that looks like a secret."""
+    """Masks known secrets in strings, and everything that looks like a secret."""
 
     forms: tuple[str, ...] = ()  # their possible spellings, longest first
 
@@ -154,7 +154,7 @@ class Mask:
         return cls(tuple(sorted(long_enough, key=lambda form: (-len(form), form))))
 
     def __call__(self, text: str) -> str:
-        """Return a text (a log, a message) with known secrets, and likely ones, masked."""
+        """Return a string (a log, a message) with known and likely secrets masked."""
         return _searcher.get().mask(self.mask_known_secrets(text))
 
     def mask_known_secrets(self, text: str) -> str:
@@ -164,7 +164,7 @@ class Mask:
         return text
 
     def within(self, value: Any, *, name: str = "") -> Any:
-        """Return the JSON of a driver's file with its texts masked.
+        """Return the JSON of a driver's file with its strings masked.
 
         Names, numbers, states and offsets are unchanged: a secret that happens to equal one of them
         must not make the file unreadable.
@@ -184,7 +184,7 @@ class Mask:
 
 
 def mask_text(text: str) -> str:
-    """Mask everything in a text that looks like a secret, without knowing secrets by value."""
+    """Mask everything in a string that looks like a secret, without knowing secrets by value."""
     return _PATTERNS_ALONE(text)
 
 
@@ -233,9 +233,9 @@ def secrets_in(value: Any, *, name: str = "") -> set[str]:
 
 
 def unmask(value: Any, *, before: Any) -> Any:
-    """Return `value` with each unchanged masked text replaced by the original from `before`.
+    """Return `value` with each unchanged masked string replaced with the original from `before`.
 
-    Lists are compared by position; a masked text without a counterpart remains masked.
+    Lists are compared by position; a masked string without a counterpart remains masked.
     """
     return _unmask(value, before, mask(before))
 
@@ -253,7 +253,7 @@ def _unmask(value: Any, before: Any, shown: Any) -> Any:
 
 
 def still_masked(value: Any, *, path: str = "") -> list[str]:
-    """Return the dotted paths of texts that contain a mask and so cannot be stored."""
+    """Return the dotted paths of strings that contain a mask and so cannot be stored."""
     if isinstance(value, Mapping):
         pairs = [(str(key), element) for key, element in value.items()]
     elif isinstance(value, list | tuple):

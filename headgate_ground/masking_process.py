@@ -1,7 +1,7 @@
-"""Mask texts for another process: one JSON line in, one JSON line out, until its input ends.
+"""Mask strings for another process: one JSON line in, one JSON line out, until its input ends.
 
-A search for secrets keeps Python's lock, so a web process that searched a long text itself would
-answer nobody meanwhile, not even a health check. See `controlplane.masking`.
+A search for secrets keeps Python's lock, so a web process that searched a long string itself could
+not respond to any request in the meantime, not even a health check. See `controlplane.masking`.
 """
 
 import json
@@ -12,7 +12,7 @@ from headgate_ground.masking import LocalSearcher
 
 
 def main() -> None:
-    """Answer questions until the asker closes the pipe or ends."""
+    """Serve requests until the parent process closes the pipe or ends."""
     os.nice(5)  # pages that need no long text come first
     searcher = LocalSearcher()
     for line in sys.stdin.buffer:

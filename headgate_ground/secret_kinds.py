@@ -1,10 +1,10 @@
-"""Define what counts as a secret, in a single table: by key name and by shape of the value.
+"""Define what counts as a secret, in a single table: by key name and by value shape.
 
-The table is used for saves, texts, logs, events, Spark's own masks and the browser's drafts. The
+The table is used for saves, messages, logs, events, Spark's own masks and the browser's drafts. The
 patterns use syntax common to Python, Java and JavaScript, without capturing groups. Each row has an
-example, a near miss that must not be masked, and pieces that would be slowest to search if a text
+example, a near miss that must not be masked, and pieces that would be slowest to search if a string
 repeated them: tests check all three. Repetitions are bounded, and must not be able to start again
-within what they repeat, so that search time is proportional to a text's length.
+within what they repeat, so that search time is proportional to a string's length.
 """
 
 from dataclasses import dataclass

@@ -56,8 +56,8 @@ def read_from(
 ) -> Iterator[tuple[int, bytes]]:
     """Yield (seq, entry) for a spool's events from number `first` on, in order.
 
-    `names` returns what is in the folder, and `read` a segment's content: the driver's code may
-    have replaced either with anything.
+    `names` returns the folder's entries, and `read` a segment's content: the driver's code may have
+    replaced either with anything.
     """
     named = (folder / name for name in names(folder) if name.endswith(SUFFIX))
     segments = sorted(path for path in named if whole(path.stem) is not None)[-MOST_SEGMENTS:]

@@ -1,4 +1,4 @@
-"""Parse numbers, times and progress written by other programs; the impossible becomes unknown.
+"""Parse numbers, times and progress written by other programs; impossible values become unknown.
 
 All code that converts external text or milliseconds into a number or a time uses this module, so
 that an odd value becomes a single unknown value and never causes its whole context to fail. The
@@ -24,10 +24,10 @@ _LATE_YEAR = re.compile(r"\+?[0-9]{5,}-")
 
 
 def whole(text: str | bytes) -> int | None:
-    """Return an integer of ASCII digits that fits into a database; None for any other text.
+    """Return an integer of ASCII digits that fits into a database; None for any other string.
 
-    `str.isdigit` also accepts digits that `int` does not ("²"), and `int` must not get an endless
-    text.
+    `str.isdigit` also accepts digits that `int` does not ("²"), and `int` must not get an
+    arbitrarily long string.
     """
     if not (text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS):
         return None
@@ -36,7 +36,7 @@ def whole(text: str | bytes) -> int | None:
 
 
 def is_number(value: object) -> bool:
-    """Return whether a value is an integer that a database column can hold."""
+    """Return whether a value is an integer that fits into a database column."""
     return type(value) is int and 0 <= value < _BEYOND
 
 
@@ -46,7 +46,7 @@ def count(value: object) -> int | None:
 
 
 def rate(value: object) -> float | None:
-    """Return a finite rate of at least 0; Spark writes NaN and infinities as text."""
+    """Return a finite rate of at least 0; Spark writes NaN and infinities as strings."""
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     return float(value) if isfinite(value) and value >= 0 else None
@@ -75,12 +75,12 @@ def at_s(seconds: float) -> datetime | None:
 
 
 def start_of(at: datetime, width_s: int) -> datetime:
-    """Return the start of the interval of `width_s` seconds, counted from 1970, around a time."""
+    """Return the start of the `width_s`-second interval, counted from 1970, around a time."""
     return at - (at - _EPOCH) % timedelta(seconds=width_s)
 
 
 def time_of(text: object) -> datetime | None:
-    """Return the UTC time in an ISO 8601 text (UTC is the default zone); None for other text."""
+    """Parse an ISO 8601 time as UTC (the default zone); None if it is not one."""
     try:
         at = datetime.fromisoformat(text) if isinstance(text, str) else None
     except ValueError:
@@ -92,7 +92,7 @@ def time_of(text: object) -> datetime | None:
 
 
 def is_after_9999(at: object) -> bool:
-    """Return whether milliseconds since 1970, or an ISO 8601 text, are after the year 9999."""
+    """Return whether milliseconds since 1970, or an ISO 8601 time, are after the year 9999."""
     if isinstance(at, str):
         return _LATE_YEAR.match(at) is not None or at.startswith("9999-12-31")
     return type(at) is int and at_ms(at) is None and at > 0

@@ -1,4 +1,4 @@
-"""Change what lies in folders whose contents a driver may replace at any time.
+"""Change files in folders whose contents a driver may replace at any time.
 
 Every step from the root is an open descriptor, so nothing here is reached through a link, no matter
 when it was created. Files are read with `headgate_ground.files` and its `within`.
@@ -34,9 +34,9 @@ def names_in(folder: Path) -> list[str]:
 def walk(folder: Path) -> Iterator[tuple[Path, list[str], list[str], int]]:
     """Yield each folder below one, with it: its path, its folders, its other names, a descriptor.
 
-    The caller may remove folders from the list, as with `os.walk`; nothing is yielded for what is
-    gone or not a folder. Links are among the other names. Folders nested more than `DEEPEST` times
-    are left out.
+    The caller may remove folders from the list, as with `os.walk`; nothing is yielded for missing
+    entries and non-folders. Links are among the other names. Folders nested more than `DEEPEST`
+    times are left out.
     """
     left = [folder]
     while left:
@@ -125,7 +125,7 @@ def remove_tree(path: Path, *, limit_s: float = REMOVAL_LIMIT_S) -> bool:
     """Remove a folder with its contents, or a file; return whether nothing is left of it.
 
     Folders may be nested to any depth: each one is moved up into the folder that is removed, so two
-    descriptors suffice. What cannot be removed stays, and so does everything if the path leads
+    descriptors suffice. Anything that cannot be removed stays, as does everything if the path leads
     through a link.
     """
     ends = time.monotonic() + limit_s
@@ -154,7 +154,7 @@ def _remove(name: str, outer: int, ends: float) -> bool:
 
 
 def _empty(folder: int, top: int, ends: float) -> bool:
-    """Remove what is in a folder; return whether it is empty now.
+    """Remove a folder's contents; return whether it is empty now.
 
     The folders in a folder below `top` are moved to `top`, where they are removed in turn.
     """

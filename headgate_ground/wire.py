@@ -1,10 +1,10 @@
 """Encode a driver's events in the versioned format that drivers and the ingester share.
 
-A stream entry has one field, `e`: an `Event`'s JSON text after its seal. `seq` increases by one for
-every event of a driver, without holes, so that each loss can be counted. An event with `seq` 0 is
-outside the sequence (the shim's exit notice).
+A stream entry has one field, `e`: the seal, followed by an `Event` as JSON. `seq` increases by one
+for every event of a driver, without holes, so that each loss can be counted. An event with `seq` 0
+is outside the sequence (the shim's exit notice).
 
-The seal is a MAC over that text, and therefore over driver, epoch, number and body, with a key that
+The seal is a MAC over that JSON, and therefore over driver, epoch, number and body, with a key that
 only the driver and the control plane have.
 """
 
@@ -37,7 +37,7 @@ def sealed(event: bytes, key: bytes) -> bytes:
 
 
 def is_sealed(entry: bytes, key: bytes) -> bool:
-    """Return whether an entry has a seal made with this key."""
+    """Return whether an entry was sealed with this key."""
     event = opened(entry)
     return hmac.compare_digest(entry[: len(entry) - len(event)], _mac(event, key))
 
@@ -90,8 +90,8 @@ class WireEvent:
     def cut(self, most: int = MOST_BYTES) -> Self:
         """Return the event with its largest parts cut until its encoding fits into `most` bytes.
 
-        Of a text, the beginning is retained; a list or object is removed. The body's `cut` lists
-        all these parts. Bodies of this size come from users' metrics and error texts.
+        Strings keep their beginning; lists and objects are removed. The body's `cut` lists all
+        these parts. Bodies of this size come from users' metrics and error messages.
         """
         event, body, names = self, dict(self.body), []
         for name in sorted(body, key=lambda name: len(orjson.dumps(body[name])), reverse=True):
