@@ -88,7 +88,7 @@ class Backoff:
     chance: Callable[[], float] = random.random
 
     def delay(self, tried: int) -> float:
-        """Return the seconds to wait after `tried` failed attempts (at least 1)."""
+        """Return how many seconds to wait after `tried` failed attempts (at least 1)."""
         return self.chance() * min(self.most_s, self.first_s * 2.0 ** min(tried - 1, 32))
 
 

@@ -42,7 +42,7 @@ class Limiter(Protocol):
         ...
 
     def observe(self, window: Window) -> None:
-        """Process a window, and possibly change what is allowed."""
+        """Process a window, and possibly change the number allowed."""
         ...
 
 
@@ -122,7 +122,7 @@ class Auto:
         return max(least, LATENCIES * self._latency_s)
 
     def observe(self, window: Window) -> None:
-        """Process a window, and possibly change what is allowed."""
+        """Process a window, and possibly change the number allowed."""
         if not window.calls or window.seconds < TICK_S:
             return
         self._latency_s = window.latency_s / window.calls

@@ -172,7 +172,7 @@ def row_class(names: Sequence[str], identity: Sequence[str] | None = None) -> ty
 def rows_of(
     batch: pa.RecordBatch, kind: type[Row], key: Sequence[int] = ()
 ) -> tuple[list[Row], list[Any]]:
-    """Return the rows of an Arrow batch and their keys; `key` has the key columns' positions.
+    """Return the rows of an Arrow batch and their keys; `key` contains the key columns' positions.
 
     Without key columns, the keys are None; with several, they are tuples. Timestamps with a zone
     become aware UTC datetimes.
@@ -218,7 +218,7 @@ class Shape:
         return [self.row_of(result)]
 
     def row_of(self, result: Any) -> tuple[Any, ...]:
-        """Return one row of a result as a tuple of the schema's columns."""
+        """Return one result row as a tuple in the order of the schema's columns."""
         if type(result) is tuple:
             if len(result) != len(self.names):
                 raise BadResult(
@@ -248,7 +248,7 @@ class Shape:
 
 
 def columns_of(rows: Iterable[tuple[Any, ...]], schema: pa.Schema) -> list[pa.Array]:
-    """Return tuples as Arrow columns; if a value does not fit, the error contains its column."""
+    """Return tuples as Arrow columns; if a value does not fit, the error names its column."""
     columns: list[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * len(schema)
     return [_column(field, values) for field, values in zip(schema, columns, strict=True)]
 

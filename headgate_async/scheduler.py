@@ -42,7 +42,7 @@ class Scheduler:
     `give(outcomes, counts)` is called with each full list, and with the remaining outcomes once
     `finish` has been called and all calls are done; then `ended(None)` is called. If a row fails
     for good without dead letters, `ended(error)` is called immediately. After that, `give` is not
-    called any more.
+    called again.
     """
 
     def __init__(

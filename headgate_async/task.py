@@ -117,7 +117,7 @@ class Emission:
         self._names = [*schema.names, *letter, *HIDDEN]
 
     def batch(self, outcomes: Sequence[Outcome], counts: Counts) -> pa.RecordBatch:
-        """Return the batch of these outcomes.
+        """Return these outcomes as a batch.
 
         A row without a result still gets a temporary row here, to record its latency; so do counts
         that arrive without an outcome.

@@ -2,7 +2,7 @@
 
 Four queries read the topic that `kafka_feeder.py` fills, each in a different way: micro-batches
 with async progress tracking, windows with state, real-time mode, and continuous processing. The
-last two occupy a core for each partition, so they have their own drivers.
+last two occupy one core per partition, so they have their own drivers.
 """
 
 from pathlib import Path

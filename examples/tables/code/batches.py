@@ -19,7 +19,7 @@ def flights(spark: SparkSession, params: dict[str, Any]) -> DataFrame:
 
 
 def by_carrier(batch: DataFrame) -> DataFrame:
-    """Return what a batch adds to each carrier's totals: flights, and minutes of delay."""
+    """Return a batch's additions to each carrier's totals: flights and minutes of delay."""
     return batch.groupBy("carrier").agg(
         F.count("*").alias("flights"), F.coalesce(F.sum("dep_delay"), F.lit(0)).alias("delay")
     )
