@@ -258,7 +258,7 @@ class Ingester:
     def _store_singly(
         self, events: Sequence[tuple[str, WireEvent]], letters: list[Letter], now: datetime
     ) -> None:
-        """Store events one by one, because one of them cannot be stored; dead-letter that event."""
+        """Store events one by one to find and dead-letter those that cannot be stored."""
         for entry, event in events:
             try:
                 self._store([(entry, event)], [], now)
@@ -381,7 +381,7 @@ class Ingester:
 
 
 def rest_s(locked_s: float, vendor: str) -> float:
-    """Return how long to leave the lock to others after a transaction of so many seconds.
+    """Return how long to leave the lock to others after a transaction of `locked_s` seconds.
 
     Other databases wake their waiters.
     """

@@ -8,7 +8,7 @@ from django.db.models import Q
 
 
 def upsert(model: type[Any], rows: Iterable[Any], *key: str) -> None:
-    """Insert rows; if the columns of `key` exist already, replace all the others."""
+    """Insert rows; if the columns of `key` exist already, replace the other columns."""
     columns = [field.name for field in model._meta.concrete_fields if not field.primary_key]
     model._default_manager.bulk_create(
         list(rows),

@@ -94,7 +94,7 @@ def part_of(
     watermark: datetime | None,
     phases: Mapping[str, Any] | None,
 ) -> Part:
-    """Return one batch as its buckets add it."""
+    """Return one batch in the form in which its buckets add it."""
     durations = phases or {}
     delay = watermark_delay_s(at, watermark)
     figures = (1, rows, took_ms, took_ms, took_ms, input_rate, processed_rate, state_rows, delay)
@@ -123,7 +123,7 @@ def add(parts: Iterable[Part]) -> None:
 
 
 def summed(parts: Iterable[Part]) -> dict[int, dict[tuple[int, int], Figures]]:
-    """Return by width the figures of each bucket (query, start) that these batches are in."""
+    """Return, by width, the figures of each bucket (query, start) that contains these batches."""
     by_width: dict[int, dict[tuple[int, int], Figures]] = {}
     for width_s in WIDTHS_S:
         buckets: dict[tuple[int, int], Figures] = {}

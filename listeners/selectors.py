@@ -115,8 +115,8 @@ def described(queries: QuerySet[Any]) -> Iterator[tuple[int, datetime | None, An
 def input_rate(queries: QuerySet[Any]) -> float:
     """Return the sum of `inputRowsPerSecond` over the queries' last batches.
 
-    `queries` is a subquery for their ids. Spark writes NaN and infinities as text; these count as
-    0.
+    `queries` is a subquery for their ids. Spark writes NaN and infinities as strings; these count
+    as 0.
     """
     told = KeyTextTransform("inputRowsPerSecond", "progress")
     number = Case(When(told__in=_NO_NUMBERS, then=None), default=Cast("told", FloatField()))
@@ -137,7 +137,7 @@ def heartbeat_bars(query_ids: Iterable[int], *, count: int) -> dict[int, list[Ba
 def progress_page(
     query_id: int, *, before: int | None = None, run: int | None = None, limit: int = 100
 ) -> list[dict[str, Any]]:
-    """Return progress rows, newest first: {id, run, batch, at, repaired, progress}.
+    """Return the progress rows, newest first: {id, run, batch, at, repaired, progress}.
 
     `before` is the id of the previous page's last row; if retention has deleted that row, the page
     is empty.
@@ -167,7 +167,7 @@ def series(query_id: int, *, since: datetime, until: datetime, points: int = 600
     Columns: input_rows_per_second, processed_rows_per_second, num_input_rows, batch_duration_ms,
     one `phase_NAME` per entry of durationMs (addBatch, getBatch, latestOffset, queryPlanning,
     walCommit, commitOffsets), watermark_delay_s, state_rows. The rows are downsampled (MinMaxLTTB)
-    if there are more than `points`, and taken from rollups for times before the retention period of
+    if there are more than `points`, and taken from rollups for times beyond the retention period of
     raw progress. An empty row separates two runs, so that no line is drawn across a stop.
     """
     from listeners import series as chart
@@ -213,7 +213,7 @@ def open_holes() -> set[tuple[int, int]]:
 
 
 def drops_since(since: datetime) -> list[dict[str, Any]]:
-    """Return drop counter increases for the banner: {driver, queue, count, since, until}."""
+    """Return the drop counter increases for the banner: {driver, queue, count, since, until}."""
     rows = models.DroppedEvents.objects.filter(until__gte=since).order_by("since", "pk")
     return [dict(row) for row in rows.values("driver", "queue", "count", "since", "until")]
 

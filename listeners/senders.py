@@ -167,7 +167,7 @@ class SenderLookup(Protocol):
     """Look-ups in the control plane's tables (`controlplane.hosts`)."""
 
     def drivers(self, ids: Collection[int]) -> Mapping[int, EventSender]:
-        """Return drivers by id; drivers that have no row are omitted."""
+        """Return the drivers by id; drivers without a row are omitted."""
 
     def runs(self, ids: Collection[int]) -> Mapping[int, tuple[int, int]]:
         """Return each run's driver and query, by run id; runs that have no row are omitted."""
@@ -182,7 +182,7 @@ class Senders:
         self._runs: OrderedDict[int, tuple[int, int]] = OrderedDict()
 
     def refusals(self, events: Sequence[tuple[WireEvent, bytes]]) -> list[str]:
-        """Return why each event is rejected, given with its entry; "" if the event is trusted."""
+        """Return why each event, given with its entry, is rejected; "" if the event is trusted."""
         self._learn(event for event, _ in events)
         return [self._refusal(event, entry) for event, entry in events]
 

@@ -306,7 +306,7 @@ def _slow_row(event: WireEvent) -> models.SlowBatch:
 
 
 def _for_sqlite(at: datetime) -> str:
-    """Return a UTC time as Django writes it to SQLite: as text, without a time zone."""
+    """Return a UTC time as Django writes it to SQLite: as a string without a time zone."""
     return str(at)[: -len("+00:00")]
 
 

@@ -1,7 +1,7 @@
-"""What health reads of the loops: their troubles as rows, and how far bulk work is behind.
+"""The state of the loops for health: their errors as rows, and how far bulk work is behind.
 
-A row is deleted once its element is processed again. The row of an element that was set aside stays
-until its retention is over, because that element is not tried again.
+A row is deleted once its element is processed again. The row of a quarantined element is kept until
+its retention expires, because that element is not retried.
 
 Each kind of work records its backlog at the end of a run (`BulkRun.left`); the system's health
 reads it here.

@@ -1,4 +1,4 @@
-"""Do bulk work in slices, by one worker at a time, so that other writers never wait long.
+"""Do bulk work in slices, in one worker at a time, so that other writers never wait long.
 
 The row's `leased_until` column is the whole state, and each change of it is one conditional update,
 so that exactly one of two workers succeeds:
@@ -110,7 +110,7 @@ class Lease:
     def renewed(self) -> Iterator[None]:
         """Renew the lease in the background while the block runs, then release it.
 
-        While the database is busy or gone, it tries again: nobody else can take the row then.
+        While the database is busy or unavailable, it retries: nobody else can take the row then.
         """
         over = threading.Event()
 
@@ -294,7 +294,7 @@ class BulkRun:
 
 @contextmanager
 def bulk_work(name: str, *, limit_s: float) -> Iterator[BulkRun | None]:
-    """Start a run of one kind of bulk work, at most `limit_s` long.
+    """Start a run of a kind of bulk work, at most `limit_s` long.
 
     Yields None if another worker is doing this work; the next tick tries again.
     """

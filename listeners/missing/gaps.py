@@ -83,10 +83,10 @@ def judge(
     This covers only the drivers that `drivers_here` returns, whose spools `spooled` can read; each
     `host` reads the drivers' exits at its own pace.
 
-    1. Record how far the streams had been delivered.
-    2. Leave drivers whose stream has not been stored that far to the next call; for the common
+    1. Record how far the streams have been delivered.
+    2. Leave drivers whose stream is not yet stored up to there to the next call; for the common
        stream, leave all of its drivers.
-    3. Fetch events that spools still hold; numbers that are still missing then become or remain
+    3. Fetch events still in the spools; numbers that are still missing then become or remain
        gaps.
 
     Each driver is checked separately, and everything is written in slices, for at most `limit_s`;
@@ -283,7 +283,7 @@ def _ends(
     """Return our ended drivers' last numbers, and the exit up to which these are known.
 
     If the spool of an exited driver cannot be read now, the next calls retry this exit and those
-    after it; after a while, it is set aside. An exit of a `busy` epoch is also left to the next
+    after it; after a while, it is skipped. An exit of a `busy` epoch is also left to the next
     calls.
     """
     ends: Ends = {}
@@ -353,7 +353,7 @@ def _repair_from_spools(
 
 
 def _is_old(missing: MissingEvents, now: datetime) -> bool:
-    """Return whether none of the open gaps is new; one that has no row yet is."""
+    """Return whether none of the open gaps is new; a gap without a row is new."""
     at = [gap.noticed_at for gap in missing.gaps if gap.closed_at is None]
     return bool(at) and max(at) <= now - SEARCHED_AGAIN_FOR
 
@@ -427,7 +427,7 @@ def _open(missing: MissingEvents, now: datetime) -> None:
 def settle(
     gap: models.Gap, *, now: datetime, hopeless: bool, source: str, remaining: int | None = None
 ) -> int:
-    """Record what has become of a gap; return how many of its numbers are missing.
+    """Record the state of a gap; return how many of its numbers are missing.
 
     Only this function repairs, closes or gives up a gap: after each judging, at a run's end, and
     after a repair from a checkpoint. `hopeless`: what is missing now will not arrive. `source`:

@@ -1,5 +1,4 @@
-"""Receive each of Spark's query events without delaying Spark; users' own listeners, and counts
-of drops.
+"""Receive Spark's query events without delaying Spark; users' listeners, and drop counts.
 
 PySpark's own listener reads every field of a progress object with a separate round trip (about 0.2
 s per event). This one takes the event's JSON and returns. It uses a private queue of Spark's

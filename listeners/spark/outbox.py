@@ -44,7 +44,7 @@ class TelemetrySettings:
 
     @classmethod
     def read(cls, raw: dict[str, Any]) -> Self:
-        """Return settings from JSON, ignoring names that are unknown to this version."""
+        """Return the settings from JSON, ignoring names that are unknown to this version."""
         names = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in raw.items() if name in names})
 

@@ -1,4 +1,4 @@
-"""Turn received messages into events, each one once, and get those that were not delivered.
+"""Turn received messages into events, each exactly once, and fetch those that were not delivered.
 
 Everything runs on one thread, which handles one message after the other, so no lock is needed.
 
@@ -59,8 +59,9 @@ class RunBatches:
         """Return the query's remembered batches that still must be reported, oldest first.
 
         A batch newer than any from the bus is left to the bus unless it ended before `overdue_at`
-        (seconds since 1970); None means that the run has ended and the bus will not deliver any
-        more. Holes older than the oldest remembered batch are given up, but still count as missing.
+        (seconds since 1970); None means that the run has ended and the bus will not deliver
+        anything else. Holes older than the oldest remembered batch are given up, but still count as
+        missing.
         """
         unreported_progress = []
         for progress in remembered_progress:
@@ -97,7 +98,7 @@ def executed(progress: Progress) -> bool:
 
 
 def ended_at(progress: Progress) -> float:
-    """Return when a batch ended, in seconds since 1970."""
+    """Return the time at which a batch ended, in seconds since 1970."""
     began = time_of(progress.get("timestamp")) or datetime.now(UTC)
     return began.timestamp() + (count(progress.get("batchDuration")) or 0) / 1000
 
@@ -118,7 +119,7 @@ _REMEMBERED_ENDS = 1_000  # Terminated events remembered for `terminated`
 
 @dataclass(frozen=True, slots=True)
 class RunKnown:
-    """The runtime's message that names the query and run of one of Spark's run ids."""
+    """The runtime's message with the query and run for one of Spark's run ids."""
 
     query: int
     run: int
@@ -201,7 +202,7 @@ class Sorter:
                 self._emit_message(message)
 
     def release_waiting(self, now: float) -> None:
-        """Release held events whose run has not become known in time.
+        """Release the held events whose run did not become known in time.
 
         `now` is monotonic; infinity releases everything, for a driver that is exiting.
         """

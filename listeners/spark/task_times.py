@@ -1,6 +1,6 @@
 """Measure how queries use their driver's cores, and what they wait for, with Spark's status store.
 
-Spark stores a stage's times as a whole, so single tasks are not read: each pass is one call for all
+Spark stores totals of a stage's times, so single tasks are not read: each pass is one call for all
 stages that have ended since the last one and for those that are running.
 """
 

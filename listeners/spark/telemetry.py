@@ -279,7 +279,7 @@ _MODES = {"private": "a private queue", "fallback": "every session (fallback, wi
 
 
 def _sound(text: str) -> str:
-    """Return text that JSON can represent: a path in a message may contain non-text bytes."""
+    """Return a JSON-safe string: a path in a message may contain undecodable bytes."""
     return text.encode(errors="replace").decode()
 
 
