@@ -52,12 +52,12 @@ class Handed:
 
 
 def handed_to_storage(conf: Mapping[str, str], env: Mapping[str, str]) -> Handed:
-    """Return the settings with which an application's storage JVM runs, whoever wrote them.
+    """Return the settings of an application's storage JVM, whoever wrote them.
 
-    The worker reads that JVM's answers and files, so nothing that an author of Python may bring
-    runs in it: a Hadoop key passes if an author of SQL may set it too, and its value names no
-    unknown class. Variables pass if they say where and as whom a client connects; Hadoop's
-    clients read no others that definitions may set.
+    The worker reads that JVM's answers and files, so nothing that only a Python author may bring
+    runs in it: a Hadoop key passes if a SQL author may set it too, and its value does not contain
+    an unknown class. Variables pass if they define the address or the account of a client; Hadoop's
+    clients do not read any other variables that definitions may set.
     """
     hadoop_conf = {name: value for name, value in conf.items() if name.startswith("spark.hadoop.")}
     passed = {name: value for name, value in hadoop_conf.items() if _is_for_storage(name, value)}

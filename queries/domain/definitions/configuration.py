@@ -5,9 +5,9 @@ Headgate launches, monitors and stops the driver through its configuration, so a
 classes, moves directories or changes what Headgate itself sets would break supervision. Keys that
 tune a query are allowed.
 
-The analyzer runs on a worker's host before anybody has started the query, so it gets only settings
-that change names, types or state, and only values that cannot be a class, a file or an address.
-The names are those of `SQLConf` in Spark 4.0 to 4.3.
+The analyzer runs on a worker's host before the query is started, so it gets only settings that
+change names, types or state, and only values that cannot be a class, a file or an address. The
+names are those of `SQLConf` in Spark 4.0 to 4.3.
 """
 
 import re
@@ -23,7 +23,7 @@ from queries.domain.readings import counted
 
 
 def fairscheduler_xml(pools: Sequence[PoolSpec]) -> str:
-    """Return the text for `spark.scheduler.allocation.file`, pools sorted by name."""
+    """Return the content of `spark.scheduler.allocation.file`, pools sorted by name."""
     entries = "".join(
         f"  <pool name={quoteattr(pool.name)}>\n"
         f"    <schedulingMode>{escape(pool.mode)}</schedulingMode>\n"
@@ -42,7 +42,7 @@ def advice(
     queries: Mapping[str, Sequence[str]],
     scheduler_mode: str,
 ) -> list[str]:
-    """Return actionable advice about an application's pools, as sentences.
+    """Return actionable advice on an application's pools, as sentences.
 
     `cores` is None if the master does not specify them; `queries` maps a pool's name to its
     queries. Spark breaks ties between pools by name. With more busy pools than cores, the pool

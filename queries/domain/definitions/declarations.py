@@ -1,5 +1,4 @@
-"""What is declared besides a query: catalogs, Hadoop configuration, and a connector's own
-description.
+"""Declarations other than queries: catalogs, Hadoop configuration, a connector's own description.
 
 Spark connects to a catalog of another type (REST, Hive, JDBC, Glue, Nessie, …) when the query
 starts, at an address of the author's choice. Until an admin can allow catalogs, a definition can
@@ -43,7 +42,7 @@ _WHY = (
 
 
 def catalog_service_problem(key: str, value: str) -> Problem | None:
-    """Return why a setting of a catalog is rejected: it names a service; None if it does not."""
+    """Return why a setting of a catalog is rejected: it names a service; None if it is not."""
     match = _PROPERTY.fullmatch(key)
     if match is None or (match["property"].lower() == "type" and value.lower() == HADOOP):
         return None
@@ -138,7 +137,7 @@ def hadoop_keys_of(conf: str) -> tuple[str, ...]:
 
 
 def hadoop_refusal(key: str, value: str) -> tuple[str, str] | None:
-    """Return why a Hadoop key is forbidden to everyone, and the remedy; None if it is not."""
+    """Return why a Hadoop key is forbidden for everyone, and the remedy; None if it is allowed."""
     if _REDIRECTS.fullmatch(key):
         return "would redirect paths.", "Remove it, and use full URLs as paths."
     if match := _FILE_SYSTEM_KEY.fullmatch(key):
@@ -229,7 +228,7 @@ def conf_of(connectors: Iterable[Declared]) -> dict[str, str]:
 
 
 def formats_of(connectors: Mapping[str, Declared], kind: str) -> dict[str, str]:
-    """Return format -> connector for one kind ("sources", "tables", "sinks"); the first wins."""
+    """Map format -> connector for one kind ("sources", "tables", "sinks"); the first wins."""
     owners: dict[str, str] = {}
     for name, connector in sorted(connectors.items()):
         for name_of_format in getattr(connector, kind):

@@ -1,5 +1,4 @@
-"""Labels of applications and queries, and texts such as `team=data,phase!=STOPPED` that select
-by them.
+"""Labels of applications and queries, and selectors such as `team=data,phase!=STOPPED`.
 
 A selection is a tuple of terms, all of which must be true. Its written forms are the filters of
 lists and of the lineage (`parse_filters`), the selectors of bulk requests (`parse_selector`), and
@@ -39,7 +38,7 @@ def parse_labels(raw: Mapping[str, Any]) -> dict[str, str]:
 
 
 def read_labels(text: str) -> dict[str, str]:
-    """Return the labels in a text: `name=value`, separated by spaces, commas or newlines.
+    """Parse labels: `name=value`, separated by spaces, commas or newlines.
 
     Raises `Invalid` if a label has no value, is repeated, or is not valid.
     """
@@ -59,7 +58,7 @@ def read_labels(text: str) -> dict[str, str]:
 
 
 def labels_text(labels: Mapping[str, str]) -> str:
-    """Return labels as users write them, sorted by name."""
+    """Return the labels as users write them, sorted by name."""
     return " ".join(f"{name}={labels[name]}" for name in sorted(labels))
 
 
@@ -120,7 +119,7 @@ def terms(
 def parse_filters(sent: Mapping[str, str | Sequence[str]]) -> Selection:
     """Return the selection in the parameters of a list's address; each may have several values.
 
-    The parameter `label` has labels as `searched_labels` reads them, separated by spaces in a text.
+    The parameter `label` has labels as `searched_labels` reads them, separated by spaces.
     """
     given = {
         name: value.replace("\x00", "") if isinstance(value, str) else value
@@ -133,7 +132,7 @@ def parse_filters(sent: Mapping[str, str | Sequence[str]]) -> Selection:
 
 
 def parse_selector(text: str) -> Selection:
-    """Return the terms of a text such as `team=data,phase!=STOPPED`.
+    """Return the terms of a selector such as `team=data,phase!=STOPPED`.
 
     Terms are separated by commas; `a|b` means one of several values. A word that is not in `FIELDS`
     is a label of the query or of its application. Raises `Invalid` for each invalid term, or if

@@ -31,7 +31,7 @@ _ITS_NAME = "with the cluster's own name: fs.defaultFS in core-site.xml in HADOO
 
 
 class NotALocation(ValueError):
-    """The text cannot be a location; the message and `way_out` are sentences."""
+    """The value cannot be a location; the message and `way_out` are sentences."""
 
     def __init__(
         self,
@@ -100,8 +100,8 @@ def names_file_system(text: str) -> bool:
 def in_full(text: str, file_system: str) -> str:
     """Return a path as Hadoop completes it with a default file system (`Path.makeQualified`).
 
-    `file_system` is `fs.defaultFS`, such as "hdfs://host:8020". A relative path, and one that needs
-    nothing or that this file system cannot complete, stays as it is.
+    `file_system` is `fs.defaultFS`, such as "hdfs://host:8020". A relative path, and a path that is
+    complete or that this file system cannot complete, is unchanged.
     """
     default = _FILE_SYSTEM.fullmatch(file_system.rstrip("/"))
     if default is None or names_file_system(text):
@@ -131,7 +131,7 @@ def local_path(location: str) -> str | None:
 
 
 def normalized_location(location: str) -> str:
-    """Return a canonical location with the same text for all names of one place.
+    """Return a canonical location that is the same string for all names of one place.
 
     `s3://` and `s3a://` name the same bucket, and `hdfs://host` uses the default port.
     """
@@ -199,7 +199,7 @@ def _folders_of(location: str) -> list[str]:
 
 
 def path_problem(field: str, text: str) -> Problem | None:
-    """Return what is wrong with a path that a source reads or a sink writes, or None.
+    """Return what is wrong with the path of a source or sink, or None.
 
     Wildcards are allowed in paths that are read. Relative paths and ".." are not allowed, because
     users do not choose the driver's working directory.

@@ -90,7 +90,7 @@ def application_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> 
 
 
 def shape_problems(error: ValidationError) -> list[Problem]:
-    """Return pydantic's errors as problems, with paths in the JSON form."""
+    """Return pydantic's errors as problems, with paths in JSON form."""
     problems = []
     for details in error.errors(include_url=False):
         kind, loc = details["type"], details["loc"]
@@ -119,7 +119,7 @@ def _renamed(kind: str, parts: list[str]) -> str:
 
 
 def _value_text(kind: str, value: Any, context: Mapping[str, Any]) -> str:
-    """Return the value given for a field as text; "" if there was none."""
+    """Return the value given for a field as a string; "" if there was none."""
     if kind in ("missing", "union_tag_not_found"):
         return ""  # pydantic names the object that lacks the field
     if kind == "union_tag_invalid":
@@ -168,7 +168,7 @@ _WRITE = {
 
 
 def mask_problems(form: dict[str, Any]) -> list[Problem]:
-    """Return a problem for each text that still contains a mask, which cannot be stored."""
+    """Return a problem for each string that still contains a mask, which cannot be stored."""
     return [
         Problem(
             field,

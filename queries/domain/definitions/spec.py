@@ -95,7 +95,7 @@ def _at_most(most: int, **more: Any) -> Any:
 
 
 def _as_text(value: Any) -> Any:
-    """Convert numbers and booleans to the text that Spark's options expect: `20` to "20"."""
+    """Convert numbers and booleans to the strings that Spark's options expect: `20` to "20"."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -305,7 +305,7 @@ class Schedule(StrictForm):
 
     @property
     def kind(self) -> Literal["cron", "after", "files"]:
-        """Return what starts it."""
+        """Return the kind of trigger that starts it."""
         return "after" if self.after else "files" if self.files else "cron"
 
 

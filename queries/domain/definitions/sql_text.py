@@ -1,10 +1,9 @@
-"""Find definite errors in SQL text, and the operators that it uses, before it is passed to
-Spark.
+"""Find definite errors in SQL, and the operators that it uses, before it is passed to Spark.
 
-sqlglot can parse most of Spark's SQL, but not all of it: text that it cannot parse is left to
-Spark, which reports its own errors. Only text that Spark would certainly reject is rejected here.
+sqlglot can parse most of Spark's SQL, but not all of it: SQL that it cannot parse is left to Spark,
+which reports its own errors. Only SQL that Spark would certainly reject is rejected here.
 
-Only operators that can be identified for certain from the text are reported. Anything that depends
+Only operators that can be identified for certain from the SQL are reported. Anything that depends
 on Spark's plan (such as whether the joined table is small enough to be broadcast) is left to a
 preflight.
 """
@@ -30,7 +29,7 @@ _WINDOW = re.compile(r"\bwindow\s*\(", re.IGNORECASE)
 
 
 def sql_problems(spec: SqlQuery) -> list[Problem]:
-    """Return the definite errors in a query's text and its sink's output mode."""
+    """Return the definite errors in a query's SQL and its sink's output mode."""
     if not spec.sql.strip():
         return [Problem("sql", "", "is empty.", "Write a SELECT over the sources.")]
     if match := _OF_THE_PROCESS.search(spec.sql):
@@ -53,13 +52,13 @@ def sql_problems(spec: SqlQuery) -> list[Problem]:
 
 
 def read(spec: SqlQuery) -> "Text | None":
-    """Return a query's parsed text; None if only Spark can check it."""
+    """Return a query's parsed SQL; None if only Spark can check it."""
     statement = parsed(spec.sql)
     return None if statement is None else Text(spec, statement)
 
 
 def parsed(text: str) -> exp.Query | None:
-    """Return a text's statement; None if it is not one query, or only Spark can parse it.
+    """Return the parsed statement; None if it is not one query, or only Spark can parse it.
 
     `window(…)` may have the name `RENAMED_WINDOW`.
     """
@@ -70,9 +69,9 @@ def parsed(text: str) -> exp.Query | None:
 
 
 def paths_in(spec: SqlQuery) -> list[str]:
-    """Return the paths that a query's text reads directly, as in json.`/data/flights`.
+    """Return the paths that a query's SQL reads directly, as in json.`/data/flights`.
 
-    Paths in texts that sqlglot cannot parse are not found here; the driver checks Spark's own plan.
+    Paths in SQL that sqlglot cannot parse are not found here; the driver checks Spark's own plan.
     """
     return sorted(
         {
@@ -85,9 +84,9 @@ def paths_in(spec: SqlQuery) -> list[str]:
 
 
 def parameters(spec: SqlQuery) -> tuple[set[str], set[str]] | None:
-    """Return the names of a text's parameters (`:name`), and markers of other kinds (`?`, `{x}`).
+    """Return the names of the SQL's parameters (`:name`), and other kinds of markers (`?`, `{x}`).
 
-    None if only Spark can parse the text.
+    None if only Spark can parse the SQL.
     """
     text = read(spec)
     if text is None:
@@ -106,7 +105,7 @@ def parameters(spec: SqlQuery) -> tuple[set[str], set[str]] | None:
 
 
 def catalog_names(spec: SqlQuery) -> set[str]:
-    """Return the table names with a catalog in a query's text, such as lake.flights.delays."""
+    """Return the table names with a catalog in a query's SQL, such as lake.flights.delays."""
     return {
         ".".join(part.name for part in table.parts)
         for statement in _statements(spec.sql) or ()
@@ -116,10 +115,10 @@ def catalog_names(spec: SqlQuery) -> set[str]:
 
 
 def _statements(text: str) -> list[exp.Expression] | None:
-    """Return a text's statements; None if they cannot be parsed.
+    """Return the parsed statements; None if they cannot be parsed.
 
-    After GROUP BY, sqlglot interprets Spark's `window(…)` as the beginning of a WINDOW clause, so a
-    text that fails to parse is parsed again with the function renamed.
+    After GROUP BY, sqlglot interprets Spark's `window(…)` as the beginning of a WINDOW clause, so
+    SQL that fails to parse is parsed again with the function renamed.
     """
     for candidate in (text, _WINDOW.sub(f"{RENAMED_WINDOW}(", text)):
         try:
@@ -132,7 +131,7 @@ def _statements(text: str) -> list[exp.Expression] | None:
 
 
 class Text:
-    """A parsed text with the names that it can use."""
+    """Parsed SQL with the names that it can use."""
 
     def __init__(self, spec: SqlQuery, statement: exp.Query) -> None:
         self.spec = spec
@@ -168,7 +167,7 @@ class Text:
         return problems
 
     def output_mode_problems(self) -> list[Problem]:
-        """Return how the sink's output mode contradicts the text."""
+        """Return how the sink's output mode contradicts the SQL."""
         sink = self.spec.sink
         if sink is None:
             return []
@@ -266,7 +265,7 @@ KEEPS_STATE = frozenset({SqlOperator.AGGREGATION, SqlOperator.DISTINCT})
 
 @dataclass(frozen=True, slots=True)
 class Operators:
-    """A text's operators, and the parts that are unknown."""
+    """The operators of a SQL statement, and the parts that are unknown."""
 
     used: frozenset[SqlOperator] = frozenset()
     readable: bool = True  # whether Headgate can parse the text; otherwise only Spark can check it
@@ -299,7 +298,7 @@ _REPARTITIONS = frozenset({"repartition", "repartition_by_range", "rebalance", "
 
 
 def operators(spec: SqlQuery) -> Operators:
-    """Return the operators that a query's SQL text uses."""
+    """Return the operators used by a query's SQL."""
     marked = {SqlOperator.WATERMARK for source in spec.sources if source.watermark}
     text = read(spec)
     if text is None:

@@ -1,8 +1,7 @@
-"""What Spark's own parser and analyzer found in SQL text: relations, and a verdict with its
-report.
+"""What Spark's own parser and analyzer found in SQL: relations, and a verdict with its report.
 
-Spark parses the text and analyzes nothing, so that no catalog is asked. The result depends on the
-text alone; it is stored with the revision, and lineage uses it.
+Spark parses the SQL and analyzes nothing, so no catalog is contacted. The result depends on the SQL
+alone; it is stored with the revision, and lineage uses it.
 """
 
 import re
@@ -22,18 +21,18 @@ MOST_RELATIONS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class SqlReads:
-    """The relations of a text, and why others are unknown, as parts of sentences."""
+    """The relations in SQL, and why others are unknown, as sentence fragments."""
 
     relations: tuple[tuple[str, ...], ...] = ()  # parts of names, without the names of WITH
     unknown: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return it in the form that revisions store."""
+        """Return the verdict in the form stored in revisions."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, stored: Any) -> Self:
-        """Return it from its JSON form; raise ValueError if it is none."""
+        """Return the verdict from its JSON form; raise ValueError if it is invalid."""
         if not isinstance(stored, Mapping) or set(stored) != {"relations", "unknown"}:
             raise ValueError("not the relations of a text")
         relations, unknown = stored["relations"], stored["unknown"]
@@ -118,7 +117,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class SqlQuestion:
-    """A text, the views that it can read, and the settings with which Spark would analyze it."""
+    """A SQL statement, the views that it can read, and the settings for its analysis."""
 
     text: str
     views: tuple[View, ...] = ()
@@ -150,7 +149,7 @@ def question_about(
     partitioned: Mapping[str, str],
     spark: Spark = OURS,
 ) -> SqlQuestion:
-    """Return the question to ask Spark about a definition.
+    """Return the request to Spark about a definition.
 
     `conf` and `spark` are the application's; `partitioned` contains the folders whose partitions
     may add columns to a source or table, each with the reason.
@@ -193,9 +192,10 @@ def question_about(
 
 
 def read_question(document: Mapping[str, Any]) -> SqlQuestion:
-    """Return a question from its JSON form.
+    """Parse a request from its JSON form.
 
-    Whoever can write to Redis can ask: settings that `question_about` would withhold are left out.
+    Anyone who can write to Redis can send one: settings that `question_about` would withhold are
+    left out.
     """
     views = [
         View(**{**view, "watermark": tuple(view["watermark"]) if view["watermark"] else None})
@@ -208,8 +208,8 @@ def read_question(document: Mapping[str, Any]) -> SqlQuestion:
 def read_verdict(answer: Mapping[str, Any]) -> SqlVerdict:
     """Return a verdict from the JSON form that a parser's process has sent.
 
-    Raises ValueError if it is none: that process has read an author's text, so its answer is not
-    trusted either.
+    Raises ValueError if it is invalid: that process has parsed an author's SQL, so its answer is
+    not trusted either.
     """
     kinds: dict[str, tuple[type, ...]] = {
         "ok": (bool,),
@@ -238,7 +238,7 @@ def is_certain(message: str) -> bool:
 
 
 def has_own_grammar(conf: Mapping[str, object]) -> bool:
-    """Return whether Spark would parse a text with rules other than its parser's defaults."""
+    """Return whether Spark would parse SQL with rules other than its parser's defaults."""
     return any(
         _OWN_GRAMMAR.fullmatch(key)
         and not (key == _EXTENSIONS and _SAME_QUERIES.issuperset(str(value).split(",")))
@@ -274,13 +274,13 @@ def refused(text: str, verdict: SqlVerdict) -> Problem:
 
 
 def without_default(name: str) -> Problem:
-    """Return what is wrong with a parameter in a text that `params` does not contain."""
+    """Return what is wrong with a parameter in the SQL that is missing from `params`."""
     way_out = f"Add {name} with a default to params, or write the value itself."
     return Problem("sql", f":{name}", "is a parameter without a default.", way_out)
 
 
 def not_bound(marker: str) -> Problem:
-    """Return what is wrong with a marker of another language, such as `?` or `{low}`."""
+    """Return the problem with a marker of another language, such as `?` or `{low}`."""
     name = "".join(_WORD.findall(marker)) or "name"
     way_out = f"Write :{name}, and add {name} with a default to params."
     return Problem("sql", marker, "is not a parameter syntax that Headgate binds.", way_out)

@@ -104,7 +104,7 @@ class QueryManifest(_Manifest):
 
 
 class AlertRuleManifest(_Manifest):
-    """An alert rule, which defines who is notified of which incidents."""
+    """An alert rule, which defines who is notified about which incidents."""
 
     kind: Literal["AlertRule"]
     metadata: Named

@@ -1,4 +1,4 @@
-"""A set of manifests sent by CI: read from YAML, with its owner, and what an apply would do.
+"""A set of manifests sent by CI: read from YAML, with its owner and the effects of an apply.
 
 YAML is parsed as version 1.2: `on`, `12:30` and `2026-01-05` are strings, and only `true` and
 `false` are booleans. Aliases are rejected, because a few lines of them can expand to billions of
@@ -177,9 +177,9 @@ _Loader.add_constructor("tag:yaml.org,2002:float", _number)
 
 
 def read_text(text: str) -> list[Any]:
-    """Return the non-empty documents in a YAML (or JSON) text; of a list, its items.
+    """Return the non-empty documents in YAML or JSON; for a list, its items.
 
-    Raises `Invalid` with the line if the text cannot be parsed.
+    Raises `Invalid` with the line if it cannot be parsed.
     """
     try:
         _look_through(text)
@@ -197,7 +197,7 @@ def read_text(text: str) -> list[Any]:
 
 
 def _look_through(text: str) -> None:
-    """Reject aliases and deep nesting before building anything from the text."""
+    """Reject aliases and deep nesting before building anything from the YAML."""
     depth = 0
     for event in yaml.parse(text, Loader=_Loader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -306,7 +306,7 @@ class SetSource(StrictForm):
 
 
 class SetFile(StrictForm):
-    """One file: its manifest, or its text, which may contain several manifests."""
+    """One file: its manifest, or its YAML, which may contain several manifests."""
 
     path: str = Field(default="", max_length=500)
     manifest: dict[str, Any] | None = None

@@ -1,5 +1,4 @@
-"""The formats of sources, tables and sinks, what each requires, and the object stores of their
-places.
+"""The formats of sources, tables and sinks, what each requires, and their object stores.
 
 Spark's own package opens local files and HDFS. Any other store needs a connector with Hadoop's
 client for it; without one, the first start fails with "No FileSystem for scheme".
@@ -347,7 +346,7 @@ def yarn_problems(places: Iterable[tuple[str, str]], master: str) -> list[Proble
 def store_problems(
     places: Iterable[tuple[str, str]], connectors: Iterable[str], recipes: frozenset[str]
 ) -> list[Problem]:
-    """Return a problem for each place, by field and text, that no connector opens.
+    """Return a problem for each location (field and value) that no connector opens.
 
     `connectors` are those of the application. One without a recipe of ours may contain the client
     of any store, so nothing is known then.

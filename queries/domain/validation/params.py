@@ -1,7 +1,7 @@
-"""Parameters of a run: defaults in the definition, values given at a start.
+"""Run parameters: defaults in the definition, values given at a start.
 
-Spark makes STRING of text, INT or BIGINT of a whole number (by its size), DOUBLE of a decimal and
-BOOLEAN of true and false; cast in the SQL for another type, as in `CAST(:day AS DATE)`.
+Spark converts text to STRING, whole numbers to INT or BIGINT (by size), decimals to DOUBLE, and
+true and false to BOOLEAN; cast in the SQL for another type, as in `CAST(:day AS DATE)`.
 """
 
 import json
@@ -24,7 +24,7 @@ _BIGINT = 2**63
 
 
 def sql_params_problems(spec: SqlQuery) -> list[Problem]:
-    """Return what is wrong with the parameters of a SQL query: names, values, use in the text."""
+    """Return what is wrong with the parameters of a SQL query: names, values, use in the SQL."""
     problems = []
     for name, value in spec.params.items():
         field = f"params.{name}"
@@ -87,9 +87,9 @@ def as_text(value: Any) -> str:
 
 
 def from_text(defaults: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return given values with texts read as JSON where the default is not text.
+    """Return the given values; strings are parsed as JSON if the default is not a string.
 
-    A text that is not JSON stays text, and `accepted` refuses it.
+    A string that is not JSON stays a string, and `accepted` rejects it.
     """
     return {
         name: value if isinstance(defaults.get(name), str) else _read(value)

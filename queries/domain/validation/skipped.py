@@ -46,7 +46,7 @@ class Skip:
 
     @property
     def text(self) -> str:
-        """Return it as one line."""
+        """Return the skipped check as one line."""
         return f"{self.word}: {self.why}"
 
 
@@ -65,7 +65,7 @@ def unchecked_sql(skips: Iterable[Skip]) -> list[Problem]:
 
 
 def as_json(skips: Iterable[Skip]) -> list[dict[str, Any]]:
-    """Return skips in the form that revisions store and REST returns."""
+    """Return the skipped checks in the form that revisions store and REST returns."""
     return [asdict(skip) | {"word": skip.word} for skip in skips]
 
 

@@ -1,6 +1,6 @@
-"""What Spark accepts: known options by format, DDL schemas, and what older versions lack.
+"""What Spark accepts: known options by format, DDL schemas, and features missing in older versions.
 
-Spark has the final say; only what cannot be right is rejected here.
+Spark has the final say; only definite errors are rejected here.
 
 The names come from Spark's documentation of its data sources and from its classes (JSONOptions,
 CSVOptions, AvroOptions, …: getAllOptions).
@@ -46,7 +46,7 @@ _COLUMN = re.compile(r"\s*(`(?:[^`]|``)+`|[^\s:`,<>()]+)(?:\s*:\s*|\s+)([A-Za-z_
 
 
 class NotASchema(ValueError):
-    """The text is not a DDL schema; the message is a sentence without the field."""
+    """The string is not a DDL schema; the message is a sentence without the field."""
 
 
 def columns(ddl: str) -> dict[str, str]:

@@ -34,7 +34,7 @@ def threshold_problems(thresholds: Sequence[Threshold]) -> list[Problem]:
 
 
 def threshold_lines(thresholds: Sequence[Mapping[str, Any]]) -> str:
-    """Return thresholds as lines to edit: "records_behind 1000000 10", "batch_seconds x2 10"."""
+    """Format thresholds as lines to edit: "records_behind 1000000 10", "batch_seconds x2 10"."""
     lines = []
     for threshold in thresholds:
         limit = (
