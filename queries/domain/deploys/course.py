@@ -7,7 +7,7 @@ with what the deploy was waiting for.
 
 Forward: preflights (if requested), then for each wave: snapshots, definitions, restarts,
 evaluation; finally the rest of the set. The first bad result starts the rollback. The rollback
-tries each former definition on the current state, writes those that can continue from that state,
+tests each former definition on the current state, writes those that can continue from that state,
 restarts their queries and applications, and waits until these run.
 """
 
@@ -130,7 +130,7 @@ def judge(good: Good, change: ObservedChange, *, now: datetime) -> ChangeResult:
 
 
 def _began_at(change: ObservedChange, now: datetime) -> datetime:
-    """Return since when the time until the deadline counts: a start that advances uses none."""
+    """Return when the countdown to the deadline began: a start that advances does not use it up."""
     began = change.restarted_at
     if change.started_at is not None:
         began = max(began, change.started_at)

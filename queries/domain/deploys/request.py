@@ -6,7 +6,7 @@ contains units of one kind, except for the canary wave. Units that write what ot
 earlier waves (`queries.domain.lineage.graph`).
 
 A change to code or packages also affects queries whose own definition is unchanged. Some of them
-are tried before the first wave.
+are tested before the first wave.
 """
 
 from collections import defaultdict
@@ -201,12 +201,12 @@ class RestartGroup:
 
     @property
     def key(self) -> str:
-        """Return a text that identifies it among units of both kinds."""
+        """Return a string that identifies it among units of both kinds."""
         return f"{self.kind}:{self.name}"
 
     @property
     def names(self) -> frozenset[str]:
-        """Return the names by which a canary may refer to it."""
+        """Return the names that a canary may use for it."""
         return frozenset({self.name, *self.queries})
 
 
@@ -291,13 +291,13 @@ def tried_beside(
     tried: Collection[str],
     new_sparks: Collection[str] = (),
 ) -> frozenset[str]:
-    """Return the unchanged queries that are tried with new code and packages, or a new Spark.
+    """Return the unchanged queries to test with new code and packages, or a new Spark.
 
     new_sparks: applications whose Spark changes; all their queries are tried, because each has its
-    own checkpoint. new_imports: applications whose code or packages change. tried:
-    applications that have a changed query that is already being tried. All Python queries are
-    tried. SQL queries do not import anything, so if there are only SQL queries, one is enough to
-    show that the packages can be installed.
+    own checkpoint. new_imports: applications whose code or packages change. tried: applications
+    with a changed query that is already being tested. All Python queries are tested. SQL queries do
+    not import anything, so if there are only SQL queries, one is enough to show that the packages
+    can be installed.
     """
     beside = list(beside)
     queries = {query.name for query in beside if query.application in new_sparks}

@@ -214,7 +214,7 @@ def rule(
     text: str = "",
     policy: Policy | None = None,
 ) -> FailureRule:
-    """Return a rule; where it has no text or policy, it uses its category's."""
+    """Return a rule; without its own wording or policy, it uses its category's."""
     general = GENERAL[category]
     advice = FailureAdvice(
         category, meaning or general.meaning, way_out or general.way_out, policy=policy

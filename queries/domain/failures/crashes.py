@@ -1,5 +1,4 @@
-"""What the end of a driver's processes means, and when failures in a short time are one crash
-loop.
+"""The meaning of the end of a driver's processes, and when repeated failures are a crash loop.
 
 Supervision is not affected: restarts continue with backoff. Operators see one incident instead of
 many failures.
@@ -30,7 +29,7 @@ def crash_loop(failures: Iterable[datetime], *, now: datetime) -> CrashLoop | No
     """Return the incident that is open now, from the times of one query's failures.
 
     `FAILURES` failures within `WINDOW` open it. It begins with the first failure that had no other
-    failure within the `WINDOW` before it, and remains one incident as long as each failure comes
+    failure within the `WINDOW` before it, and remains one incident as long as each failure occurs
     within `WINDOW` of the previous one, however far apart backoff spreads them. It ends `WINDOW`
     after the last failure.
     """

@@ -126,9 +126,9 @@ def classify(
     """Return how a run's failure is classified, with a remedy that the API accepts for the subject.
 
     The arguments are `RunError`'s: Spark's condition ("" or STREAM_FAILED if it is not known; the
-    texts are then searched for it), the innermost type and message, the full text, and why a start
-    was refused ("held", "own", "fenced", "foreign"). `in_batch` is False if it failed before any
-    batch.
+    messages are then searched for it), the innermost type and message, the full text, and why a
+    start was refused ("held", "own", "fenced", "foreign"). `in_batch` is False if it failed before
+    any batch.
     """
     root_cause = error_text.bounded(root_cause)
     message = error_text.without_plan(error_text.bounded(message))
@@ -229,7 +229,7 @@ def _of_our_own(type_name: str) -> FailureAdvice | None:
 
 
 def _of_package(name: str, error_class: str, type_name: str, text: str) -> FailureAdvice | None:
-    """Return advice if a package that Spark needs, or that users' code imports, is missing."""
+    """Return the advice if a package that Spark needs, or that users' code imports, is missing."""
     names = {name, error_class, *error_text.conditions(text)}
     if names & CONNECT_CONDITIONS or (names & PACKAGE_CONDITIONS and _CONNECT_TEXT.search(text)):
         return CONNECT
@@ -299,7 +299,7 @@ def _of_message(text: str, type_name: str) -> FailureAdvice | None:
 
 
 def _matching(rules: tuple[FailureRule, ...], type_name: str, text: str) -> FailureAdvice | None:
-    """Return the advice of the first of the rules that matches a failure's type or texts."""
+    """Return the advice of the first of the rules that matches a failure's type or messages."""
     whole = f"{type_name}: {text}"
     matches = (rule.advice for rule in rules if re.search(rule.pattern, whole, re.IGNORECASE))
     return next(matches, None)

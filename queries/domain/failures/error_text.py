@@ -1,9 +1,9 @@
 """Parse error output and log lines: classes, causes, frames of user code, fingerprints,
 severities.
 
-A failed query leaves one long text: Spark's condition in brackets, the tasks' stack, sometimes a
-Python traceback inside a Java one. All parsing of such texts is done here, so that classification
-and fingerprint agree about their contents.
+A failed query leaves one long message: Spark's condition in brackets, the tasks' stack, sometimes a
+Python traceback inside a Java one. All such messages are parsed here, so that classification and
+fingerprint agree about their contents.
 
 Spark, Python and users' code write to one file. Entries from the first two begin with a time and a
 level; lines without these (a stack trace, printed output) belong to the preceding entry.
@@ -21,7 +21,7 @@ U = TypeVar("U")
 
 
 def left_out(read: Callable[[], T], otherwise: U) -> T | U:
-    """Return what `read` returns, or `otherwise` if it fails for any reason.
+    """Return the result of `read`, or `otherwise` if it fails for any reason.
 
     The failure's cause may also break every attempt to inspect it: out of memory, a full disk, a
     dying JVM. So `read` must be bounded, and no decision may depend on its result alone.
@@ -114,7 +114,7 @@ def bounded(text: str, limit: int = TEXT_LIMIT) -> str:
 
 
 def without_plan(text: str) -> str:
-    """Return the text without the plan and offsets that Spark adds to it."""
+    """Return the message without the plan and offsets that Spark adds to it."""
     return _QUERY_SECTION.sub("", text)
 
 
@@ -129,8 +129,8 @@ def conditions(*texts: str) -> list[str]:
 def condition(error_class: str, root_cause: str, message: str) -> str:
     """Return the most specific condition, "" if there is none.
 
-    This is the one passed in, unless it only wraps another; in that case it is the first one in the
-    texts.
+    This is the one passed in, unless it only wraps another; in that case, it is the first one in
+    the messages.
     """
     if error_class and error_class not in WRAPPERS:
         return error_class
@@ -140,7 +140,7 @@ def condition(error_class: str, root_cause: str, message: str) -> str:
 
 
 def sql_position(*texts: str) -> tuple[int, int] | None:
-    """Return the 1-based line and column of a SQL error in the texts; None if there is none."""
+    """Return the 1-based line and column of a SQL error in the messages; None if there is none."""
     for text in texts:
         if match := _SQL_POSITION.search(without_plan(text)):
             line, word, column = match.groups()
@@ -155,7 +155,7 @@ def telling(names: list[str]) -> str:
 
 
 def sqlstate(*texts: str) -> str:
-    """Return the innermost SQLSTATE printed in the texts, ignoring XXKST; "" if there is none."""
+    """Return the innermost SQLSTATE in the messages, ignoring XXKST; "" if there is none."""
     states = [state for text in texts for state in _SQLSTATE.findall(text)]
     return next((state for state in states if not state.startswith("XX")), "")
 

@@ -1,7 +1,7 @@
 """Rules for sources and tables: Kafka's data loss and errors, changes and losses in Delta and
 Iceberg.
 
-Advice that could lead users to give up records must match the exact condition: Kafka's connector
+Advice that could make users give up records must match the exact condition: Kafka's connector
 throws one type for eighteen conditions, of which seven are about loss.
 
 They come from the code of Delta 4.4.0 (on Spark 4.2) and Iceberg 1.11.0 (on Spark 4.1), and from

@@ -1,11 +1,11 @@
-"""Rules for stores and what guards them: S3, ABFS, GCS, HDFS, keys, Kerberos, YARN, Kubernetes.
+"""Rules for stores and their security: S3, ABFS, GCS, HDFS, keys, Kerberos, YARN, Kubernetes.
 
 The classes and codes come from hadoop-aws and hadoop-azure 3.4, Google's connector, the AWS SDK 2,
-Hadoop's RPC client and Java's GSS. A store's error stands somewhere in a chain of causes: Spark's
+Hadoop's RPC client and Java's GSS. A store's error is somewhere in a chain of causes: Spark's
 condition around it ("FAILED_READ_FILE") only says which file was being read or written.
 
 What an admin must correct is retried up to the limit (LIMITED); credentials, quotas and clocks are
-corrected outside Headgate, so these failures are retried for as long as they last.
+corrected outside Headgate, so these failures are retried indefinitely.
 """
 
 import re
@@ -293,6 +293,6 @@ MESSAGES: tuple[FailureRule, ...] = (*_KERBEROS, *_S3, *_MISSING, *_AZURE_AND_GO
 
 
 def detailed(advice: FailureAdvice, text: str) -> FailureAdvice:
-    """Return the advice with the KMS key that the store names in the text."""
+    """Return the advice with the KMS key named in the store's message."""
     key = _KEY.search(text) if advice in (KMS_DENIED, KMS_UNUSABLE) else None
     return replace(advice, meaning=f"{advice.meaning} The key: {key[0]}.") if key else advice

@@ -1,1 +1,1 @@
-"""Schedules: which times are planned, and what each of them gives."""
+"""Schedules: the planned times, and the outcome of each."""

@@ -1,6 +1,4 @@
-"""What can be wrong with a schedule, what it does in words, and what its next planned times look
-like.
-"""
+"""What can be wrong with a schedule, a description of what it does, and its next planned times."""
 
 from collections import deque
 from dataclasses import dataclass
@@ -85,7 +83,7 @@ def _files(schedule: Schedule) -> list[Problem]:
 
 
 def when_words(schedule: Schedule) -> str:
-    """Return when a schedule starts its query, as "after each completed run of orders"."""
+    """Describe when a schedule starts its query: "after each completed run of orders"."""
     if schedule.after:
         if schedule.after_end == "any":
             return f"after each run of {schedule.after}, whatever its outcome"
@@ -99,7 +97,7 @@ def when_words(schedule: Schedule) -> str:
 
 
 def listing_cost(schedule: Schedule) -> str:
-    """Return what listing the folder costs, as one sentence."""
+    """Return the cost of listing the folder, as one sentence."""
     a_day = round(86_400 / schedule.poll_interval_s)
     if "://" in schedule.files and not schedule.files.startswith("file:"):
         return (
@@ -112,7 +110,7 @@ def listing_cost(schedule: Schedule) -> str:
 def skipped_words(
     why: SkipReason, times: int, first: datetime | None, last: datetime, reason: str = ""
 ) -> str:
-    """Return why a planned time was skipped; of several, how many and from when to when."""
+    """Describe why a planned time was skipped; for several, also how many and from when to when."""
     reason = reason or SKIPPED_WORDS[why]
     if first is None:
         return reason
@@ -152,7 +150,7 @@ class PlannedTime:
 
 @dataclass(frozen=True, slots=True)
 class SchedulePreview:
-    """The next planned times, and what the next change of the clocks does to them."""
+    """The next planned times, and the effect of the next clock change on them."""
 
     times: list[PlannedTime]
     #: The first moment with the new distance to UTC; None if there is none within a year.

@@ -1,18 +1,17 @@
-"""The planned times of a cron expression, through changes of the clocks, and other schedulers'
-expressions.
+"""The planned times of a cron expression, across clock changes, and other schedulers' expressions.
 
 - Where the minute or the hour begins with `*`, elapsed time counts: a minute is planned if a clock
   of the zone then shows a time that matches. Local times that a change leaves out are not planned,
   and those that occur twice are planned twice.
 - Otherwise each matching time of day is planned once: the first time that it occurs, or at the
-  first moment after the gap that leaves it out. Several of one gap are one planned time.
+  first moment after the gap that leaves it out. Several times in one gap are one planned time.
 
 The rule is Debian cron's. cronsim reads the expression and matches dates; its own walk moves by
 whole hours, and loses times where clocks change by half an hour.
 
-Read are the nicknames of vixie cron (`@daily`) and of Go (`@every 15m`), the prefixes `TZ=` and
-`CRON_TZ=`, the six or seven fields of Quartz and Spring (seconds first) and of EventBridge (a year
-at the end), and EventBridge's `cron(…)` and `rate(1 hour)`.
+Supported are the nicknames of vixie cron (`@daily`) and of Go (`@every 15m`), the prefixes `TZ=`
+and `CRON_TZ=`, the six or seven fields of Quartz and Spring (seconds first) and of EventBridge (a
+year at the end), and EventBridge's `cron(…)` and `rate(1 hour)`.
 
 Sources: crontab(5); robfig/cron v3; Quartz's CronTrigger tutorial; Spring's CronExpression; the
 schedule expressions of EventBridge Scheduler.
@@ -77,7 +76,7 @@ class _ZonedCron:
         return readings[0] if len(set(readings)) == 1 else None
 
     def _moments(self, local: datetime) -> list[datetime]:
-        """Return when a local time is planned."""
+        """Return the moments at which a local time is planned."""
         readings = sorted({self._reading(local, fold) for fold in (0, 1)})
         real = [at for at in readings if self._shown(at) == local]
         if self.elapsed:
@@ -182,7 +181,7 @@ class Foreign:
 
 
 def foreign(expression: str) -> Foreign | None:
-    """Return what an expression is in another scheduler; None if it is not known as one's."""
+    """Return an expression's meaning in another scheduler; None if none is known for it."""
     text = expression.strip()
     if match := _ZONE.fullmatch(text):
         inner = foreign(match[2])
@@ -229,7 +228,7 @@ def _interval(minutes: int) -> Foreign:
 
 
 def _longer(fields: list[str]) -> Foreign:
-    """Return six or seven fields without seconds and year, if these do not matter.
+    """Drop the seconds and year from six or seven fields, if they do not matter.
 
     Without a `?`, six fields are Spring's, whose days of the week are cron's. EventBridge has its
     `?` in the third or fifth field, where Quartz has hours or months.
@@ -253,7 +252,7 @@ def _longer(fields: list[str]) -> Foreign:
 
 
 def _weekdays_of_quartz(field: str) -> str:
-    """Return days of the week that Quartz counts from 1, by their names."""
+    """Replace days of the week, which Quartz counts from 1, with their names."""
     if "0" in re.split(r"[,\-]", field):
         return field
     named = _QUARTZ_DAY.sub(lambda one: _DAYS[int(one[0]) - 1], "SAT" if field == "L" else field)
@@ -271,5 +270,5 @@ def _has_nearest(day: str) -> bool:
 
 
 def _plain(fields: list[str]) -> str:
-    """Return fields with cron's own words: `*` for `?`, and for a start at 0."""
+    """Return the fields in cron's own notation: `*` for `?`, and for a start at 0."""
     return " ".join("*" if field == "?" else re.sub(r"^0/", "*/", field) for field in fields)

@@ -1,8 +1,8 @@
-"""What each planned time gives, with which parameters, and when new files count as arrived.
+"""The outcome of each planned time, its parameters, and when new files count as arrived.
 
-Only totals are kept, whatever the number of files. New or larger files raise one of them. Files
+Only totals are stored, whatever the number of files. New or larger files raise one of them. Files
 that are only removed, as by `cleanSource`, raise none, so they start nothing. Not noticed: a file
-with an old time of modification that arrives between two listings when others are removed, too.
+with an old modification time that arrives between two listings when others are removed, too.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +18,7 @@ from queries.domain.states import BLOCKED_PHASES, STOPPED_PHASES, Desired, Phase
 
 
 class PlannedState(StrEnum):
-    """What became of a planned time."""
+    """The outcome of a planned time."""
 
     WAITING = "WAITING"  # queued until the run before it has ended
     STARTED = "STARTED"
@@ -65,7 +65,7 @@ EARLIEST = datetime(2026, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class ScheduledObject:
-    """What a planned time depends on, besides the schedule."""
+    """What a planned time depends on, other than the schedule."""
 
     desired: Desired
     phase: Phase
@@ -75,14 +75,14 @@ class ScheduledObject:
 
     @property
     def at_rest(self) -> bool:
-        """Return whether a start would begin a run of its own."""
+        """Return whether a start would begin a new run."""
         stopped = self.desired is Desired.STOPPED and self.phase in STOPPED_PHASES
         return stopped and not self.has_run
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedOutcome:
-    """What one planned time gives: a start (STARTED), a place in the queue, or a skip.
+    """The outcome of a planned time: a start (STARTED), a place in the queue, or a skip.
 
     Consecutive times that are skipped for the same reason are one choice.
     """
@@ -108,7 +108,7 @@ def choose(
     `more`: later due times follow in another call, so that none of these is the newest. The run
     for the newest of several ends or arrivals of files covers those before it.
 
-    `instead`: what becomes of a time that would start or wait, because the schedule is changed now:
+    `instead`: the outcome of a time that would start or wait, because the schedule is changed now:
     WAITING, or the reason for which it is skipped.
     """
     earlier = SkipReason.MISSED if schedule.kind == "cron" else SkipReason.DUPLICATE
@@ -189,7 +189,7 @@ def end_of(started: int, generation: int, subject: ScheduledObject) -> PlannedSt
 
 
 def rendered(schedule: Schedule, due_at: datetime) -> dict[str, Any]:
-    """Return the schedule's values; texts have `{time}` and `{date}` replaced.
+    """Return the schedule's values; strings have `{time}` and `{date}` replaced.
 
     `{time}` is the planned time in UTC ("2026-11-25T02:30:00Z"), `{date}` its date in the
     schedule's zone ("2026-11-25"). Raises `ValueError` for an unknown zone.
@@ -228,7 +228,7 @@ class Totals:
 
 
 def totals_from(body: Mapping[str, Any]) -> Totals | None:
-    """Return stored totals; None if there are none."""
+    """Return the stored totals; None if there are none."""
     files, size = count(body.get("files")), count(body.get("bytes"))
     newest = rate(body.get("newest"))
     if files is None or size is None or newest is None:
@@ -257,7 +257,7 @@ def is_hidden(name: str) -> bool:
 
 
 def due_at(first: datetime, newest: datetime, quiet_period_s: int) -> datetime:
-    """Return when arrivals start a run: quiet for a while, or at the latest after ten times that.
+    """Return when arrivals start a run: after a quiet period, or at the latest after ten of them.
 
     `first` and `newest` are when the first and the newest of them were noticed.
     """

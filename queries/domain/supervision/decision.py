@@ -1,6 +1,4 @@
-"""What `decide` returns, plain data that `services` execute, and the draft from which it is
-made.
-"""
+"""The result of `decide`, plain data that `services` execute, and the draft it is made from."""
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -57,7 +55,7 @@ class RunEnd:
 
 @dataclass(frozen=True, slots=True)
 class QueryDecision:
-    """A query's state now, and what happens to its run."""
+    """A query's current state, and the action on its run."""
 
     query: int
     phase: Phase
@@ -182,7 +180,7 @@ class Workload(Protocol):
         """Return whether the application has reached its newest generation."""
 
     def name_query(self, draft: "Draft", work: QueryDraft) -> tuple[Phase, Reason, Because]:
-        """Return a query's phase, its reason and what is going on."""
+        """Return a query's phase, its reason and its current activity."""
 
     def decision(self, draft: "Draft") -> ScriptDecision | None:
         """Return the script's state now; None if there is no script."""

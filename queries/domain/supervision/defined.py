@@ -27,7 +27,7 @@ def blame(draft: Draft) -> None:
 
 
 def stopped_by_itself() -> bool:
-    """Return False: a defined query that ends without being asked to has failed."""
+    """Return False: a defined query that ends without a request has failed."""
     return False
 
 
@@ -51,7 +51,7 @@ def _needs_another_driver(draft: Draft, ended: RunEnd) -> bool:
     """Return whether the query's next run can succeed only in a new driver.
 
     Only a new process reads secrets, tickets and tokens again, and only a new one releases the lock
-    that a hanging start holds. While other queries are running in the driver, they take precedence.
+    held by a hanging start. While other queries are running in the driver, they take precedence.
     """
     if ended.fault is None:
         return False
@@ -181,7 +181,7 @@ def reached(draft: Draft) -> bool:
 
 
 def name_query(draft: Draft, work: QueryDraft) -> Named:
-    """Return a query's phase, its reason and what is going on."""
+    """Return a query's phase, its reason and its current activity."""
     return name_phase(draft, work)
 
 

@@ -1,6 +1,4 @@
-"""The two halves of a decision: what has ended and what follows, then what driver and runs
-should do now.
-"""
+"""The two halves of a decision: settle what has ended, then decide what driver and runs do next."""
 
 from datetime import datetime, timedelta
 from typing import assert_never
@@ -127,7 +125,7 @@ def _end_driver(draft: Draft) -> None:
 
 
 def _late(draft: Draft, driver: DriverSeen) -> str:
-    """Return in one sentence or two why a start was given up, if it was."""
+    """Return one or two sentences on why a start was abandoned, if it was."""
     limits = draft.obs.limits
     late = f"Its start did not advance for {limits.start_s:g} s."
     if has_taken_longest(driver.began_at, limits, draft.now):

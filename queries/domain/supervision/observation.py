@@ -236,7 +236,7 @@ class RunSeen:
     def waits_until(self) -> datetime | None:
         """Return until when the run waits for a former owner of its checkpoint; None: it does not.
 
-        It has not started on the query before.
+        It starts the query only then.
         """
         until = self.status.waits_until if self.status is not None else None
         return datetime.fromisoformat(until) if until else None
@@ -316,7 +316,7 @@ class DriverSeen:
 
     @property
     def began_at(self) -> datetime:
-        """Return since when it has been expected to start: a standby starts long before."""
+        """Return since when it has been expected to start: a standby starts long before that."""
         return self.took_over_at or self.created_at
 
 

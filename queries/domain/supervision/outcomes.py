@@ -3,9 +3,9 @@
 `os._exit`, a JVM crash or exhausted memory takes down every query of the driver, and no error shows
 which query caused the death. So after several deaths in a row, the next driver starts its queries
 one after the other. If the driver dies during a query's start or first batch, while nothing else
-was under way, that query is put on hold. If others were under way too, the query is only started
-first, and alone, in the next driver: no query is put on hold because a neighbour killed the driver
-late.
+was in progress, that query is put on hold. If others were in progress too, the query is only
+started first, and alone, in the next driver: no query is put on hold because a neighbour killed the
+driver late.
 """
 
 from collections.abc import Iterable, Sequence
@@ -88,7 +88,7 @@ def exit_of(driver: DriverSeen, *, at: str) -> ExitReport:
 def driver_fault(driver: DriverSeen, report: ExitReport, late: str) -> Fault | None:
     """Return why the driver's end is a failure; None if it was requested.
 
-    `late` says why its start was given up, if it was.
+    `late` is why its start was abandoned, if it was.
     """
     if driver.end_wanted in REQUESTED_ENDS:
         return None
@@ -305,7 +305,7 @@ _ORDER = (Candidacy.STARTING, Candidacy.BATCH, Candidacy.UNKNOWN, Candidacy.NONE
 def is_in_a_row(runs: Iterable[tuple[bool, Candidacy]]) -> bool:
     """Return whether a driver's death continues the deaths before it, by what its runs had done.
 
-    `runs` tells of each whether it had committed a batch, and what it was doing. Commits end the
+    `runs` says for each whether it had committed a batch, and what it was doing. Commits end the
     row, unless one of the runs that may have killed the driver had none: its neighbours' commits do
     not clear it.
     """

@@ -212,7 +212,7 @@ def starting_session(draft: Draft) -> Because:
 
 
 def late_start(draft: Draft, began_at: datetime, *, driver: bool) -> Because:
-    """Return why a start is given up: of a query in its driver, or of the driver itself."""
+    """Return why a start is abandoned: that of a query in its driver, or of the driver itself."""
     limits = draft.obs.limits
     if has_taken_longest(began_at, limits, draft.now):
         code, seconds = (Detail.DRIVER_LATE if driver else Detail.START_LATE), limits.start_max_s
@@ -230,7 +230,7 @@ def _slowed(draft: Draft, detail: Because) -> Because:
 
 
 def _missing_resources(draft: Draft) -> Because | None:
-    """Return what the cluster does not provide to the driver; None if nothing is missing."""
+    """Return the resources that a driver lacks on its cluster; None if none are missing."""
     status = draft.obs.driver.sighting.status if draft.obs.driver else None
     if status is None or status.wanted is None:
         return None
@@ -350,7 +350,7 @@ def silent(draft: Draft, detail: Detail) -> Because:
 
 
 def lacking_on_host(draft: Draft) -> Because:
-    """Return what the host lacks for a driver: code, classes, or what other drivers use of it."""
+    """Return what the host lacks for a driver: code, classes, or capacity used by other drivers."""
     slots = draft.obs.slots
     if draft.waits is Reason.WAITS_CODE:
         return Because(Detail.CODE_COMING)

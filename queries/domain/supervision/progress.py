@@ -1,4 +1,4 @@
-"""Distinguish slow from stuck, at a start and at an end, and how what hangs is ended.
+"""Distinguish slow from stuck, at a start and at an end, and how to end hanging parts.
 
 A start makes progress while its driver reports new steps, or while its processes use processor
 time. The steps are the driver's own report, and an application's code can use processor time on
@@ -76,7 +76,7 @@ def note_hanging(draft: Draft) -> None:
 
 
 def nothing_else_runs(draft: Draft) -> bool:
-    """Return whether nothing that is left in the driver ends on its own."""
+    """Return whether none of the remaining parts in the driver will end on its own."""
     open_runs = [work for work in draft.queries if work.run is not None]
     return bool(open_runs) and all(work.hangs for work in open_runs)
 

@@ -1,7 +1,7 @@
 """Decide about an application's standby driver: a started Spark session that runs no query.
 
 It takes over when the application needs its next driver (`halves.py`). Its own end is recorded like
-any driver's (invariant I3), and is nobody's failure.
+any driver's (invariant I3), and does not count as a failure.
 """
 
 from dataclasses import dataclass

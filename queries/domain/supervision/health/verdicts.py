@@ -183,7 +183,7 @@ def _zombie(signals: HealthSignals) -> Health | None:
 
 
 def _blind(signals: HealthSignals) -> Health | None:
-    """Use the checkpoint, if it was checked, to tell silence from a standstill."""
+    """Use the checkpoint, if it was checked, to distinguish silence from a standstill."""
     word = _newest(signals)
     limit = stalled_after(signals)
     if signals.commits_at is None or signals.now - word <= limit:
@@ -323,8 +323,8 @@ def _late_heartbeat(signals: HealthSignals) -> str:
 def _left_unread(signals: HealthSignals) -> Health | None:
     """Return LAGGING if a whole batch skipped partitions that had something to read.
 
-    This does not apply to a query that reads only what existed at its start: it leaves later
-    records unread.
+    This does not apply to a query that reads only the data that existed at its start: it leaves
+    later records unread.
     """
     if signals.trigger in ENDING_TRIGGERS:
         return None
@@ -472,7 +472,7 @@ def _newest(signals: HealthSignals) -> datetime:
 
 
 def _newest_batch(signals: HealthSignals) -> datetime:
-    """Return when this run's newest batch ended, or when it began to run without one."""
+    """Return when this run's newest batch ended; without a batch, when it began to run."""
     return _end(signals.batches[-1]) if signals.batches else signals.running_since
 
 

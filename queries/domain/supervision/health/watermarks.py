@@ -88,7 +88,7 @@ def _at(moment: datetime) -> str:
 
 
 def after_9999(spec: Mapping[str, Any]) -> str:
-    """Return what a watermark after the year 9999 means for a definition, and how to fix it.
+    """Return the meaning of a watermark after the year 9999 for a definition, and the remedy.
 
     Spark's JSON and CSV readers interpret an integer in a TIMESTAMP column as seconds.
     """
