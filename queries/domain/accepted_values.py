@@ -27,7 +27,7 @@ _FINITE = "Use a finite number, below 1.8e308."
 
 
 def with_escapes(text: str) -> str:
-    r"""Return a text in which such characters are escaped (`\u0000`), so that it can be stored."""
+    r"""Escape such characters (`\u0000`), so that the string can be stored."""
     return _REFUSED.sub(lambda found: rf"\u{ord(found[0]):04x}", text)
 
 
@@ -83,7 +83,7 @@ _COPIES = ("right/", "posix/")
 
 
 def zone_problem(field: str, name: str) -> Problem | None:
-    """Return what is wrong with the zone in a field; None if it can be used."""
+    """Return a problem with the zone in a field; None if it can be used."""
     way_out = 'Use a name such as "Europe/Berlin" or "UTC".'
     if name.startswith(_COPIES):
         way_out = f'Use "{name.partition("/")[2][:100]}".'

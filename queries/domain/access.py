@@ -158,7 +158,7 @@ class Link:
 
 
 class Broken(Exception):
-    """The log differs from what was written; the message says where and how."""
+    """The log differs from the written one; the message says where and how."""
 
     def __init__(self, number: int, what: str) -> None:
         self.number = number

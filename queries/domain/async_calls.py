@@ -81,7 +81,7 @@ class AsyncOperator:
 
 @dataclass(frozen=True, slots=True)
 class OperatorAdvice:
-    """What limits an operator, the evidence for that, and what would raise the limit."""
+    """An operator's bottleneck, the evidence for it, and the setting that would raise the limit."""
 
     bound: Bound
     evidence: str
@@ -158,14 +158,14 @@ def _sum(batches: Iterable[Mapping[str, Any]], field: str) -> float:
 
 
 def _three(values: Any) -> tuple[float, float, float]:
-    """Return three percentiles; zeros if a batch has none."""
+    """Return the three percentiles; zeros if a batch has none."""
     if not isinstance(values, Sequence) or len(values) != 3:
         return (0.0, 0.0, 0.0)
     return (float(values[0]), float(values[1]), float(values[2]))
 
 
 def advise(operator: AsyncOperator) -> OperatorAdvice:
-    """Return what limits an operator and what would raise the limit."""
+    """Return an operator's bottleneck and the setting that would raise the limit."""
     if operator.cpu >= CPU_FULL:
         return OperatorAdvice(
             Bound.CPU,

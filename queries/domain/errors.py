@@ -39,7 +39,7 @@ class Problem:
 
 
 def in_words(problems: Iterable[Problem]) -> str:
-    """Return the problems that prevent a start or a message as one text; "" if there are none."""
+    """Return the problems that prevent a start or a message as one string; "" if there are none."""
     return " ".join(
         f"{problem.value} {problem.message} {problem.way_out}".strip() for problem in problems
     )

@@ -1,4 +1,4 @@
-"""Codes that a release has renamed: errors about a former name give the current one."""
+"""Codes that a release has renamed: errors about a former name include the current one."""
 
 from collections.abc import Container
 

@@ -1,4 +1,4 @@
-"""Hosts: which are silent or busy, who manages what on them, and the isolation of their drivers."""
+"""Hosts: which are silent or busy, who manages their applications, and how drivers are isolated."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,7 +15,7 @@ class Mode(StrEnum):
 
     @property
     def sentence(self) -> str:
-        """Return what a Python author can do with this isolation."""
+        """Describe what a Python author can do with this isolation."""
         return _SENTENCES[self]
 
 
@@ -88,7 +88,7 @@ class IsolationChoice:
 
 
 def choose(setting: str, lacks: str = "", *, late: bool = False) -> IsolationChoice:
-    """Return the isolation to use; `lacks` is why the desired kind is impossible, "" if it is not.
+    """Return the isolation to use; `lacks` is why the wanted kind is impossible, "" if it is not.
 
     `auto` means bubblewrap if possible. `late`: `lacks` is why that is not known yet. Raises
     `ValueError` for a kind that does not exist, which is never replaced by another.
@@ -135,7 +135,7 @@ class Pressure:
 
 
 def waiting_share(text: str) -> float | None:
-    """Return the minute's share in `/proc/pressure/cpu`; None if the text does not contain it."""
+    """Return the minute's share in `/proc/pressure/cpu`; None if it is missing."""
     for line in text.splitlines():
         kind, *fields = line.split()[:4] or [""]
         values = dict(field.split("=", 1) for field in fields if "=" in field)
@@ -163,7 +163,7 @@ class Responsibility(StrEnum):
 
 
 def responsibility(placed_on: str, host: str, *, silent: bool, movable: bool) -> Responsibility:
-    """Return what the worker on `host` may do about an application.
+    """Return the actions that the worker on `host` may take for an application.
 
     `placed_on` is the application's host, "" for none; `silent` means that it is another host
     without a recent heartbeat. `movable`: none of its drivers is open and no checkpoint is a local
@@ -178,7 +178,7 @@ def responsibility(placed_on: str, host: str, *, silent: bool, movable: bool) ->
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A worker process, with what distinguishes it from every other one."""
+    """A worker process, with its unique identity."""
 
     claim: str  # chosen at random by the process
     boot_id: str
@@ -206,7 +206,7 @@ class ClaimVerdict(StrEnum):
 
 
 def judge_claim(first: ClaimSeen, latest: ClaimSeen) -> ClaimVerdict:
-    """Return what to do about a claim; `first` is what the worker found at its first check.
+    """Return the action for a claim; `first` is the state at the worker's first check.
 
     A claim that has been renewed between checks has a live holder.
     """

@@ -23,7 +23,7 @@ class MetricKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """One metric: its HELP text gives the unit and says when it has no series."""
+    """One metric: its HELP text gives the unit and says when there are no series."""
 
     name: str
     help: str

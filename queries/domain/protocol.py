@@ -5,7 +5,7 @@ Both sides import this module, but nothing from each other. Every file is replac
 The files are authoritative, and Redis is only a hint (`docs/architecture.md`).
 
 A driver's directory contains two folders. A driver reads `control`; an isolated driver cannot write
-to it. A driver writes the files in `own`, and none of them decides which process is signalled.
+to it. A driver writes the files in `own`, none of which decides which process is signalled.
 
 ===========================  ==========  ===============================================
 control/spec.json            launcher    `DriverSpec`, fsynced before the spawn
@@ -50,7 +50,7 @@ PROTOCOL = 1
 
 
 class WarningCode(StrEnum):
-    """A run's warnings that decisions look for: each code begins the text that is stored."""
+    """A run's warnings that decisions look for; the stored warning begins with the code."""
 
     NOT_FENCED = "not fenced: "  # a second driver is not kept out of the run's checkpoint
     BATCHES_UNKNOWN = "Missing batches are unknown, because "
@@ -60,7 +60,7 @@ class WarningCode(StrEnum):
         return f"{self.value}{why}"
 
     def find_in(self, warnings: Any) -> str:
-        """Return the warning with this code; "" if there is none, or the column holds no list."""
+        """Return the warning with this code; "" if there is none, or the column is not a list."""
         texts = map(str, warnings) if isinstance(warnings, list) else ()
         return next((text for text in texts if text.startswith(self.value)), "")
 
@@ -145,7 +145,7 @@ class WireForm:
     """The content of a file, as JSON."""
 
     def dumps(self, mask: Callable[[Any], Any] | None = None) -> str:
-        """Return this form as JSON text, passed through `mask` if given."""
+        """Return this form as JSON, passed through `mask` if given."""
         fields = asdict(self, dict_factory=_without_new)
         return _text(mask(fields) if mask else fields)
 
@@ -507,7 +507,7 @@ def _object(text: str) -> dict[str, Any]:
 
 
 def _storable(value: Any) -> Any:
-    """Replace what PostgreSQL's text and JSON reject: NUL, and halves of surrogate pairs."""
+    """Replace what PostgreSQL rejects in text and JSON: NUL, and halves of surrogate pairs."""
     if isinstance(value, str):
         return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode("utf-8")
     if isinstance(value, dict):

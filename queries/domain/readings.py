@@ -1,11 +1,12 @@
-"""How figures are put: a number with its noun, the age of a reading, the pace of a live page.
+"""Format figures: a number with its noun, a reading's age, the refresh rate of a live page.
 
 Times are seconds of any clock that only moves forward. A change is shown together with all that
 came after it, so the newest state is always shown, and shown last.
 
 What is read from outside (brokers, tables, storages, reports of drivers) is stored, and shown until
 the next reading. A sentence that is older than its limit is shown with its age, because what it
-states may be over. `tests/api/test_times_of_sentences.py` holds every REST body and selector to it.
+states may be over. `tests/api/test_times_of_sentences.py` checks this for every REST body and
+selector.
 """
 
 from collections.abc import Iterable
@@ -41,12 +42,12 @@ class RefreshPace:
 
     @property
     def due_at(self) -> float:
-        """Return when it is to be shown again; inf if nothing has changed."""
+        """Return when it is due to be shown again; inf if nothing has changed."""
         return max(self.changed_at, self.shown_at + EVERY_S)
 
 
 def page_due_at(page: RefreshPace, topics: Iterable[RefreshPace]) -> float:
-    """Return when a page is to be sent again; inf if nothing on it has changed.
+    """Return when a page is due to be sent again; inf if nothing on it has changed.
 
     `page` changes when one of its topics has been drawn, `topics` when their rows have.
     """
@@ -66,7 +67,7 @@ class Dated:
     read_at: datetime
 
     def at(self, now: datetime, *, fresh_for: timedelta) -> str:
-        """Return the sentence as it may be shown now: with its age if it is not fresh any more."""
+        """Return the sentence as it may be shown now: with its age if it is no longer fresh."""
         age = now - self.read_at
         if not self.text or age <= fresh_for:
             return self.text

@@ -87,7 +87,7 @@ PHRASES: dict[Reason, str] = {
 
 
 def phrase(reason: str) -> str:
-    """Return a reason's phrase; a text that is not a reason's code is returned unchanged."""
+    """Return a reason's phrase; any string that is not a reason code is returned unchanged."""
     return PHRASES[Reason[reason]] if reason in Reason.__members__ else reason
 
 
@@ -311,7 +311,7 @@ class Because:
 
     @classmethod
     def of(cls, raw: Any) -> Self:
-        """Return what `as_json` wrote; an unknown code from another release is used as its text.
+        """Return what `as_json` wrote; an unknown code from another release is used as its phrase.
 
         Anything else is shown as stored, so that its row can still be listed.
         """
@@ -338,7 +338,7 @@ def noted(note: str) -> Because:
 
 
 def waited(phase: str, reason: str, detail: Because) -> Because:
-    """Return what a query is waiting for: its phase, and why it is in that phase."""
+    """Describe what a query is waiting for: its phase and the reason."""
     about = why(reason, detail).as_json()
     return Because(Detail.WAITED, {"phase": str(phase), "about": about})
 

@@ -43,7 +43,7 @@ def identity(name: str, checkpoint: str) -> str:
 
 
 def slug(name: str, checkpoint: str) -> str:
-    """Return the part of row and folder names that stands for a query: letters, digits, . _ -."""
+    """Return a query's part of row and folder names: letters, digits, . _ -."""
     source = name or checkpoint.rpartition("/")[2]
     return _NOT_IN_NAMES.sub("-", source).strip("-.")[:SLUG_LIMIT] or "query"
 
@@ -104,7 +104,7 @@ def trigger_of(query: FoundQuery) -> Trigger:
 
 
 def identity_fault(stated_identity: str, name: str, checkpoint: str, *more: str) -> str:
-    """Return what is wrong with the texts that describe a query, as a predicate; "" if nothing."""
+    """Return what is wrong with a query's identity, as a predicate; "" if nothing."""
     for text in (stated_identity, name, checkpoint, *more):
         if not isinstance(text, str) or len(text) > _TEXT_LIMIT + 20:
             return "has no description, or one that is too long."
@@ -114,7 +114,7 @@ def identity_fault(stated_identity: str, name: str, checkpoint: str, *more: str)
 
 
 def _fault(query: FoundQuery, numbers: set[int]) -> str:
-    """Return what is wrong with a reported query, as a sentence; "" if nothing is wrong."""
+    """Return the problem with a reported query, as a sentence; "" if there is none."""
     number: object = query.number  # a file may contain anything
     if not isinstance(number, int) or isinstance(number, bool) or number < 1:
         return "it has no number."

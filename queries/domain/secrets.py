@@ -11,7 +11,7 @@ host:port           that port on the host
 *                   anywhere, including places that cannot be known beforehand
 ==================  ==================================================================
 
-Names are compared as text, ignoring case, and never resolved; an IP address matches only itself.
+Names are compared as strings, ignoring case, and never resolved; an IP address matches only itself.
 
 An unbound secret is rejected when a definition is saved, when its query starts, and when Headgate
 itself would send it.
@@ -45,7 +45,7 @@ _URL = re.compile(r"https?://(?P<place>[^/?#]+)(?:[/?#].*)?", re.IGNORECASE)
 
 
 def is_pattern(text: str) -> bool:
-    """Return whether a text is a host pattern; patterns are in lower case."""
+    """Return whether a string is a host pattern; patterns are in lower case."""
     return _PATTERN.fullmatch(text) is not None
 
 

@@ -1,5 +1,4 @@
-"""The versions of Spark: what older ones lack, what a checkpoint pins, and what a change of
-version does.
+"""The Spark versions: features older ones lack, keys pinned by checkpoints, and version changes.
 
 Headgate itself runs on `OURS`. Each other version is a folder with its PySpark, which precedes
 Headgate's own PySpark on a driver's import path (docs/decisions/0035-a-spark-is-a-folder.md).
@@ -86,7 +85,7 @@ def command(spark: str) -> str:
 
 
 def installable(spark: str, connector: str = "") -> str:
-    """Return the name of what can be installed: a version of Spark, or a connector for it."""
+    """Return the name of an installable: a Spark version, or a connector for it."""
     return f"connector {connector} for Spark {spark}" if connector else f"Spark {spark}"
 
 
@@ -234,7 +233,7 @@ class Written:
     def spark(self) -> Spark | None:
         """Return the version that wrote the batch, inferred from the keys that it pinned.
 
-        None if they do not tell: 4.0 and 4.1 pin the same keys.
+        None if they do not determine it: 4.0 and 4.1 pin the same keys.
         """
         releases = {PINS[key].since for key in self.conf if key in PINS} - {SPARKS[0]}
         return max(releases, key=SPARKS.index, default=None)
@@ -269,7 +268,8 @@ class Pinning:
 def pins_added(written: Written, spark: Spark) -> tuple[Pinning, ...]:
     """Return the keys that a version will pin from now on, each with the value that it will use.
 
-    The value stands for the behaviour of older versions; it is not the default of a new checkpoint.
+    The value represents the behaviour of older versions; it is not the default for a new
+    checkpoint.
     """
     missing = sorted(pinned_by(spark) - written.conf.keys())
     return tuple(Pinning(key, PINS[key].old) for key in missing)
@@ -285,7 +285,7 @@ def pins_lost(written: Written, spark: Spark) -> tuple[Pinning, ...]:
 
 
 def cannot_go_back(written: Written, spark: Spark) -> str:
-    """Return as a sentence why a version cannot continue a checkpoint; "" if it may be able to."""
+    """Explain why a version cannot continue a checkpoint; "" if it may be able to."""
     for since, reason in (*_logs(written), *_state(written)):
         if is_older(spark, since):
             return f"Spark {spark} cannot continue this checkpoint: {reason}"
@@ -299,7 +299,7 @@ def refuse_no_way_back(written: Written, spark: Spark, query: str) -> None:
 
 
 def doubts_about_going_back(written: Written, spark: Spark) -> tuple[str, ...]:
-    """Return, as sentences, what only a preflight with the older version can show."""
+    """Return, as sentences, the doubts that only a preflight with the older version can resolve."""
     doubts = []
     by_order = written.conf.get(KEY_ORDER) == "true"
     if is_older(spark, PINS[KEY_ORDER].since) and by_order and _DEDUPLICATES & {*written.operators}:

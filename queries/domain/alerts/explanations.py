@@ -1,8 +1,8 @@
-"""What every message and page about an incident states: its cause, its place, the next step.
+"""What every message and page about an incident states: its cause, location and next step.
 
-Pages, mail, chat and REST show the same three, so that nobody has to look for them elsewhere. An
-incident of a failure takes them from its group's newest failure, every other from its evidence and
-its kind.
+Pages, mail, chat and REST show the same three, so that nobody has to look for them elsewhere. A
+failure incident takes them from its group's newest failure, all others from their evidence and
+kind.
 """
 
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ OF_APPLICATION = frozenset({NextStepPage.APPLICATION, NextStepPage.QUESTION})
 
 @dataclass(frozen=True, slots=True)
 class FailureTexts:
-    """A failure behind an incident; the texts are those of its classification."""
+    """A failure behind an incident; the wording comes from its classification."""
 
     title: str
     meaning: str
@@ -277,9 +277,9 @@ def _possible(page: NextStepPage, scope: IncidentScope) -> NextStepPage:
 
 
 def joined(*texts: str) -> str:
-    """Return the first line of each text as sentences, each once.
+    """Return the first line of each string as a sentence, without duplicates.
 
-    Below the first line, an error has frames and dumps, which its page shows.
+    Below the first line, an error has frames and dumps, which are shown on its page.
     """
     lines = dict.fromkeys(text.strip().splitlines()[0] for text in texts if text.strip())
     return " ".join(text if text.endswith((".", "!", "?", "…")) else f"{text}." for text in lines)

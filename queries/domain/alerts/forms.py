@@ -168,7 +168,7 @@ class Selector(StrictForm):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting of a kind of channel, and how the page asks for it."""
+    """One setting of a channel kind, and how the form shows it."""
 
     name: str
     label: str
@@ -197,7 +197,7 @@ class ChannelSettings:
 
     @property
     def secret(self) -> tuple[str, ...]:
-        """Return the names of the settings that hold secrets."""
+        """Return the names of the secret settings."""
         return tuple(setting.name for setting in self.settings if setting.secret)
 
 

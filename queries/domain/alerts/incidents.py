@@ -174,7 +174,7 @@ class IncidentAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IncidentChange:
-    """One action: on which incident (None: a new one), and because of which problem."""
+    """One action: its incident (None: a new one), and the problem that caused it."""
 
     act: IncidentAction
     incident: RecordedIncident | None = None
@@ -188,7 +188,7 @@ def changes(
     now: datetime,
     quiet_period: timedelta = QUIET_BEFORE_CLOSING,
 ) -> list[IncidentChange]:
-    """Return what to do; each incident and each problem appears in at most one change.
+    """Return the changes to make; each incident and each problem appears in at most one change.
 
     `recorded_incidents` contains the open incidents and, for each fingerprint, the newest recently
     closed one. An incident closed by a user stays closed until its problem has been gone for

@@ -1,5 +1,4 @@
-"""What a checkpoint's batches show: batches of others, repeated ones, and steady growth of
-state.
+"""What a checkpoint's batches show: foreign batches, repeated batches, and steady state growth.
 
 A program that Headgate did not start does not respect our locks, so Headgate cannot keep it away
 from a checkpoint. Its batches are detected by the time that Spark writes into each batch's offsets.
@@ -9,8 +8,8 @@ again with the offsets in the log. A sink that knows the batch skips it, so Spar
 and no event reports the first attempt. The batch has an event with 0 rows, although it was not
 empty.
 
-Source: `MicroBatchExecution` of 4.3.0. A batch that the log already holds is not constructed again,
-so that its progress has none of the phases of that.
+Source: `MicroBatchExecution` of 4.3.0. A batch that is already in the log is not constructed again,
+so its progress lacks those phases.
 
 The rule, which the page shows, is `RULE`. Anything else (the sawtooth pattern of closing windows, a
 jump, too little history) gets no forecast, and the page says why.
@@ -165,7 +164,7 @@ def growth(points: Sequence[tuple[float, float]], limit: float | None) -> Growth
 
 
 def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
-    """Return slope and r² of the least-squares line; r² is 1 for a level series."""
+    """Return the slope and r² of the least-squares line; r² is 1 for a level series."""
     count = len(points)
     start = points[0][0]
     xs = [at - start for at, _ in points]

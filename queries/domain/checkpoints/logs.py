@@ -4,7 +4,7 @@ them.
 The first line of every file is the log's version. In an offset log, one line of JSON follows (blank
 for continuous processing), then one line per source: its offset, or "-" for none. Version 2 puts a
 name and a colon before the offset. A commit log has one line of JSON. An offset is JSON, or any
-other text that the source writes.
+other string that the source writes.
 
 Source: Spark 4.3's OffsetSeqLog (versions 1 and 2) and CommitLog (1 to 3), verified with
 checkpoints that it wrote.
@@ -13,7 +13,7 @@ Spark 4.3 reads the offsets of the batch before the newest one it finds; with as
 tracking it uses whichever batch precedes that one in the log.
 
 The driver writes one such file for each checkpoint that is not local, next to its status, and
-replaces it as a whole. Users' code runs in the driver and can write anything there: `parse` accepts
+replaces it atomically. Users' code runs in the driver and can write anything there: `parse` accepts
 only a report of a bounded size whose every value has the right type.
 """
 
@@ -40,7 +40,7 @@ _IN_ORDER = 4
 
 
 class UnreadableLog(NotAllowed, ValueError):
-    """The text is not a log file of this kind; the message says what was found."""
+    """The content is not a log file of this kind; the message says what was found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def _object(batch: int, line: str) -> dict[str, Any]:
 
 
 def _json(batch: int, line: str) -> Any:
-    """Return a line's value; orjson accepts only what can be written and stored again."""
+    """Return a line's value; orjson accepts only values that can be written and stored again."""
     try:
         return orjson.loads(line)
     except ValueError as error:
@@ -186,7 +186,7 @@ def _named(batch: int, line: str) -> tuple[str, Any]:
 
 
 def _offset(batch: int, text: str) -> Any:
-    """Return an offset: parsed if it looks like JSON, otherwise the text that the source wrote."""
+    """Return an offset: parsed if it looks like JSON, otherwise the string the source wrote."""
     if text.strip() in ("-", ""):
         return None
     if text.lstrip()[0] in '{["':
@@ -237,7 +237,7 @@ def beyond(end: Any, start: Any) -> bool:
 
 
 def records_between(start: Any, end: Any) -> int | None:
-    """Return how many offsets lie between `start` and `end`; None if they cannot be counted.
+    """Return the number of offsets between `start` and `end`; None if they cannot be counted.
 
     Numbers and Kafka's objects of topics and partitions can be counted. A partition missing from
     `start` is counted from 0; a partition whose value is not a number cannot be counted.
@@ -306,7 +306,7 @@ def report_file(location: str) -> str:
 def shortened(batch: int, text: str) -> tuple[str | None, int | None]:
     """Return an offset log without the pinned configuration, and the batch's time.
 
-    (None, None) if the text is not an offset log.
+    (None, None) if it is not an offset log.
     """
     try:
         offsets = read_offsets(batch, text)
@@ -319,7 +319,7 @@ def shortened(batch: int, text: str) -> tuple[str | None, int | None]:
 
 
 def within_limit(entries: tuple[LogEntry, ...]) -> tuple[LogEntry, ...]:
-    """Return entries with the texts of the newest ones only, `MOST_OFFSETS` characters in all."""
+    """Return the entries, with text for the newest only, up to `MOST_OFFSETS` characters."""
     shortened_entries, left = [], MOST_OFFSETS
     for entry in reversed(entries):
         left -= len(entry.text or "")

@@ -6,9 +6,9 @@ in a separate folder, so that a driver can be given access only to the files of 
 A checkpoint that is not local has no lock, but numbered owner objects
 (`queries.runtime.checkpoints.owners`).
 
-A driver asks its store every few seconds whether a later start owns its checkpoint, and ends if so.
-If it gets no answer, it does not know; then a start elsewhere must have waited long enough, and
-the driver must have ended before.
+A driver checks its store every few seconds for a later start that owns its checkpoint, and exits if
+there is one. Without a response, it cannot know; therefore a start elsewhere must wait long enough,
+and the driver must exit before that.
 """
 
 import re
@@ -111,7 +111,7 @@ _ROUNDED_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """An owner of a checkpoint before this start, as far as its owner object tells."""
+    """An owner of a checkpoint before this start, as described by its owner object."""
 
     installation: str  # "" if the object cannot be read
     host: str
@@ -124,7 +124,7 @@ def takeover_s(formers: Iterable[Former], *, installation: str, host: str, watch
 
     It waits for former owners of another installation or host, whose drivers may not have noticed
     the next owner yet. A former driver of this installation on this host is dead: another one is
-    only started after its exit has been recorded. A longer interval of either side counts.
+    started only after its exit has been recorded. The longer of the two sides' intervals counts.
     """
     waits = [
         fence_s(max(watch_s, min(former.watch_s, LONGEST_WATCH_S)))
@@ -136,7 +136,7 @@ def takeover_s(formers: Iterable[Former], *, installation: str, host: str, watch
 
 
 def fence_s(watch_s: float) -> float:
-    """Return how long a takeover must wait for the old driver, for an interval between questions.
+    """Return how long a takeover must wait for the old driver, for a given polling interval.
 
     It need not wait if the death of the old driver is proven on its own host.
     """
@@ -144,5 +144,5 @@ def fence_s(watch_s: float) -> float:
 
 
 def silence_s(watch_s: float) -> float:
-    """Return after how much silence of both the store and the control plane a driver ends."""
+    """Return how long store and control plane must both be silent before a driver exits."""
     return fence_s(watch_s) - _MARGIN_S

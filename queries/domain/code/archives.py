@@ -64,7 +64,7 @@ def problem(value: str, message: str, way_out: str) -> Invalid:
 
 
 def shown(name: str) -> str:
-    """Return a name from an archive as text that any database and page can handle."""
+    """Return an archive member's name as a string that any database and page can handle."""
     plain = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in name)
     return plain.encode("utf-8", "replace").decode()[:200]
 

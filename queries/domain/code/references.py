@@ -156,7 +156,7 @@ def with_commit(spec: Mapping[str, Any], commit: str) -> dict[str, Any]:
 
 
 def ref_problems(ref: RequestedRef, *, hosts: frozenset[str]) -> list[Problem]:
-    """Return why a ref cannot be resolved; `hosts` are those that an admin has listed."""
+    """Return why a ref cannot be resolved; `hosts` are those listed by an admin."""
     problems = _url_problems(ref.git, hosts)
     if len(ref.ref) > 250 or not _REF.fullmatch(ref.ref):
         way_out = "Use a branch or tag, such as main, v1.2, refs/heads/main or refs/tags/v1.2."
@@ -173,7 +173,7 @@ def names_of(ref: str) -> tuple[str, ...]:
 
 
 def commit_of(requested_ref: RequestedRef, listed: str) -> str:
-    """Return the commit that a ref name means, from the output of `git ls-remote`.
+    """Return the commit for a ref name, from the output of `git ls-remote`.
 
     Raises `Invalid` if there is none, or if the name is both a branch and a tag.
     """
@@ -195,7 +195,7 @@ def commit_of(requested_ref: RequestedRef, listed: str) -> str:
 
 
 def _shown(url: str) -> str:
-    """Return the beginning of a URL, omitting anything that may be a password.
+    """Return the beginning of a URL, without anything that may be a password.
 
     An https user name may itself be a token, and an unencoded password may contain a slash.
     """
@@ -237,19 +237,19 @@ _PATH = re.compile(r"\.{0,2}/|~|[A-Za-z]:[\\/]|.*\.(whl|zip|tar\.gz|tgz)$", re.I
 
 @dataclass(frozen=True, slots=True)
 class ParsedRequirements:
-    """The requirements in a text, and what is wrong with them."""
+    """Parsed requirements, and what is wrong with them."""
 
     lines: tuple[str, ...]  # normalised and sorted
     problems: tuple[Problem, ...]
 
     @property
     def text(self) -> str:
-        """Return the normalised text; equal requirements give equal texts."""
+        """Return the normalised text; equal requirements have the same text."""
         return "".join(f"{line}\n" for line in self.lines)
 
 
 def read(text: str) -> ParsedRequirements:
-    """Parse a requirements text; comments and empty lines are ignored."""
+    """Parse requirements; comments and empty lines are ignored."""
     if len(text) > LONGEST or text.count("\n") > MOST_LINES * 2:
         message = f"has more than {MOST_LINES} lines or {LONGEST:,} characters."
         size = f"{len(text):,} characters in {text.count(chr(10)) + 1:,} lines"

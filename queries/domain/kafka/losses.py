@@ -94,7 +94,7 @@ def named_in(text: str) -> list[OffsetGap]:
 
 
 def touch(gaps: Iterable[OffsetGap], read: Sequence[OffsetGap]) -> bool:
-    """Return whether gaps overlap what a failed batch was reading; True if that is unknown."""
+    """Return whether gaps overlap a failed batch's offsets; True if that is unknown."""
     return not read or any(
         (gap.topic, gap.partition) == (range_read.topic, range_read.partition)
         and max(gap.first, range_read.first) < min(gap.until, range_read.until)
@@ -133,7 +133,7 @@ def read_whole(source: Mapping[str, Any]) -> tuple[Offsets, Offsets] | None:
 
 
 def span_of(start: Offsets, end: Offsets) -> int:
-    """Return how many offsets lie between two states; a new partition begins at 0."""
+    """Return the number of offsets between two states; a new partition begins at 0."""
     return sum(
         max(0, until - start.get(topic, {}).get(partition, 0))
         for topic, partitions in end.items()
@@ -149,7 +149,7 @@ def skipped(
     earliest: Offsets,
     ledger: Mapping[tuple[str, int], Sequence[tuple[int, int]]],
 ) -> list[SkippedOffsets]:
-    """Return what a batch that is `missing` rows short skipped because it had been deleted.
+    """Return the deleted offsets that a batch, `missing` rows short, skipped.
 
     This applies only to topics in which each offset is a record. `earliest` are the broker's first
     offsets after the batch; `ledger` are the ranges [first, until) already in the ledger. At most

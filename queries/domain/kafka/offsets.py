@@ -1,5 +1,4 @@
-"""The JSON in which Spark's Kafka source names partitions and offsets, and what was read between
-two.
+"""The JSON in which Spark's Kafka source names partitions and offsets, and the ranges between two.
 
 assign                      {"flights": [0, 1]}
 startingOffsets             earliest, latest, or {"flights": {"0": 23, "1": -2}}
@@ -34,7 +33,7 @@ Partition = tuple[str, int | None]  # None: the whole topic
 
 
 class NotPlaces(ValueError):
-    """The text is not the expected JSON; the message says what it is instead."""
+    """The value is not the expected JSON; the message says what it is instead."""
 
 
 def offsets_problem(field: str, value: str) -> Problem | None:
@@ -82,7 +81,7 @@ def coverage_problem(field: str, value: str, *, topics: set[str], assign: str) -
 def partitions_problem(field: str, value: str, *, read: set[tuple[str, int]]) -> Problem | None:
     """Return how offsets and the partitions of the topics on the broker differ.
 
-    None if the text lists no partitions, or is rejected elsewhere.
+    None if no partitions are listed, or the value is rejected elsewhere.
     """
     try:
         named = {
@@ -208,7 +207,7 @@ def is_file(offset: Any) -> bool:
 
 
 def ranges(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[OffsetRange]:
-    """Return what Kafka sources read between two batches' offsets, in partition order."""
+    """Return the ranges read by Kafka sources between two batches, in partition order."""
     offset_ranges = []
     for source, end in after.items():
         if not is_kafka(end):

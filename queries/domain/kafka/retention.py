@@ -70,7 +70,7 @@ def read_retention(config: dict[str, str]) -> Retention:
 def clock(
     look: PartitionLook, retention: Retention, *, record_bytes: float | None, now: datetime
 ) -> DeletionDeadline | None:
-    """Return when the first unread record may be deleted; None if nothing is unread or deleted."""
+    """Return when the first unread record may be deleted; None if none is unread or expires."""
     if not retention.deletes or not unread(look):
         return None
     clocks = [_by_age(look, retention, now), _by_size(look, retention, record_bytes, now)]

@@ -118,7 +118,7 @@ def after_look(
     was: Mapping[int, PartitionPosition],
     ends: Mapping[int, int],
 ) -> Remembered | None:
-    """Return what to remember after a look at a topic; None if nothing is known.
+    """Return the state to remember after a look at a topic; None if nothing is known.
 
     `current_id` is the ID that the broker reports now, None if it reports none. `begun` says
     whether the checkpoint has any offset of the topic; until then, any topic with this name is the
@@ -236,7 +236,7 @@ def rest_of(topic_identity: Remembered, topic: str) -> list[OffsetGap]:
 
 
 def as_of(ids: Ids, batch: int) -> Ids:
-    """Return what to remember for a copy of the checkpoint as of a batch.
+    """Return the state to remember for a copy of the checkpoint as of a batch.
 
     If that batch read an earlier topic than the remembered one, it is only known that this topic is
     gone.
@@ -248,7 +248,7 @@ def as_of(ids: Ids, batch: int) -> Ids:
 
 
 def names(topics: Iterable[str]) -> str:
-    """Return topics as the beginning of a sentence: "Topic flights was", "Topics a, b were"."""
+    """Return the topics as the beginning of a sentence: "Topic flights was", "Topics a, b were"."""
     ordered = sorted(topics)
     listed = ", ".join(ordered[:3]) + (f" and {len(ordered) - 3} more" if len(ordered) > 3 else "")
     return f"Topic {listed} was" if len(ordered) == 1 else f"Topics {listed} were"

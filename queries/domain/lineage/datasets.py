@@ -75,7 +75,7 @@ class DatasetUse:
 
 @dataclass(frozen=True, slots=True)
 class Uses:
-    """What a query reads and writes, and sentences about what is unknown of each."""
+    """A query's inputs and outputs, and sentences on the unknown parts of each."""
 
     reads: tuple[DatasetUse, ...] = ()
     writes: tuple[DatasetUse, ...] = ()
@@ -126,7 +126,7 @@ def uses_of(
     report: BatchReport | None,
     sql_reads: Any = None,
 ) -> Uses:
-    """Return what a query uses, from its definition's JSON form and Spark's newest report.
+    """Return a query's datasets, from its definition's JSON form and Spark's newest report.
 
     `conf` is the application's configuration; `sql_reads` is the JSON form of the relations in its
     SQL, None if Spark's parser has not read it. The definition takes precedence: the report adds
@@ -265,7 +265,7 @@ def _addresses(catalog: str) -> tuple[str, str]:
 def _in_text(
     spec: Mapping[str, Any], conf: Mapping[str, str], sql_reads: Any
 ) -> tuple[list[DatasetUse], list[str]]:
-    """Return the tables and paths that a SQL text names itself, and why others are unknown."""
+    """Return the tables and paths named in SQL, and why others are unknown."""
     if sql_reads is None:
         return [], ["unknown until Spark's parser has read it."]
     try:
@@ -291,7 +291,7 @@ def _in_text(
 
 
 def _relation(parts: Sequence[str], conf: Mapping[str, str]) -> DatasetUse | None:
-    """Return the use of a relation that a text names; None if it is not known what it is."""
+    """Return the use of a relation named in SQL; None if its kind is unknown."""
     form, last = parts[0].lower(), parts[-1]
     is_file = len(parts) == 2 and form in _BEFORE_PATHS
     if is_file or (len(parts) > 1 and ("/" in last or ":" in last)):

@@ -1,8 +1,7 @@
-"""The graph of queries and datasets: which query reads what another one writes, and what
-precedes what.
+"""The graph of queries and datasets: who reads whose output, and in which order they follow.
 
 Datasets are joined when they are the same data: topics of one Kafka cluster, a path and a folder in
-it, a pattern and the topics that it matches. Circles are allowed: every walk visits a query once.
+it, a pattern and the topics that it matches. Cycles are allowed: every walk visits a query once.
 """
 
 from collections import defaultdict
@@ -52,19 +51,19 @@ class Graph:
         return _reached(self.before, queries)
 
     def unsure_downstream(self, queries: Iterable[str]) -> list[str]:
-        """Return the queries because of which `downstream` may be incomplete."""
+        """Return the queries that may make `downstream` incomplete."""
         start = list(queries)
         covered = {*start, *self.downstream(start)}
         return sorted(self.unread - covered | self.unwritten & covered)
 
     def unsure_upstream(self, queries: Iterable[str]) -> list[str]:
-        """Return the queries because of which `upstream` may be incomplete."""
+        """Return the queries that may make `upstream` incomplete."""
         start = list(queries)
         covered = {*start, *self.upstream(start)}
         return sorted(self.unwritten - covered | self.unread & covered)
 
     def unsure_near(self, queries: Iterable[str]) -> list[str]:
-        """Return those of these queries and their neighbours of which not all is known."""
+        """Return those of these queries and their neighbours that are not fully known."""
         return sorted(self.near(queries) & (self.unread | self.unwritten))
 
     def connected(self, queries: Iterable[str]) -> frozenset[str]:
@@ -238,9 +237,9 @@ class _WrittenIndex:
 
 
 def _reads(use: DatasetUse, written: str) -> bool:
-    """Return whether a source of files at a path reads what a sink writes to a folder.
+    """Return whether a file source at a path reads the files that a sink writes to a folder.
 
-    It does if it reads the folder or something in it. Of a folder inside the path, it reads the
+    It does if it reads the folder or something in it. From a folder inside the path, it reads the
     partitions (`day=1`), and everything if the option recursiveFileLookup is true.
     """
     pattern, folder = use.dataset.name.split("/"), written.split("/")

@@ -91,7 +91,7 @@ def picture_of(graph: Graph, focus: Collection[str] = ()) -> Picture:
 def _places(
     columns: list[list[_Key]], flows: Iterable[tuple[_Key, _Key]]
 ) -> dict[_Key, tuple[int, int]]:
-    """Return the upper left corner of each node: as near as possible to what flows into it."""
+    """Return the upper left corner of each node: as near as possible to its inputs."""
     before: dict[_Key, list[_Key]] = defaultdict(list)
     for start, end in flows:
         before[end].append(start)

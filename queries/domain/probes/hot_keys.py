@@ -15,7 +15,7 @@ _RENAMED = re.compile(rf"\b{RENAMED_WINDOW}\(", re.IGNORECASE)
 
 
 def keys_sql(text: str) -> str:
-    """Return SQL with a row for each of the largest groups; "" if the text groups by nothing.
+    """Return SQL with a row for each of the largest groups; "" if there is no GROUP BY.
 
     The outermost GROUP BY counts. Its keys come first, then the group's rows (`KEY_ROWS`) and those
     of all groups (`TOTAL_ROWS`).

@@ -1,7 +1,7 @@
 """Find how a new definition changes the meaning of a checkpoint's state, before it starts.
 
-The text expresses a difference between analyzed plans (`plan_shapes`) in the author's own wording.
-It also replaces the old plan if that plan is no longer available, for example because its source is
+The text expresses a difference between analyzed plans (`plan_shapes`) in the author's own SQL. It
+also replaces the old plan if that plan is no longer available, for example because its source is
 gone.
 
 Spark compares the types of state, not its meaning. If a sum is replaced with a maximum, a window is
@@ -22,7 +22,7 @@ from queries.domain.probes.plan_shapes import OperatorShape, Shapes
 
 
 def of_text(spec: SqlQuery) -> Shapes | None:
-    """Return a text's shapes; None if it cannot be parsed without Spark."""
+    """Return the shapes in SQL; None if it cannot be parsed without Spark."""
     text = read(spec)
     if text is None:
         return None
@@ -244,8 +244,7 @@ class StateChange:
 def state_change(old: AnalyzedQuery, new: AnalyzedQuery) -> StateChange:
     """Return how two forms of a query differ.
 
-    Spark's plans are compared; if they are missing, the texts are, as far as they can be parsed
-    without Spark.
+    Spark's plans are compared; if they are missing, the SQL is, if it can be parsed without Spark.
     """
     was, now = of_text(old.spec), of_text(new.spec)
     by_text = compare(was, now) if was is not None and now is not None else None

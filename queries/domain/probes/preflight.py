@@ -1,7 +1,7 @@
 """The outcome of a preflight: passed, silently different, incomplete, or failed, and what to do.
 
-The outcome also lists what was not tried. No rows reached the real sink and the copy is not the
-original, so a pass only covers state, source and plan, not everything.
+The outcome also lists what was not tested. No rows reached the real sink and the copy is not the
+original, so a pass covers only state, source and plan.
 """
 
 import hashlib
@@ -58,7 +58,7 @@ class SparkChange:
 
 @dataclass(frozen=True, slots=True)
 class PreflightRequest:
-    """What was tried, and against what."""
+    """What was tested, and against what."""
 
     spec: dict[str, Any]
     old_spec: dict[str, Any] | None = None  # the last definition that ran on the checkpoint
@@ -182,7 +182,7 @@ def _build_label(result: ProbeResult) -> str:
 
 
 def _kafka_problem(request: PreflightRequest, result: ProbeResult) -> dict[str, Any] | None:
-    """Return what Spark's Kafka sink would reject in the columns; no rows were sent to Kafka."""
+    """Return the problem of the columns for Spark's Kafka sink; no rows were sent to Kafka."""
     if result.sink != "kafka" or result.plan is None or result.plan.nodes is None:
         return None
     columns = dict(result.plan.columns)
@@ -249,7 +249,7 @@ def _differences(
 
 
 def _by_text(request: PreflightRequest) -> tuple[ShapeDifference, ...] | None:
-    """Compare the texts, if both are SQL texts that can be parsed."""
+    """Compare the SQL of both forms, if it can be parsed."""
     old, new = (QUERY.validate_python(spec) for spec in (request.old_spec, request.spec))
     if not isinstance(old, SqlQuery) or not isinstance(new, SqlQuery):
         return None
@@ -258,7 +258,7 @@ def _by_text(request: PreflightRequest) -> tuple[ShapeDifference, ...] | None:
 
 
 def _of_spark(change: SparkChange, result: ProbeResult) -> dict[str, Any]:
-    """Return what the other version changes.
+    """Return the differences made by the other version.
 
     Versions write a plan's expressions differently, so only the kinds of the stateful operators are
     compared.

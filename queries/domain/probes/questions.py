@@ -1,8 +1,8 @@
-"""The tasks and results of probe drivers, each a short-lived Spark for one question.
+"""The tasks and results of probe drivers, each a short-lived Spark for one task.
 
-A probe driver tries a definition against a copy of a checkpoint (preflight), or reads the rows of a
+A probe driver tests a definition against a copy of a checkpoint (preflight), or reads the rows of a
 state store (state inspection). Its task is stored in `probe.json`, and its findings so far in
-`result.json`, which it replaces as a whole after every step. Both sides import this module, but
+`result.json`, which it replaces atomically after every step. Both sides import this module, but
 nothing from each other.
 """
 

@@ -54,7 +54,7 @@ class RemovalDeadline:
 
 @dataclass(frozen=True, slots=True)
 class TableLag:
-    """How far a query is behind a table; what is unknown is None."""
+    """How far a query is behind a table; unknown values are None."""
 
     next: int | None = None  # the version that is read next, or partly read
     latest: int | None = None  # the version that will be written next
@@ -142,7 +142,7 @@ def delta_lag(
 
 
 def first_lag(state: TableState) -> TableLag:
-    """Return what a query without an offset will take of a Delta table: the table as it is.
+    """Return what a query without an offset will read from a Delta table: its current state.
 
     Versions are unknown, as it may change before the query starts.
     """
@@ -196,7 +196,7 @@ def clock_words(clock: RemovalDeadline, *, now: datetime) -> str:
 def table_risk(
     tables: Iterable[tuple[str, TableLag]], *, running: bool, within: timedelta, now: datetime
 ) -> Risk | None:
-    """Return what a query has lost, or will soon lose, of its tables; None if nothing.
+    """Return the data that a query has lost, or will soon lose, from its tables, or None.
 
     As in `queries.domain.kafka.retention.risk`, a running query is at risk only once half of the
     retention period has passed.
@@ -278,7 +278,7 @@ def _fails(commit: DeltaCommit, changes: Changes) -> bool:
 
 
 def _is_unclear(commit: DeltaCommit, changes: Changes) -> bool:
-    """Return whether it is unknown what a source reads of a version."""
+    """Return whether it is unknown what a source reads from a version."""
     return _fails(commit, changes) or (commit.changes and changes is Changes.UNKNOWN)
 
 

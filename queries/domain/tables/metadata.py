@@ -2,7 +2,7 @@
 
 `N.json` is the commit of version N: one action per line. `N.crc` describes the table as of version
 N; by default, Delta writes it with each commit, and other writers (delta-rs) never do. A checkpoint
-of version N has the actions that are in force as of it, in one or more files; `_last_checkpoint`
+of version N has the actions in force at that version, in one or more files; `_last_checkpoint`
 contains the version of the newest one.
 
 Source: Delta's PROTOCOL.md ("Delta Log Entries", "Version Checksum File", "Checkpoints", "Last
@@ -74,7 +74,7 @@ class DeltaCommit:
 
 @dataclass(frozen=True, slots=True)
 class TableState:
-    """A table as of one version; what is unknown is None."""
+    """A table as of one version; unknown values are None."""
 
     version: int
     table: str = ""  # its id; "" if unknown
@@ -133,7 +133,7 @@ def read_commit(version: int, text: bytes) -> DeltaCommit:
 
 
 def commit_of(version: int, lines: Iterable[Any]) -> DeltaCommit:
-    """Return the contents of a commit or of a checkpoint's file; what is no action is skipped."""
+    """Return the contents of a commit or checkpoint file; lines without an action are skipped."""
     actions, complete = [], True
     for line in lines:
         complete &= isinstance(line, dict)
@@ -175,7 +175,7 @@ def commit_of(version: int, lines: Iterable[Any]) -> DeltaCommit:
 def replayed(state: TableState, commits: Iterable[DeltaCommit]) -> TableState:
     """Return the table as of the last of these commits, which follow `state` without a gap.
 
-    A checkpoint's files, in any order, are replayed on `NEW`. A commit that is not whole leaves its
+    A checkpoint's files, in any order, are replayed on `NEW`. An incomplete commit leaves its
     table's ID, which commits hardly ever change, and nothing else.
     """
     version, table, conf = state.version, state.table, state.conf
@@ -203,7 +203,7 @@ def replayed(state: TableState, commits: Iterable[DeltaCommit]) -> TableState:
 
 
 def read_checksum(version: int, text: bytes) -> TableState:
-    """Return the table as of a version, from its checksum file; what cannot be read is unknown."""
+    """Return the table as of a version, from its checksum file; unreadable values are unknown."""
     checksum = _object(text) or {}
     meta = checksum.get("metadata")
     meta = meta if isinstance(meta, dict) else {}
@@ -322,7 +322,7 @@ _QUERY, _EPOCH = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
 
 @dataclass(frozen=True, slots=True)
 class IcebergSnapshot:
-    """One snapshot: what its commit added; what is unknown is None."""
+    """One snapshot and the files that its commit added; unknown values are None."""
 
     id: int
     parent: int | None = None

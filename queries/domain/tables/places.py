@@ -88,7 +88,7 @@ def table_at(table_format: str, name: str) -> TablePlace:
 
 
 def table_of(part: Any, conf: Mapping[str, str]) -> TablePlace | None:
-    """Return the table of one source, table or sink; None if its format is not a table's."""
+    """Return the table of one source, table or sink; None if its format is not a table format."""
     if not isinstance(part, Mapping) or part.get("format") not in TABLES:
         return None
     options = {str(key).lower(): str(value) for key, value in (part.get("options") or {}).items()}

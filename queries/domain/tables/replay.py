@@ -1,5 +1,4 @@
-"""Offsets of Delta and Iceberg sources, and what a table does with batches that are written
-again.
+"""Offsets of Delta and Iceberg sources, and how a table handles batches that are written again.
 
 Sources: Delta's DeltaSourceOffset (source versions 1 and 3) and Iceberg's StreamingOffset
 (version 1), checked with Delta 4.4.0 and Iceberg 1.11.0.

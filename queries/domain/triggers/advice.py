@@ -71,7 +71,7 @@ class Suggestion:
 
     @property
     def choice(self) -> str:
-        """Return what a form sends back: the key, and a digest of the change that it showed."""
+        """Return the form's value: the key, and a digest of the change that it showed."""
         change = json.dumps(self.spec, sort_keys=True).encode()
         return f"{self.key}-{hashlib.sha256(change).hexdigest()[:12]}"
 
@@ -102,7 +102,7 @@ def advise(
 ) -> TriggerAdvice:
     """Return advice for a query from its executed batches (oldest first) of one revision.
 
-    `files` are those of a checkpoint that is not local.
+    `files` are the files of a checkpoint that is not local.
     """
     trigger_limits = tuple(limits(spec, ground))
     if not isinstance(spec.trigger, ProcessingTime):

@@ -1,4 +1,4 @@
-"""Async progress tracking: what a definition sets, and when it may be used.
+"""Async progress tracking: a definition's settings, and when it may be used.
 
 If it is on, Spark writes the offsets of batches in a separate thread, at most once per checkpoint
 interval. Triggers get shorter, the offset log gets gaps, and a start resumes from the last offsets
@@ -244,7 +244,7 @@ def has_async_progress(spec: SqlQuery | PythonQuery) -> bool:
 
 
 def stateful_because(spec: SqlQuery) -> str:
-    """Return why a text is certainly stateful ("aggregates"); "" if it may not be."""
+    """Return why SQL is certainly stateful ("aggregates"); "" if it may not be."""
     text = read(spec)
     if text is None:
         return ""
@@ -260,7 +260,7 @@ def stateful_because(spec: SqlQuery) -> str:
 
 
 def left_to_preflight(spec: SqlQuery | PythonQuery) -> str:
-    """Return what only Spark's plan shows about async progress tracking; "" if there is nothing."""
+    """Return the async progress tracking doubts that only Spark's plan resolves; "" if none."""
     if isinstance(spec, PythonQuery) and spec.sink is None:
         return (
             "A preflight will show whether the function keeps state, and whether the function's "
@@ -292,6 +292,6 @@ def _refused(message: str, way_out: str) -> Problem:
 
 
 def either(names: frozenset[str]) -> str:
-    """Return names as alternatives: "a", "a or b", "a, b or c"."""
+    """Return the names as alternatives: "a", "a or b", "a, b or c"."""
     *others, last = sorted(names)
     return f"{', '.join(others)} or {last}" if others else last

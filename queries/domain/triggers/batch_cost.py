@@ -1,5 +1,4 @@
-"""What a batch costs: a fixed part, a part per row, the logs' part, and what an interval makes
-of it.
+"""The cost of a batch: a fixed part, a part per row, the logs' part, and the effect of an interval.
 
 The cost is a line through (rows, milliseconds) of its recent batches, using the median of all
 pairwise slopes, so that a batch slowed by a garbage collection or a full disk does not distort the
@@ -85,7 +84,7 @@ class Untold:
 
 
 def cost_of(samples: Sequence[BatchSample]) -> BatchCost | Untold:
-    """Return what a batch costs, from executed batches (newest last).
+    """Return the cost of a batch, from executed batches (newest last).
 
     Batches without rows are left out because they may skip the sink. Only the newest `MOST` are
     used. Costs below zero, which noise can suggest, are treated as zero.
@@ -254,7 +253,7 @@ class LogFiles:
 
 
 def log_cost(files: LogFiles, logs_ms: float, trigger_ms: float, interval_ms: float) -> str:
-    """Return what the entries of a batch cost a query and what would help; "" if that is little.
+    """Describe the cost of a batch's log entries and the remedy; "" if the cost is low.
 
     `logs_ms` and `trigger_ms` are the averages of its batches.
     """

@@ -64,7 +64,7 @@ def progress_of(epoch: Epoch, of: QueryIdentity) -> dict[str, Any]:
 
 
 def rows_between(start: Any, end: Any) -> int | None:
-    """Return how many rows lie between two offsets of a source; None if unknown.
+    """Return the number of rows between two offsets of a source; None if unknown.
 
     Known forms: Kafka's {topic: {partition: next offset}}, and the rate source's {partition:
     {"value": …}}, whose values increase by the number of partitions. A new partition was read from

@@ -1,11 +1,11 @@
-"""Cores: which queries hold one per source partition, and which queries starve others of them.
+"""Cores: which queries occupy one per source partition, and which queries starve others.
 
 Spark does not check them when it starts such a query. With too few cores, a continuous query
 commits no continuous epochs and raises no error. A real-time query reads the remaining partitions
 only after a batch of the others has ended, without a warning, or fails if it keeps state. So cores
 are counted here, as far as they are known.
 
-A stage that is ready waits for its first task while other queries' tasks hold the cores. Spark's
+A stage that is ready waits for its first task while other queries' tasks occupy the cores. Spark's
 FIFO scheduler serves the older job first. With FAIR, pools with a minimum share come first, and
 among the others the one with the fewest running tasks; ties are broken by name. Tasks are not
 pre-empted.
@@ -98,7 +98,7 @@ def partitions_of(source: Source, looked_up: Mapping[str, int]) -> int | None:
 
 
 def permanent_cores(spec: SqlQuery | PythonQuery, ground: Ground) -> int:
-    """Return how many cores a query holds permanently, as far as known; 0 for none."""
+    """Return how many cores a query occupies permanently, as far as known; 0 for none."""
     return sum(count or 0 for _, count in _sources(spec, ground)) + _shuffle(spec, ground)
 
 
@@ -250,7 +250,7 @@ def starved(
 ) -> list[Starved]:
     """Return the queries that waited for others for a tenth of their time or more, worst first.
 
-    `min_shares` maps each pool's name to its minimum share; `span` is the range in words ("the last
+    `min_shares` maps each pool's name to its minimum share; `span` describes the range ("the last
     hour").
     """
     pools = {share.query: share.pool for share in shares}

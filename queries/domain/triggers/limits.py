@@ -109,12 +109,12 @@ def trigger_problems(spec: SqlQuery | PythonQuery, ground: Ground | None = None)
 
 
 def refusals(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Problem]:
-    """Return the definite errors in a query's trigger, both in its text and in its options."""
+    """Return the definite errors in a query's trigger, both in its SQL and in its options."""
     return trigger_problems(spec, ground) + _of_the_rest(spec)
 
 
 def doubts(spec: SqlQuery | PythonQuery, ground: Ground) -> list[str]:
-    """Return what only Spark knows about a query with its trigger, as sentences."""
+    """Return the doubts about a query's trigger that only Spark can resolve, as sentences."""
     sentences = core_doubts(spec, ground)
     if spec.trigger.kind not in HOLDING_TRIGGERS:
         return sentences

@@ -33,7 +33,7 @@ class BatchCause(StrEnum):
 
     @property
     def label(self) -> str:
-        """Return the cause in words, for a line of several causes."""
+        """Return a phrase for the cause, for a line of several causes."""
         return _LABELS.get(self, self.value)
 
 
@@ -208,7 +208,7 @@ def diagnose(evidence: BatchEvidence) -> Diagnosis:
 
 # --- milliseconds ---------------------------------------------------------------------------
 def _outside(evidence: BatchEvidence, adding: int, spent: dict[BatchCause, float]) -> None:
-    """Add the time of `addBatch` in which no stage ran: before and between, or after them."""
+    """Add the part of `addBatch` in which no stage ran: before, between or after stages."""
     stages = evidence.stages or ()
     outside = max(0.0, adding - _covered(stages))
     if evidence.foreach_batch:
@@ -370,7 +370,7 @@ def _slow_task(stage: StageSeen) -> str:
 
 
 def _what(stage: StageSeen) -> str:
-    """Return what the longest task's share is of."""
+    """Return the total to which the longest task's share refers."""
     by_rows = min(1.0, stage.longest_rows / stage.rows) if stage.rows else None
     return "rows" if by_rows is not None and by_rows == stage.share else "bytes"
 
