@@ -1,7 +1,7 @@
 """List the folders whose new files start queries, each at its own interval.
 
-A local folder is listed by the host of the application, a folder on a storage by the application's
-storage JVM. Only totals are kept; `ticks` decides what they start.
+A local folder is listed by the application's host, a folder on remote storage by the application's
+storage JVM. Only totals are stored; `ticks` decides what they start.
 """
 
 import logging

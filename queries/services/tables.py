@@ -1,8 +1,8 @@
 """Read the logs of the tables that queries read, and store how far each query is behind.
 
-Only this module writes the tables' rows of `SourceLag`. A table on a local disk is read in every
-pass. A table on a storage is read every `REMOTE_EVERY`, because this needs a storage JVM of the
-application, and also a moment after somebody opens the page.
+Only this module writes the tables' `SourceLag` rows. A table on a local disk is read in every pass.
+A table on remote storage is read every `REMOTE_EVERY`, because this needs the application's storage
+JVM, and also a moment after somebody opens the page.
 """
 
 import copy
@@ -83,8 +83,8 @@ def look_at_tables(
 ) -> bool:
     """Read the tables of this host's queries; return whether to try again soon.
 
-    If given, `query_ids` selects some of them, whose tables on storages are read now. The result
-    is then True if a storage JVM is starting.
+    If given, `query_ids` selects some of them, whose tables on remote storage are read now. The
+    result is then True if a storage JVM is starting.
     """
     mine = looked_after("application__")
     passed_over: set[int] = set()  # their stored rows stay
@@ -135,7 +135,7 @@ def _look(
     *,
     on_request: bool,
 ) -> bool:
-    """Read a query's tables and store what was found; return whether a storage JVM is starting."""
+    """Read a query's tables and store the results; return whether a storage JVM is starting."""
     fresh: dict[str, SourceLag] = {}
     starting = False
     roots = allowed_paths(reading.query.application.name)
@@ -177,7 +177,7 @@ def _is_stored(
 
 
 def _is_due(location: str, row: SourceLag | None, now: datetime) -> bool:
-    """Return whether a table on a storage should be read again."""
+    """Return whether a table on remote storage should be read again."""
     tried = _TRIED.get(location)
     if tried is not None and now - tried < REMOTE_AGAIN:
         return False

@@ -1,9 +1,9 @@
-"""Read the files of Delta checkpoints in a process of its own: the part that runs isolated.
+"""Read Delta checkpoint files in a separate process: the part that runs isolated.
 
 `python -m queries.storage.checkpoint_actions` reads from its input the size of a file, in a line,
-and then the Parquet file. It answers with a line of JSON: {"actions": […], "more": …}, where `more`
-is whether some of the live files were left out, or {"failed": "why"}. It ends when its input is
-closed.
+and then the Parquet file. It responds with a line of JSON: {"actions": […], "more": …}, where
+`more` is whether some of the live files were left out, or {"failed": "why"}. It ends when its input
+is closed.
 """
 
 import json
@@ -33,7 +33,7 @@ _COLUMNS = (
 def actions_in(data: bytes) -> Iterator[dict[str, Any]]:
     """Return a checkpoint's actions as a commit has them; live files without "dataChange".
 
-    Raises what pyarrow does for a damaged file.
+    Raises pyarrow's errors for a damaged file.
     """
     with parquet.ParquetFile(pa.BufferReader(data)) as file:
         for batch in file.iter_batches(_ROWS, columns=list(_COLUMNS), use_threads=False):
@@ -51,7 +51,7 @@ def _plain(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def answer(data: bytes) -> dict[str, Any]:
-    """Return what is answered about a file."""
+    """Return the response for a file."""
     actions, files, size = [], 0, 0
     for action in actions_in(data):
         if "add" in action:

@@ -15,7 +15,7 @@ class CheckpointProcess(ToolProcess):
     longest: ClassVar[int] = 64 * 1024 * 1024  # of the paths of live files, with escapes
 
     def actions(self, data: bytes) -> tuple[list[Any], bool]:
-        """Return a file's actions, and whether its live files are left out, as they are too many.
+        """Return a file's actions, and whether live files are left out because there are too many.
 
         Raises `ToolFailed`.
         """

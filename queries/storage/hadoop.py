@@ -1,7 +1,7 @@
 """Use Hadoop's file systems through a storage JVM, and a local disk with the same interface.
 
-The JVM runs in the isolation of its application, so its answers are checked like any other data
-from there.
+The JVM runs in its application's isolation, so its answers are checked like any other data from
+there.
 """
 
 import base64
@@ -48,7 +48,7 @@ class StorageFailed(Exception):
 
 
 class TooLarge(StorageFailed):
-    """A file, or a set of files, is larger than what is read at once."""
+    """A file, or a set of files, is larger than the limit for one read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ class HadoopStorage:
         """`connect` returns a connection to the storage JVM, within a number of seconds.
 
         `withheld` are the application's keys with which it does not run (`handed_to_storage`):
-        every failure states them, because it may be for want of one.
+        every failure states them, because a missing key may be the cause.
         """
         self._connect = connect
         self._without = _without(withheld)
@@ -105,7 +105,7 @@ class HadoopStorage:
     def list(
         self, location: str, *, deep: bool = False, most: int, limit_s: float = CALL_LIMIT_S
     ) -> Listing:
-        """Return what is in a folder, or with `deep` all files below it; nothing if it is gone."""
+        """List a folder or, with `deep`, all files below it; nothing if it is gone."""
         answer = self._request(
             location, limit_s=limit_s, verb="list", path=location, deep=deep, most=most
         )
@@ -199,7 +199,7 @@ class HadoopStorage:
         return bool(self._request(path, verb="create", path=path, content=content).get("created"))
 
     def copy(self, location: str, names: Iterable[str], to: str) -> CopyDone:
-        """Copy files to the same names below another folder, which may be on another storage."""
+        """Copy files to the same names below another folder, which may be on different storage."""
         files, size, missing = 0, 0, []
         for part in _parts(names, FILES_PER_COPY):
             answer = self._request(
@@ -325,7 +325,7 @@ class LocalFiles:
     """The files of this host; raises `StorageFailed` with the system's reason."""
 
     def list(self, location: str, *, deep: bool = False, most: int) -> Listing:
-        """Return what is in a folder, without sizes and times; nothing if it is gone.
+        """List a folder, without sizes and times; nothing if it is gone.
 
         With `deep`, return all files below it, with sizes and times; links to folders are not
         followed.

@@ -1,10 +1,10 @@
 """Read and copy checkpoints that are not on this host's disks.
 
 Everything that reads a checkpoint's logs, and everything that decides which files belong to a
-batch, works on folders. So this module brings what they need to a folder: a *mirror* holds the
-newest entries of the logs; a *stage* holds all logs in full, and of the state only the names and
-the small files that list others. What belongs to a copy is chosen on the stage, then copied by the
-storage itself.
+batch, works on folders. So this module copies what they need to a folder: a *mirror* contains the
+newest log entries; a *stage* contains all logs in full but, for the state, only the names and the
+small files that list others. What belongs to a copy is chosen on the stage, then copied by the
+storage system itself.
 """
 
 import json
@@ -48,7 +48,7 @@ CHECKPOINT = "checkpoint"
 
 @dataclass(frozen=True, slots=True)
 class MirrorState:
-    """When a mirror was read, and what the storage said if that failed since."""
+    """When a mirror was read, and the storage's error if reading has failed since."""
 
     read_at: datetime | None  # the last success
     problem: str = ""  # of the latest attempt
@@ -82,7 +82,7 @@ class Mirror:
         return self.folder / CHECKPOINT
 
     def about(self) -> MirrorState:
-        """Return when it was read; nothing is known before the first time."""
+        """Return when it was read; nothing is known before the first reading."""
         try:
             note = json.loads(read_file(self.folder / ABOUT) or "{}")
             at = modified_at(self.folder / ABOUT)
@@ -97,7 +97,7 @@ class Mirror:
         replace_file(self.folder / ABOUT, json.dumps(note), durable=False)
 
     def request_read(self, now: datetime, *, again_after: timedelta) -> bool:
-        """Return whether the caller should have it read: nobody has asked since `again_after`."""
+        """Return whether the caller should have it read: no request since `again_after`."""
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         marker = self.folder / "asked"
         try:
@@ -109,7 +109,7 @@ class Mirror:
         return True
 
     def unanswered_since(self) -> datetime | None:
-        """Return when a reading was first asked for, if no worker has said anything since."""
+        """Return when a reading was first requested, if no worker has responded since."""
         if (self.folder / ABOUT).exists() or not (self.folder / "asked").exists():
             return None
         return modified_at(self.folder)  # when `asked` was created in it
@@ -158,7 +158,7 @@ class Mirror:
         return True
 
     def cost(self) -> CopyCost:
-        """Return what a copy of the checkpoint would cost, as of the last listing of its state."""
+        """Return the cost of a copy of the checkpoint, as of the last listing of its state."""
         sizes = [path.stat().st_size for path in self._files().values()]
         state = sum(1 for name in self._files() if not _is_described(name))
         return CopyCost(len(sizes), sum(sizes), state < STATE_FILES, self.rate())
@@ -237,9 +237,9 @@ def copy_between(
 ) -> Copied:
     """Copy a checkpoint to another place on its storage.
 
-    The destination is deleted first: it can only hold what an interrupted attempt left. A copy
-    counts once a row of the database names it; folders of object stores cannot be renamed. Their
-    files get new times, so the times of the log entries are kept in a manifest beside the copy.
+    The destination is deleted first: it can contain only leftovers of an interrupted attempt. A
+    copy counts once a database row names it; folders of object stores cannot be renamed. Their
+    files get new times, so the times of the log entries are kept in a manifest next to the copy.
     """
 
     def bring(sizes: Mapping[str, int]) -> tuple[str, ...]:
@@ -357,7 +357,7 @@ def _newest(storage: HadoopStorage, location: str) -> list[FileEntry]:
 
 
 def _manifest(location: str) -> tuple[str, str]:
-    """Return folder and name of a copy's manifest."""
+    """Return the folder and name of a copy's manifest."""
     parent, _, name = location.rpartition("/")
     return f"{parent}/{FOLDER}", f"{name}.copied.json"
 
@@ -397,7 +397,7 @@ def _contents(
 ) -> Iterator[tuple[str, FileContent]]:
     """Yield the contents of files, read in parts of bounded size.
 
-    A file that is too large is empty here, so it is unreadable by itself and hides no other.
+    A file that is too large is returned as empty, so only that file becomes unreadable.
     """
     names: list[str] = []
     size = 0
@@ -422,7 +422,7 @@ def _is_read(name: str) -> bool:
 
 
 def _is_described(name: str) -> bool:
-    """Return whether a mirror holds a file's content, and not only its name and size."""
+    """Return whether a mirror contains a file's content, and not only its name and size."""
     return not name.startswith("state/") or "/_metadata/" in name
 
 

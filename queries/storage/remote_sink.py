@@ -1,4 +1,4 @@
-"""Change a file sink's log on a storage, as `queries.checkpoints.file_sink` does on a local disk.
+"""Change a file sink's log on remote storage (local: `queries.checkpoints.file_sink`).
 
 Folders of object stores cannot be renamed, so every step is on single files, in an order in which
 a crash loses nothing: the log is copied aside, a manifest notes that the copy is complete, entries
@@ -47,7 +47,7 @@ class MovedAside:
 
 @dataclass(frozen=True, slots=True)
 class RemoteSink:
-    """One file sink on a storage. Every call raises `StorageFailed` if the storage does not act."""
+    """One file sink on remote storage. Every call raises `StorageFailed` if the storage fails."""
 
     storage: HadoopStorage
     location: str  # its canonical location
@@ -96,7 +96,7 @@ class RemoteSink:
     def seed(self, batch: int) -> None:
         """Write an empty log up to a batch, for a query that continues there with a new sink.
 
-        Only what an interrupted call can have left is completed; any other log is left alone.
+        Only leftovers of an interrupted call are completed; any other log is left alone.
         """
         wanted = empty_log(batch)
         entries = self._entries(self.log)
@@ -143,7 +143,7 @@ class RemoteSink:
     def _keep_log(self, aside: str) -> datetime | None:
         """Put a copy of the log aside, once; return the time of its newest entry.
 
-        Returns None if there is no log. The copies have times of their own, so that of the newest
+        Returns None if there is no log. The copies have their own times, so the time of the newest
         entry is in the manifest. Without a manifest, nothing has been changed yet.
         """
         if (manifest := self.storage.read(aside, [MANIFEST], most=1000).get(MANIFEST)) is not None:

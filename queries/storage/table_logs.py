@@ -1,10 +1,10 @@
 """Read the logs of Delta and Iceberg tables: only the new entries, within limits.
 
 A Delta log can have a hundred thousand files, so it is usually not listed: the newest version is
-found by trying to read the next ones. It is listed if there are very many of these, or if a version
-that is needed is gone. Nothing is written.
+found by reading subsequent ones. It is listed if there are very many of these, or if a version that
+is needed is gone. Nothing is written.
 
-What a Delta table was as of a version is in a checksum, or follows from a checkpoint and the
+The state of a Delta table at a version is in a checksum, or follows from a checkpoint and the
 commits after it. A checkpoint is Parquet, so it is unpacked in an isolated process, not here.
 """
 
@@ -67,7 +67,7 @@ class Files(Protocol):
     """A storage: `HadoopStorage`, or `LocalFiles`."""
 
     def list(self, location: str, *, most: int) -> Listing:
-        """Return what is in a folder."""
+        """Return a folder's entries."""
 
     def read(self, location: str, names: Iterable[str], *, most: int) -> dict[str, FileContent]:
         """Return the contents of small files."""
@@ -120,10 +120,10 @@ def read_delta(
 ) -> DeltaLog:
     """Return a Delta table's log: its newest version, and the commits from `needed` on.
 
-    `needed` are the versions from which queries continue, and `snapshots` those as of which they
-    read the whole table; with `whole`, the files of the newest version are counted, too.
-    `earlier_log` is the previous result, which is updated. Without `unpack`, checkpoints are not
-    read. Raises `StorageFailed`, and `NoTable`.
+    `needed` are the versions from which queries continue, and `snapshots` those at which they read
+    the whole table; with `whole`, the files of the newest version are counted, too. `earlier_log`
+    is the previous result, which is updated. Without `unpack`, checkpoints are not read. Raises
+    `StorageFailed`, and `NoTable`.
     """
     folder = f"{location}/{LOG}"
     log = (
@@ -269,9 +269,9 @@ def _take(files: Files, folder: str, log: DeltaLog, versions: Sequence[int]) -> 
 def _commits(
     files: Files, folder: str, versions: Sequence[int]
 ) -> tuple[dict[int, DeltaCommit], dict[int, datetime]]:
-    """Return commits, and the times of their files, without those that are gone.
+    """Return the commits and their files' times, without those that are gone.
 
-    One that is too large is not whole.
+    A commit that is too large is incomplete.
     """
     names = {commit_name(version): version for version in versions}
     try:
@@ -317,9 +317,9 @@ def _read_states(files: Files, folder: str, log: DeltaLog, snapshots: Collection
 def _work_out_states(
     files: Files, folder: str, log: DeltaLog, counted: set[int], unpack: Unpack | None
 ) -> None:
-    """Work out what no checksum describes: the newest version, and those in `counted`, with files.
+    """Compute states without a checksum: the newest version, and those in `counted`, with files.
 
-    What cannot be found out stays unknown, and `log.unknown` is the reason.
+    States that cannot be determined stay unknown, and `log.unknown` is the reason.
     """
     log.unknown = ""
     for version in sorted(
@@ -405,7 +405,7 @@ def _checkpoint(
 ) -> TableState:
     """Return the table as of a checkpoint; raise `_Unknown` if it cannot be read.
 
-    One that could not be read is not tried again for a while.
+    A checkpoint that could not be read is not retried for a while.
     """
     now = time.monotonic()
     log.unread = {

@@ -1,5 +1,4 @@
-"""Find batches that nobody reported in checkpoints' logs: our own to restore, and those of
-others.
+"""Find unreported batches in checkpoints' logs: our own, to restore them, and foreign ones.
 
 Plain PySpark does not use Headgate's locks, so it can write to a checkpoint that a query is using.
 Each writer then fails on the other's batches, and a sink may get rows twice. Headgate can only
@@ -107,7 +106,7 @@ def _logged(logs: Logs, since: datetime) -> list[LoggedBatch]:
 
 
 def _spans(query_ids: list[int], since: datetime) -> dict[int, list[RunSpan]]:
-    """Return by query when its runs were alive, on any checkpoint: a copied batch keeps its time.
+    """Return, by query, when its runs were alive, on any checkpoint: a copied batch keeps its time.
 
     Runs that ended before `since` are left out.
     """
@@ -259,7 +258,7 @@ def _repair(lost_batches: LostBatches, run: Run, now: datetime) -> int:
 
 
 def read_batch(logs: Logs, batch: int) -> RecalledBatch | None:
-    """Return what the logs record about a committed batch; None if they do not contain it."""
+    """Return a committed batch as recorded in the logs; None if they do not contain it."""
     committed_at, offsets = logs.written_at("commits", batch), logs.readable_offsets(batch)
     began_at = at_ms(offsets.timestamp_ms) if offsets is not None else None
     if committed_at is None or offsets is None or began_at is None:

@@ -1,4 +1,4 @@
-"""Clone: create a query that continues from another's checkpoint, in its own directory.
+"""Clone: create a query that continues from the checkpoint of another query, in its own directory.
 
 The clone gets its own id (Spark would otherwise stop the original) and its own sink, unless the
 user confirms that both write to the same sink. It is stopped when created.

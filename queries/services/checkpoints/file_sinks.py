@@ -1,7 +1,7 @@
 """Let the log of a query's file sink follow when its checkpoint is switched.
 
-A sink on a local disk is changed directly, one on a storage through the application's storage JVM,
-wherever the checkpoint is.
+A sink on a local disk is changed directly, one on remote storage through the application's storage
+JVM, wherever the checkpoint is.
 """
 
 import re
@@ -101,9 +101,9 @@ def remote_sink(query: Query) -> str:
 
 
 def read_sink_if_old(query: Query, *, now: datetime) -> None:
-    """Ask this host's worker to read the log of a sink on a storage, unless it was just read.
+    """Make this host's worker read the log of a sink on remote storage, unless it was just read.
 
-    The sink is that of files, or a table.
+    The sink is a file sink or a table.
     """
     with suppress(NotAllowed):
         table = table_of(query)
@@ -116,7 +116,7 @@ def read_sink_if_old(query: Query, *, now: datetime) -> None:
 
 
 def read_sink(query_id: int, *, launcher: Launcher, now: datetime) -> bool:
-    """Read the log of a sink on a storage to its mirror; return whether to try again soon."""
+    """Mirror the log of a sink on remote storage; return whether to try again soon."""
     query = Query.objects.filter(pk=query_id, archived_at=None).first()
     table = table_of(query) if query else None
     if query is not None and table is not None and is_remote(table):
@@ -137,9 +137,9 @@ def read_sink(query_id: int, *, launcher: Launcher, now: datetime) -> bool:
 
 
 def mirrored_log(query: Query, sink_location: str, *, now: datetime) -> SinkLog:
-    """Return the log of a sink on a storage, as it was a moment ago.
+    """Return the recent log of a sink on remote storage.
 
-    Raises `NotReadYet` if it was not read lately; this host's worker is then asked to read it.
+    Raises `NotReadYet` if it has not been read recently; this host's worker then reads it.
     """
     read_sink_if_old(query, now=now)
     log = f"{sink_location}/{LOG}"
@@ -154,7 +154,8 @@ def sink_mirror(sink_location: str) -> Mirror:
 def check_sink(query: Query, batch: int, *, now: datetime) -> None:
     """Raise `CannotCopy` if the sink's log is known not to reach a batch.
 
-    What is on a storage and has not been read lately is left to the first step (`check_step`).
+    A log on remote storage that has not been read recently is left to the first step
+    (`check_step`).
     """
     sink = file_sink(query)
     if sink is not None:
@@ -183,7 +184,7 @@ def check_step(context: StepContext, batch: int | None) -> StepResult:
 
 
 def roll_back(context: StepContext, batch: int) -> StepResult:
-    """Reduce the sink's log and files to those of a batch; store in `sink` what was moved."""
+    """Reduce the sink's log and files to those of a batch; store the moved files in `sink`."""
     sink = _changeable(context, file_sink(context.query), context.query.application)
     sink_location, name = remote_sink(context.query), str(context.operation.uuid)
     if sink is not None:
@@ -242,8 +243,8 @@ def _changeable(
 ) -> FileSink | None:
     """Return a sink that the worker may change; raise `NotAllowed` for any other.
 
-    Drivers say where their sinks are, and can replace the folders on the way there by links. If
-    isolated, no driver writes outside its allowed paths, so a sink there is none of its own.
+    Drivers report where their sinks are, and can replace the folders on the path with links. If
+    isolated, drivers cannot write outside their allowed paths, so a sink there is not their own.
     """
     if sink is None or context.launcher.isolation().mode is Mode.NEITHER:
         return sink

@@ -170,7 +170,7 @@ def preview_go_on(query: Query) -> CheckpointPreview:
 
 
 def on_go_on(query: Query) -> list[str]:
-    """Return what continuing after a loss does to the query's table; [] for other sinks."""
+    """Return the effects of skipping lost data on the query's table; [] for other sinks."""
     table = table_of(query)
     if table is None:
         return []
@@ -212,7 +212,7 @@ def _rewound_table(batch: int, newest: int, name: str, in_table: InTable) -> lis
 def _reset_table(
     query: Query, table: TablePlace, stateful: bool, logs: CheckpointLogs | None
 ) -> list[str]:
-    """Return what a table does after a reset, which keeps the ID unless the checkpoint is gone."""
+    """Return a table's behaviour on a reset, which keeps the ID unless the checkpoint is gone."""
     if logs is None:
         return new_id(table.name, same=True)
     if stateful:
@@ -249,7 +249,7 @@ def _reset_sink(query: Query, stateful: bool, newest: int | None) -> list[str]:
 
 
 def _moving(sink_location: str, files: int, size: int, *, searched: bool = False) -> list[str]:
-    """Return what moving files on a storage costs; nothing for a local disk, where it is free."""
+    """Return the cost of moving files on remote storage; nothing for a local disk."""
     if not sink_location:
         return []
     rate = sink_mirror(sink_location).rate()

@@ -1,4 +1,4 @@
-"""Read and copy checkpoints wherever they are: on this host's disks, or on a storage.
+"""Read and copy checkpoints wherever they are: on this host's disks, or on remote storage.
 
 Steps of procedures use the two copies; a step that finds no storage JVM listening waits for it.
 """
@@ -40,7 +40,7 @@ FRESH_FOR = timedelta(seconds=15)
 
 
 class NotReadYet(NotAllowed):
-    """A checkpoint on a storage has not been read yet, or not lately."""
+    """A checkpoint on remote storage has not been read yet, or not recently."""
 
     code = "not-read-yet"
 
@@ -58,7 +58,7 @@ def read_if_old(checkpoint: Checkpoint, *, now: datetime) -> None:
 
 
 def is_old(location: str, *, now: datetime) -> bool:
-    """Return whether the caller should have a location's mirror read: nobody else has asked."""
+    """Return whether the caller should have a location's mirror read: no one else has done so."""
     mirror = mirror_of(location)
     at = mirror.about().read_at
     return (at is None or now - at > READ_EVERY) and mirror.request_read(
@@ -112,7 +112,7 @@ def read_mirror(
 
 
 def prune(*, now: datetime) -> None:
-    """Delete mirrors that no page has asked for, and stages of workers that died, a day later."""
+    """Delete mirrors that no page has requested for a day, and day-old stages of dead workers."""
     long_ago = (now - timedelta(days=1)).timestamp()
     stages = Path(settings.DRIVERS_DIR).glob("probes/stage-*")
     for folder in (*Path(settings.MIRRORS_DIR).glob("*"), *stages):
@@ -130,7 +130,7 @@ def copy_to_this_host(
     *,
     keep_commit: bool = True,
 ) -> Copied | StepResult:
-    """Copy a checkpoint as of a batch to a folder on this host, with an ID of its own.
+    """Copy a checkpoint as of a batch to a folder on this host, with its own ID.
 
     Returns a step to wait for if the storage JVM is not up. Raises `CannotCopy`, and
     `StorageRefused` with the storage's own words.
@@ -248,10 +248,10 @@ def _timed(location: str, copied: Copied | StepResult, began: float) -> Copied |
 
 
 def readable_logs(location: str, *, fresh_for: timedelta | None = FRESH_FOR) -> CheckpointLogs:
-    """Return a checkpoint's logs for a request: its own, or a mirror that was read a moment ago.
+    """Return a checkpoint's logs for a request: its own, or a recently read mirror.
 
-    Raises `NotAllowed` if they are on another host, and `NotReadYet` for a checkpoint on a storage
-    that was not read within `fresh_for` (None: ever); this host's worker is then asked to read it.
+    Raises `NotAllowed` if they are on another host, and `NotReadYet` for a checkpoint on remote
+    storage that was not read within `fresh_for` (None: ever); this host's worker then reads it.
     """
     if local_path(location) is None:
         return _mirrored(location, fresh_for, timezone.now())

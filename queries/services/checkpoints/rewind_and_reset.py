@@ -85,7 +85,7 @@ def check(query: Query, batch: int, *, now: datetime) -> None:
 
 
 def origin_of(query: Query, batch: int) -> str:
-    """Return the location to copy from: the newest snapshot as of `batch`, else the checkpoint.
+    """Return the location to copy from: the newest snapshot of `batch`, else the checkpoint.
 
     Later purges do not affect a snapshot, and it contains the operators' schemas as of that time; a
     later revision may have written different ones to the checkpoint.
@@ -118,7 +118,7 @@ def _build(context: StepContext) -> StepResult:
 
 
 def _stop(context: StepContext) -> StepResult:
-    """Stop the query; then check the sink's log again, which may have been compacted meanwhile."""
+    """Stop the query; then recheck the sink's log: it may have been compacted in the meantime."""
     result = stop_and_start.stop(context)
     return check_step(context, context.arguments["batch"]) if result.done else result
 

@@ -58,7 +58,7 @@ class Starts:
 
 
 def offsets_of(raw_offsets: Any) -> dict[str, dict[str, int]]:
-    """Return offsets as {topic: {partition: offset}}; raise `Invalid` for any other structure."""
+    """Parse offsets as {topic: {partition: offset}}; raise `Invalid` for any other structure."""
     try:
         offsets = {
             str(topic): {str(int(number)): int(at) for number, at in parts.items()}

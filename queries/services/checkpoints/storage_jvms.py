@@ -2,7 +2,7 @@
 application.
 
 A storage JVM is launched like a probe, with a row of its own, so it counts in the host's memory and
-starts. It ends by itself when it is not used; `note_ended` closes its row.
+starts. It exits when it is not used; `note_ended` closes its row.
 """
 
 import logging
@@ -52,7 +52,7 @@ LAUNCHED_WITHIN = timedelta(seconds=180)
 
 
 class NoStorage(Exception):
-    """The storage cannot be reached now; the message is a phrase about what is waited for."""
+    """The storage cannot be reached now; the message names the condition to wait for."""
 
 
 def storage_of(application: Application, *, launcher: Launcher, now: datetime) -> HadoopStorage:
@@ -189,7 +189,7 @@ def _our_jar() -> Path:
 
 
 def _make_room(launcher: Launcher) -> None:
-    """End the storage JVM that was unused for longest, if this host has as many as it may."""
+    """End the least recently used storage JVM, if this host has reached its limit."""
     rows = Driver.objects.filter(
         kind=DriverKind.STORAGE,
         host=settings.HEADGATE_HOST,

@@ -5,8 +5,8 @@ The old row is kept. The new directory is built next to the old one, which stays
 byte. Its location is decided when the operation is requested, so that a repeated step uses the same
 one.
 
-The numbers are read from the table's log: on a local disk during the request, on a storage by this
-host's worker, as with the log of a file sink (`file_sinks`).
+The numbers are read from the table's log: on a local disk during the request, on remote storage by
+this host's worker, as with the log of a file sink (`file_sinks`).
 """
 
 import json
@@ -174,7 +174,7 @@ def effects(
 ) -> list[str]:
     """Return the sentences of `describe` about a table and the query's batches in it.
 
-    Raises `NotReadYet` for a table on a storage that has not been read recently.
+    Raises `NotReadYet` for a table on remote storage that has not been read recently.
     """
     try:
         if is_remote(table):
@@ -188,7 +188,7 @@ def effects(
 
 
 def is_remote(table: TablePlace | None) -> bool:
-    """Return whether a table is on a storage."""
+    """Return whether a table is on remote storage."""
     return table is not None and bool(table.location) and local_path(table.location) is None
 
 
@@ -198,7 +198,7 @@ def mirror_location(table: TablePlace) -> str:
 
 
 def fill(query: Query, table: TablePlace, mirror: Mirror, files: Files, *, now: datetime) -> bool:
-    """Store the query's batches in a table on a storage; return True, as there is news."""
+    """Store the query's batches in a table on remote storage; return True, as there is news."""
     document: dict[str, str | int | None]
     try:
         insist_allowed(table, query.application)
@@ -255,5 +255,5 @@ def _find(files: Files, table: TablePlace, identity: str, unpack: Unpack | None 
 
 
 def table_mirror(table: TablePlace) -> Mirror:
-    """Return this host's mirror of the batches in a table on a storage."""
+    """Return this host's mirror of the batches in a table on remote storage."""
     return mirror_of(mirror_location(table))
