@@ -21,7 +21,7 @@ from queries.models.history import Transition
 def record(
     subject: str, before: str, after: str, reason: str, *, now: datetime, **about: Any
 ) -> None:
-    """Insert a Transition; `about` holds its other columns: its owner and its actor."""
+    """Insert a Transition; `about` contains its other columns: its owner and its actor."""
     Transition.objects.create(
         at=now, subject=subject, before=before, after=after, reason=reason, **about
     )

@@ -153,7 +153,7 @@ class Archiver:
     """Makes this host's missing archives."""
 
     def __init__(self, archives: ClassArchives, leaving: Callable[[float], bool]) -> None:
-        """`leaving` waits for so many seconds, and returns whether the worker stops."""
+        """`leaving` waits for the given seconds, and returns whether the worker is stopping."""
         self._archives = archives
         self._leaving = leaving
         self._failed: set[Path] = set()  # not tried again by this process
@@ -171,7 +171,7 @@ class Archiver:
                 logger.warning("class archives: %s", error)
 
     def look(self, *, now: float) -> Path | None:
-        """Make one missing archive if the host is quiet, and remove unused ones; return it.
+        """Make a missing archive if the host is quiet, and remove unused ones; return the new one.
 
         `now` is the time in seconds since the epoch.
         """
@@ -228,7 +228,7 @@ class Archiver:
 
 
 def _no_room(folder: Path) -> str:
-    """Return a sentence that says what the training lacks; "" if it lacks nothing."""
+    """Return, as a sentence, what the training lacks; "" if it lacks nothing."""
     if psutil.virtual_memory().available <= NEEDS_MEMORY:
         return f"making one needs {NEEDS_MEMORY / 1e9:.1f} GB of free memory on this host."
     if free_bytes(folder) <= KEEP_FREE + NEEDS_DISK:

@@ -1,5 +1,4 @@
-"""Record failures in their groups, resolve and reopen those, and read drivers' texts, secrets
-masked.
+"""Record failures in groups, resolve and reopen them, and read drivers' output with secrets masked.
 
 A driver masks secrets, by value, in everything that it writes itself. However, Spark and users'
 code can write anything to its log, and a status may come from an older release, so everything is
@@ -305,7 +304,7 @@ def whole_log(driver: Driver, *, launcher: Launcher) -> Iterator[str]:
 
 
 def without_secrets(sighting: Sighting, driver: Driver) -> Sighting:
-    """Return a driver's sighting with secrets masked in its status texts."""
+    """Return a driver's sighting with secrets masked in its status messages."""
     status = sighting.status
     if status is None or not _says_something(status):
         return sighting
@@ -314,7 +313,7 @@ def without_secrets(sighting: Sighting, driver: Driver) -> Sighting:
 
 
 def _says_something(status: DriverStatus) -> bool:
-    """Return whether a status contains texts from Spark or users' code; few do."""
+    """Return whether a status contains messages from Spark or users' code; few do."""
     return (
         status.error is not None
         or any(run.error or run.warnings for run in status.runs)
@@ -325,7 +324,7 @@ def _says_something(status: DriverStatus) -> bool:
 
 
 def probe_answer(driver: Driver, *specs: Any, launcher: Launcher) -> ProbeResult | None:
-    """Return what a probe has found so far, None if nothing; `specs` are the definitions it tries.
+    """Return what a probe has found so far, None if nothing; `specs` are the definitions it tests.
 
     Raises ValueError (`UnreadableResult`, or bytes that are not text) if the answer is incomplete.
     """
@@ -337,9 +336,10 @@ def probe_answer(driver: Driver, *specs: Any, launcher: Launcher) -> ProbeResult
 
 
 def mask_failure(failure: Failure) -> Failure:
-    """Mask a stored failure's texts in memory, with secrets that became known later too.
+    """Mask a stored failure's messages in memory, including secrets that became known later.
 
-    They were searched for unknown secrets when stored, and are again only if the table has changed.
+    They were searched for unknown secrets when stored, and are searched again only if the table
+    changed.
     """
     references = secrets_of(failure.driver)
     for name in ("root_cause", "message", "log_tail"):

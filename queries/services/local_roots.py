@@ -132,7 +132,7 @@ def outside_of(named: Iterable[tuple[str, str]], name: str) -> list[Problem]:
 
 
 def outside(named: Iterable[tuple[str, str]], roots: AllowedPaths) -> list[Problem]:
-    """Return a problem for each place, by field and text, that is not in any root."""
+    """Return a problem for each location (field and value) outside all roots."""
     problems = (roots.problem(field, text, follow) for field, text in named if text)
     return [problem for problem in problems if problem]
 

@@ -305,7 +305,7 @@ class BrokerSecrets:
         self._bound = all_bound()
 
     def refusal(self, brokers: Brokers, name: str, *, started: bool = True) -> str:
-        """Return why Headgate cannot query an application's broker set; "" if it can.
+        """Return why Headgate cannot query a broker set of an application; "" if it can.
 
         `started` says whether a run has used the broker set, so that a driver has already queried
         it.

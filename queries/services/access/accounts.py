@@ -1,10 +1,10 @@
 """Manage accounts, roles and sessions; refuse to share what a root worker runs.
 
-Drivers of a worker that is root run as root too, without its capabilities if they are isolated.
-Without isolation, an author's code is as good as the worker. Either is good enough for a single
-person who tries Headgate, who is an admin anyway. It becomes a risk when others may bring SQL or
-code into drivers, so it is refused at that moment, unless an admin has accepted it, and only then:
-what exists is shown on the System page, and nothing that runs is stopped.
+Drivers of a worker that runs as root run as root too, without its capabilities if they are
+isolated. Without isolation, an author's code can do all that the worker can. Either is acceptable
+for a single person evaluating Headgate, who is an admin anyway. It becomes a risk when others may
+bring SQL or code into drivers, so that step, and only that step, is refused unless an admin has
+accepted the risk: what exists is shown on the System page, and nothing that is running is stopped.
 """
 
 import secrets
@@ -33,13 +33,13 @@ WAY_OUT = (
 
 
 def refuse_second_team() -> None:
-    """Raise `Conflict` if a team is to be added to another beside such a worker."""
+    """Raise `Conflict` if a second team would be added with such a worker."""
     if (why := risk()) and Team.objects.exists():
         _refuse("A second team cannot be added", why)
 
 
 def refuse_author(name: str, before: Role | None = None) -> None:
-    """Raise `Conflict` if an account becomes an author beside such a worker.
+    """Raise `Conflict` if an account would become an author with such a worker.
 
     An admin who becomes an author has fewer rights than before, which is never refused.
     """
@@ -48,13 +48,13 @@ def refuse_author(name: str, before: Role | None = None) -> None:
 
 
 def refuse_python(user: User) -> None:
-    """Raise `Conflict` if a user who is not an admin is to write Python beside such a worker."""
+    """Raise `Conflict` if a user who is not an admin would write Python with such a worker."""
     if (why := risk()) and highest_role(user) is not Role.ADMIN:
         _refuse(f"{user.get_username()} cannot get the right to write Python", why)
 
 
 def risk() -> str:
-    """Return what makes this host's worker no place for others' code; "" if nobody objects to it.
+    """Return what makes this host's worker unfit for others' code; "" if nothing does.
 
     The worker "runs as root", and so do its drivers, or "does not isolate its drivers".
     """
@@ -67,7 +67,7 @@ def risk() -> str:
 
 
 def shared_with() -> str:
-    """Return who shares an installation of such a worker, as a sentence; "" if nobody does."""
+    """Return who shares an installation with such a worker, as a sentence; "" if nobody does."""
     teams = list(Team.objects.values_list("name", flat=True)[:6])
     held = User.objects.filter(is_active=True, is_superuser=False, groups__name=Role.AUTHOR)
     held = held.exclude(groups__name=Role.ADMIN).order_by("username")
@@ -162,7 +162,7 @@ def set_role(*, user: User, role: Role | None, actor: str, now: datetime) -> Non
     """Give a user exactly one role; None removes every role. Open pages show this immediately.
 
     Raises `NotAllowed` if no admin would remain, or if the role comes from groups; `Conflict` for
-    an author beside a risky worker (`risk`).
+    an author with a risky worker (`risk`).
     """
     _is_local(user)
     with transaction.atomic():

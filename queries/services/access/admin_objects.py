@@ -1,6 +1,6 @@
-"""What admins set up, such as teams, git hosts and alert rules: a kind of object is declared once.
+"""What admins set up, such as teams, git hosts and alert rules: each kind is declared once.
 
-A declaration stands in the module of the kind's services. The endpoints of REST are made from it
+A declaration is in the module with the kind's services. The REST endpoints are made from it
 (`queries.api.admin_objects`), and the forms and buttons of its page
 (`queries.views.console.admin_objects`). The services record the audit entry themselves, in the
 transaction of the change, because manifests and commands call them too.
@@ -85,7 +85,7 @@ class AdminObject:
 
 
 def description(service: Service) -> str:
-    """Return what a service's docstring tells the users of REST."""
+    """Return the part of a service's docstring that is meant for REST users."""
     paragraphs = (getdoc(service) or "").split("\n\n")
     return "\n\n".join(part for part in paragraphs if not part.startswith("Raises "))
 

@@ -2,7 +2,7 @@
 export, proof.
 
 Services take the actor and the time as arguments. Only the audit log and the rate limits need the
-origin, so it is not passed through every call. Commands and tasks have no asker.
+origin, so it is not passed through every call. Commands and tasks have no requester.
 
 All its clients then count as one address: ten wrong tokens or passwords of one slow down all, they
 share the limit of connections, and the audit log names the proxy. Only requests of signed-in users
@@ -102,7 +102,7 @@ class _Undeclared:
         self._last: datetime | None = None
 
     def note(self, address: str, now: datetime) -> None:
-        """Record a request that came through an undeclared proxy."""
+        """Record a request that arrived through an undeclared proxy."""
         with self._guard:
             if address != self._address or self._since is None:
                 self._address, self._since = address, now
@@ -163,7 +163,7 @@ def record_act(
 ) -> None:
     """Insert an entry into the audit log, in the action's own transaction.
 
-    `details` can hold texts, integers, flags, None, and lists of them; never a secret.
+    `details` can contain strings, integers, flags, None, and lists of them; never a secret.
     """
     act = sealed_act(kind, actor=actor, now=now, subject=subject, **details)
     insert_acts(Prepared([act]))
@@ -277,7 +277,7 @@ def _plain(value: Any) -> Any:
 
 
 def _clean(text: str, longest: int) -> str:
-    """Return a text without NULs and lone surrogates, so that every database accepts it."""
+    """Return a string without NULs and lone surrogates, so that every database accepts it."""
     return text.replace("\x00", "").encode("utf-8", "replace").decode()[:longest]
 
 

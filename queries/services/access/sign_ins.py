@@ -1,4 +1,4 @@
-"""Sign users in and out, and find account and role of those whom the identity provider knows.
+"""Sign users in and out, and find the account and role of the identity provider's users.
 
 Accounts are found only by issuer and subject. A matching name or mail address grants nothing:
 otherwise, anyone who can choose their name at the provider could become that local user.

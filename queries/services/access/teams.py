@@ -38,7 +38,7 @@ class TeamCreate(StrictForm):
 def create_team(*, name: str, members: Sequence[str] = (), actor: str, now: datetime) -> Team:
     """Create a team with these members; raise `Invalid` if the name is not valid or is taken.
 
-    Raises `Conflict` for a second team beside a risky worker (`risk`).
+    Raises `Conflict` for a second team with a risky worker (`risk`).
     """
     with transaction.atomic():
         taken = Team.objects.filter(name=name).exists()

@@ -1,4 +1,4 @@
-"""Tokens for CI: manage them, authenticate by them, and limit what a minute may request.
+"""Tokens for CI: manage them, authenticate with them, and limit requests per minute.
 
 Wrong tokens are counted per IP address, each distinct token once: a script that keeps using one
 expired token is not blocked, but an address that tries many tokens is, except with valid ones.
@@ -6,8 +6,8 @@ Like wrong passwords, they are counted in the database, so the limit holds acros
 
 Requests are counted in the audit log, which records every request with its user and token, is
 shared by all web processes, and works without Redis, so that operators are not blocked when Redis
-is down. Only requests from pages and REST count. Commands, tasks, and steps that an operation takes
-itself do not. A bulk action counts once, whatever it starts, and has its own limit.
+is down. Only requests from pages and REST count. Commands, tasks, and an operation's own steps do
+not. A bulk action counts once, whatever it starts, and has its own limit.
 
 Admins create tokens in the console, over REST or from the command line. A token's owner or an admin
 can revoke it.
@@ -102,7 +102,7 @@ class ByToken(TokenAuthentication):  # type: ignore[misc]  # knox has no types
         return user, token
 
     def authenticate_credentials(self, token: bytes) -> Any:
-        """Return (user, token) for a token's text; raise `AuthenticationFailed` if it is wrong.
+        """Return (user, token) for a token's value; raise `AuthenticationFailed` if it is wrong.
 
         A valid token is accepted whatever else its address sends: a token is too long to be
         guessed, and many clients may share the address.
@@ -257,7 +257,7 @@ def create_token(
     team: str = "",
     applications: Sequence[str] = (),
 ) -> tuple[AccessToken, str]:
-    """Return a new token's row and its text, which is shown only once.
+    """Return a new token's row and its secret value, which is shown only once.
 
     The token expires after `days` (1 to 366). It has its user's rights, limited to its scope and,
     if given, to the team's applications and those in `applications`. Raises `Invalid` for invalid
@@ -342,7 +342,7 @@ def _about(token: AccessToken) -> dict[str, str]:
 
 
 def create_token_for(form: Mapping[str, Any], **by: Any) -> tuple[AccessToken, str]:
-    """Create a token for a user; its text is returned only once."""
+    """Create a token for a user; its secret value is returned only once."""
     return create_token(**{**form, "user": owner_named(form["user"])}, **by)
 
 

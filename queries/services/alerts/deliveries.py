@@ -48,7 +48,7 @@ LIMIT_S = 20.0
 
 
 def send(kind: str, form: Mapping[str, Any], message: Message, *, name: str, bound: Bound) -> None:
-    """Deliver a message; raise `SendFailed`, whose text is safe to show and store.
+    """Deliver a message; raise `SendFailed`, whose message is safe to show and store.
 
     `bound` contains the channel's secrets and the hosts to which each can be sent; a secret that is
     not granted is not read.
@@ -163,7 +163,7 @@ def _announce(
 
 
 def _downstream(incident: Incident, below: Downstream) -> str:
-    """Return what is downstream of an open incident; "" if nothing is, or it cannot be read."""
+    """Describe the downstream of an open incident; "" if it is empty or cannot be read."""
     return below.of(incident).text if incident.state == IncidentState.OPEN else ""
 
 
@@ -194,10 +194,10 @@ def _heard(incident: Incident) -> Iterator[Telling]:
 def message_of(
     incident: Incident, telling: Telling, now: datetime, *, downstream: str = ""
 ) -> Message:
-    """Return the message for one channel: the cause, the place, the next step and its link.
+    """Return the message for one channel: the cause, location, next step and its link.
 
-    `downstream` names the queries that read the affected ones' data. What was foreseen or seen
-    while an incident was open is not repeated once it is over.
+    `downstream` names the queries that read the affected ones' data. Forecasts and observations of
+    an open incident are not repeated once it is over.
     """
     explained = explain_incident(incident)
     resolved = bool(explained.ended) and telling.step is NotificationStep.RESOLVED
@@ -293,7 +293,7 @@ def _sending(delivery: Delivery) -> Callable[[], None]:
 
 
 def _next(busy: set[int], most: int, *, now: datetime) -> list[Delivery]:
-    """Return pending deliveries, oldest first, one per idle channel."""
+    """Return the pending deliveries, oldest first, one per idle channel."""
     waiting = Delivery.objects.filter(
         _leases.free(now),
         state=DeliveryState.WAITING,

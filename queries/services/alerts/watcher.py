@@ -306,7 +306,7 @@ NEEDED = (*READY_PARTS, "ticks", "disk", "data")
 def call_outside(*, now: datetime) -> str:
     """Ping `HEADGATE_DEAD_MANS_SWITCH_URL`; return why that was not done, "" if it was.
 
-    The URL may be a secret, so no text contains it.
+    The URL may be a secret, so no message contains it.
     """
     if not settings.DEAD_MANS_SWITCH_URL:
         return "HEADGATE_DEAD_MANS_SWITCH_URL is not set"

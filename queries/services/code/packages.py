@@ -45,7 +45,7 @@ _SHARE = 10
 
 
 class LimitReached(Exception):
-    """The error that a download took too long or became too large; its message is a sentence."""
+    """A download took too long or became too large; its message is a sentence."""
 
 
 @dataclass(slots=True)
@@ -189,7 +189,7 @@ def _followed(process: subprocess.Popen[bytes], download: Download) -> tuple[byt
 
 
 def in_words(output: bytes) -> str:
-    """Return the end of a command's output as text, with secrets masked."""
+    """Return the end of a command's output as a string, with secrets masked."""
     text = output.decode("utf-8", "replace").replace("\0", "").strip()
     return mask_text(text[-2 * OUTPUT_LIMIT :])[-OUTPUT_LIMIT:]
 

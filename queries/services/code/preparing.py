@@ -1,4 +1,4 @@
-"""Stored code: prepare it before a driver needs it, freeze one driver's copy, delete the unused.
+"""Stored code: prepare it before a driver needs it, freeze one driver's copy, delete unused code.
 
 Fetching and installing can take minutes, and supervision does not wait for them: reconcile starts
 the preparation (`begin`) and checks again until everything is in place (`take`). A failure is

@@ -239,7 +239,7 @@ class _Counted:
 
     @property
     def size_text(self) -> str:
-        """Return the number of bytes read so far, as text."""
+        """Describe the number of bytes read so far."""
         return f"{self._count:,} bytes"
 
 

@@ -137,7 +137,7 @@ class DefinitionRows:
     ) -> QueryRevision:
         """Add a query's revision, which the next start uses; see `application_revision`.
 
-        `checked` holds further columns, as returned by `checked_columns`.
+        `checked` contains further columns, as returned by `checked_columns`.
         """
         about: dict[str, Any] = {"author": self._actor, "created_at": self._now, **checked}
         made = QueryRevision(query=row, number=number, kind=kind, spec=spec, **about)

@@ -277,7 +277,7 @@ def application_form(
 def breaks(raw: Mapping[str, Any], before: Around, after: Around) -> list[Problem]:
     """Return why a query, with its stored definition, could not run in its changed application.
 
-    Values that are refused already are omitted. The fields are those of the application.
+    Values that are already rejected are omitted. The fields are those of the application.
     """
     query, form = before.query, parsed_or_none(raw)
     assert query is not None, "a query that is stored"

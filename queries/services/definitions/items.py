@@ -42,7 +42,7 @@ class Answers:
 
 @dataclass(slots=True)
 class SetItem:
-    """An object in the set; a save of one definition is a set of one."""
+    """An object in the set; saving one definition is a set of one."""
 
     path: str
     kind: str
@@ -87,7 +87,7 @@ class SetItem:
 
     @property
     def outcome(self) -> Outcome:
-        """Return what the apply does with the object."""
+        """Return the action of the apply on the object."""
         if self.problems:
             return Outcome.REFUSED
         if self.is_new:
@@ -101,7 +101,7 @@ class SetItem:
 
     @property
     def effect(self) -> Effect:
-        """Return what the changed fields require, such as a restart, without pools and labels."""
+        """Return the effect of the changed fields, such as a restart, without pools and labels."""
         changes = query_changes if self.kind == Kind.QUERY else application_changes
         is_defined = self.kind in (Kind.QUERY, Kind.APPLICATION) and not self.is_new
         found = changes(_spec(self.before), _spec(self.after)) if is_defined else {}
@@ -150,7 +150,7 @@ def below_spec(problems: Iterable[Problem]) -> list[Problem]:
 
 
 def below_metadata(problems: Iterable[Problem]) -> list[Problem]:
-    """Return problems of an object's metadata with fields relative to its manifest."""
+    """Return metadata problems with fields relative to the object's manifest."""
     return [replace(one, field=f"metadata.{one.field}") for one in problems]
 
 

@@ -112,7 +112,7 @@ def _compare(item: SetItem, row: Query, existing_rows: ExistingRows) -> None:
 
 
 def _same_place(item: SetItem, manifest: Manifest, locations: list[str]) -> None:
-    """Record a problem if a manifest names a checkpoint that the query never had.
+    """Record a problem if a manifest specifies a checkpoint that the query never had.
 
     After a rewind or reset, the query has another directory, but its file still names the first
     one.
@@ -317,7 +317,7 @@ def look_for_orphans(
 
 
 class Beside:
-    """The cores that queries hold permanently in their application, after the apply."""
+    """The cores that queries occupy permanently in their application, after the apply."""
 
     def __init__(self, items: list[SetItem]) -> None:
         self._names: dict[str, set[str]] = defaultdict(set)

@@ -1,4 +1,4 @@
-"""Who may write a definition, and which revision of it a write is based on."""
+"""Who may write a definition, and the revision that a write is based on."""
 
 from collections.abc import Mapping
 from datetime import datetime

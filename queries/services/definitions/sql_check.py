@@ -1,9 +1,9 @@
 """Check SQL with Spark's own parser and analyzer before it is saved.
 
 A worker checks the SQL on its host: the web process does not have a JVM, and one JVM is enough for
-all. The JVM runs isolated, without a network, as far as this host's drivers are isolated. It
-starts with the first question and exits after a period without questions; applications with another
-Spark have its parser, in another JVM. If no answer arrives in time, the text is validated as far as
+all. The JVM runs isolated, without a network, as far as this host's drivers are isolated. It starts
+with the first request and exits after a period without requests; applications with another Spark
+have its parser, in another JVM. If no answer arrives in time, the SQL is validated as far as
 possible without Spark, the result says "SQL not checked", and `sql_recheck` checks it again later.
 """
 
@@ -69,7 +69,7 @@ def _questions() -> str:
 def question_of(
     spec: Mapping[str, Any], conf: Mapping[str, str], spark: Spark = OURS
 ) -> SqlQuestion | None:
-    """Return the question about a definition of any structure; None if there is nothing to ask."""
+    """Return the request for a definition of any structure; None if there is nothing to check."""
     try:
         form = parsing.parse_query(dict(spec))
     except Invalid:
@@ -84,7 +84,7 @@ def question_of(
 def sql_skips(
     form: SqlQuery, verdict: SqlVerdict | None, conf: Mapping[str, str], spark: Spark = OURS
 ) -> list[Skip]:
-    """Return the parts of an accepted text that were not checked, each with the reason."""
+    """Return the parts of accepted SQL that were not checked, each with the reason."""
     if verdict is not None:
         return [Skip(Check.NAMES, f"{verdict.unjudged}.")] if verdict.unjudged else []
     if has_own_grammar({**conf, **form.conf}):
@@ -105,7 +105,7 @@ def sql_skips(
 def _partitioned(form: SqlQuery) -> dict[str, str]:
     """Return the folders whose partitions may add columns, each with the reason.
 
-    A local folder is examined; one that cannot be examined from here may have partitions.
+    Local folders are examined; folders that cannot be examined from here may have partitions.
     """
     parts: list[Source | Table] = [*form.sources, *form.tables]
     folders = {folder for part in parts if (folder := folder_of(part))}
@@ -138,7 +138,7 @@ def _is_answered() -> bool:
 
 
 def _ask(questions: Sequence[SqlQuestion], *, limit_s: float) -> list[SqlVerdict | None]:
-    """Ask all questions and wait for the answers; an answer that does not arrive is None."""
+    """Send all requests and wait for the answers; an answer that does not arrive is None."""
     mine = {f"{_questions()}:{uuid4()}": asdict(one) for one in questions}
     answers: dict[str, SqlVerdict | None] = {}
     deadline = time.monotonic() + limit_s
@@ -170,15 +170,15 @@ def ask_spark_of_many(
 ) -> list[SqlVerdict | None]:
     """Return Spark's verdict on many definitions, each with its application's conf and Spark.
 
-    Asks a few questions at a time, so that a user who saves a form does not have to wait for all of
-    them. Identical questions are asked once. The verdict is None if it does not arrive within
+    Sends a few requests at a time, so that a user who saves a form does not have to wait for all of
+    them. Identical requests are sent once. The verdict is None if it does not arrive within
     `limit_s` seconds.
     """
     return ask([question_of(*one) for one in asked], limit_s=limit_s)
 
 
 def ask(questions: Sequence[SqlQuestion | None], *, limit_s: float) -> list[SqlVerdict | None]:
-    """Return the verdict on each question, in the same way; None for None."""
+    """Return the verdict for each request, in the same way; None for None."""
     keys = [None if one is None else repr(one) for one in questions]
     different = {key: one for key, one in zip(keys, questions, strict=True) if one is not None}
     said: dict[str | None, SqlVerdict | None] = {}
@@ -211,9 +211,9 @@ def start_parser(spark: Spark) -> ParserProcess:
 
 
 class Answering:
-    """A worker's thread that answers questions, with a JVM for each version while there are any.
+    """A worker's thread that answers requests, with a JVM per version while there are any.
 
-    At most `_JVMS` run at once; a further version replaces the one that was asked longest ago.
+    At most `_JVMS` run at once; a further version replaces the least recently used one.
     """
 
     def __init__(
@@ -244,7 +244,7 @@ class Answering:
             self._end(*self._parsers)
 
     def turn(self, client: redis.Redis, *, wait_s: float = _WAIT_S) -> None:
-        """Wait for one question and answer it; stop each JVM after a long idle time."""
+        """Wait for one request and answer it; stop each JVM after a long idle time."""
         found: Any = client.blpop([_questions()], timeout=wait_s)
         self._rest()
         if found is None:

@@ -70,8 +70,8 @@ def recheck_sql(*, now: datetime) -> int:
 def read_unread_sql() -> int:
     """Store the relations of some revisions whose SQL was not parsed; return how many were read.
 
-    The order is random: a text on which the parser fails holds up no other. Where there is no
-    parser, one question finds that out.
+    The order is random, so that SQL on which the parser fails does not block other SQL. If there is
+    no parser, the first request shows it.
     """
     unread = QueryRevision.objects.filter(kind="sql", reads__isnull=True)
     some = list(unread.order_by("?").values_list("pk", flat=True)[:_READ_AT_ONCE])

@@ -122,7 +122,7 @@ def _modules(folder: Path) -> frozenset[str]:
 
 
 def _kept(code: Code | None) -> CodeState:
-    """Return what is known about uploaded code, or about code fetched from git."""
+    """Return the metadata of uploaded code, or of code fetched from git."""
     if code is None:
         return CodeState()
     root = root_of(code)

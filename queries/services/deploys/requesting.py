@@ -246,7 +246,7 @@ def _of_query(item: SetItem, application: Application | None, *, with_driver: bo
 def _neighbours(
     rows: Sequence[Query], changed: Iterable[DeployChange], driven: Iterable[SetItem]
 ) -> list[DeployChange]:
-    """Return unchanged queries that restart with their application's driver."""
+    """Return the unchanged queries that restart with their application's driver."""
     newest = newest_revisions([row.pk for row in rows])
     pinned = {row.pk: row.target_revision or newest[row.pk] for row in rows}
     tried = tried_beside(

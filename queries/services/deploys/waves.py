@@ -265,7 +265,7 @@ def try_former(step: DeployStep, todo: Sequence[DeployChange]) -> bool:
 
 
 def _no_way_back(query: Query, number: int | None) -> str:
-    """Return why the Spark of an application's revision cannot continue a query's checkpoint.
+    """Return why an application revision's Spark cannot continue a query's checkpoint.
 
     "" if it may, or if the checkpoint is unknown from here; the preflight then reads it.
     """

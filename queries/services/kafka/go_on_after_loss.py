@@ -57,7 +57,7 @@ LIMIT = timedelta(hours=1)
 
 
 def go_on(*, query: Query, offsets: int, actor: str, now: datetime) -> Operation:
-    """Continue from the oldest records left; `offsets` is the number accepted as lost.
+    """Continue from the oldest remaining records; `offsets` is the number accepted as lost.
 
     The broker is queried first. Raises `Unavailable` if it is not responding, `NotAllowed` if no
     offsets are missing or a run may have read them, and `Conflict` if the count differs or an
@@ -186,7 +186,7 @@ def _look(query: Query, now: datetime) -> list[OffsetGap]:
     """Query the broker, and return the gaps that exist now.
 
     Raises `NotAllowed` if the checkpoint, which contains the committed offsets, is on another host,
-    or is on a storage and its driver has not reported its logs.
+    or is on remote storage and its driver has not reported its logs.
     """
     location = Checkpoint.objects.get(query=query, retired_at=None).location
     if (host := elsewhere(query.application)) and local_path(location) is not None:

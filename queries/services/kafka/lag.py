@@ -165,7 +165,7 @@ def _answer(
     options: dict[str, str] = {}
 
     def error_text(error: Exception) -> str:
-        """Return an error's text with secrets masked."""
+        """Return an error's message with secrets masked."""
         references.learn(options)
         return references.mask(str(error))[:300]
 

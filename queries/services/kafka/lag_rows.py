@@ -48,7 +48,7 @@ class BrokerAnswer:
 
 
 def has_record_time(row: SourceLag, first: int) -> bool:
-    """Return whether a row holds the time of the record at this offset."""
+    """Return whether a row contains the time of the record at this offset."""
     if row.committed is None or row.record_at is None:
         return False
     return max(row.committed, row.earliest or 0) == first

@@ -262,7 +262,7 @@ def _looked_at(queries: Iterable[int]) -> dict[int, datetime]:
 
 
 def _write_short(batch: _LedgerBatch, lags: _Lags, now: datetime) -> None:
-    """Write what a batch skipped; if nothing was lost, record that offsets have holes."""
+    """Write a batch's skipped offsets; if nothing was lost, record that offsets have holes."""
     if batch.query is None:
         return
     if batch.query.pk not in lags:

@@ -1,8 +1,8 @@
 """Query the broker for a source's partitions, and store topic ids to count what a replaced topic
 lost.
 
-A trigger may hold a core for each partition, and starting offsets must specify each partition. The
-broker is queried before a definition is saved and outside its transaction. A broker that is not
+A trigger may occupy a core for each partition, and starting offsets must specify each partition.
+The broker is queried before a definition is saved and outside its transaction. A broker that is not
 responding therefore costs a few seconds and does not delay other users; earlier values are used
 instead.
 
@@ -73,7 +73,7 @@ class Looked:
 def begins(query: Query | None, checkpoint: str = "") -> bool:
     """Return whether sources would start at their configured offsets: there is no earlier batch.
 
-    `checkpoint` is the one that a new query names; it may contain batches.
+    `checkpoint` is that of a new query; it may contain batches.
     """
     if query is None:
         return not checkpoint
@@ -83,7 +83,7 @@ def begins(query: Query | None, checkpoint: str = "") -> bool:
 def needed(spec: Mapping[str, Any], *, beginning: bool) -> bool:
     """Return whether a definition, of any structure, depends on the brokers' partitions.
 
-    True if its trigger holds cores per partition, or it starts from offsets per partition.
+    True if its trigger occupies cores per partition, or it starts from offsets per partition.
     """
     trigger = spec.get("trigger")
     if isinstance(trigger, dict) and trigger.get("kind") in HOLDING_TRIGGERS:

@@ -1,4 +1,4 @@
-"""Record an object's owner and its file's content, and plan the removal of what left the files."""
+"""Record an object's owner and its file's content, and plan the removal of objects not in files."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

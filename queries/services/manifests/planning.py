@@ -64,7 +64,7 @@ class Plan:
 
 
 def plan(asked: ApplySet, *, user: Any, now: datetime) -> Plan:
-    """Return what an apply of a set by a user would do, without writing.
+    """Plan a user's apply of a set, without writing.
 
     Raises `Forbidden` if the user does not have permission for all of it.
     """

@@ -1,4 +1,4 @@
-"""Inspect what a query has read or kept: a batch's records, and the rows of a state operator.
+"""Inspect a query's data: a batch's records, and the rows of a state operator.
 
 Records are personal data: like the rows of a state inspection, they never reach the
 database, are shown to authors for an hour, and are then removed.
@@ -273,7 +273,7 @@ def begin_xray(
 ) -> Operation:
     """Read the state of one operator, from the current checkpoint or a snapshot.
 
-    `contains` is a text that the key's JSON form must contain. Raises `Invalid`, `Missing` if the
+    `contains` is a string that the key's JSON form must contain. Raises `Invalid`, `Missing` if the
     snapshot does not exist.
     """
     problems = rows_problems(rows)

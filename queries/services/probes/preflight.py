@@ -70,7 +70,7 @@ def begin_preflight(
     python: bool = False,
     spark: Spark | None = None,
 ) -> Operation:
-    """Try a definition (None: the newest revision) against the query's checkpoint.
+    """Test a definition (None: the newest revision) against the query's checkpoint.
 
     `spark` is the version to try it with; None for the application's. Raises `Invalid` if the
     definition could not be saved, and `Forbidden` if it adds code and `python` does not allow the
@@ -106,7 +106,7 @@ def begin_trial(
 ) -> Operation:
     """Begin the preflight of a definition that has already been validated.
 
-    The definition is tried with its application's newest revision, unless `application_revision`
+    The definition is tested with its application's newest revision, unless `application_revision`
     selects another revision or `application_spec` contains a definition that is not written yet.
     """
     name = digest(spec)
@@ -162,9 +162,9 @@ def _copy(context: StepContext) -> StepResult:
 
 
 def _insist_on_a_way(context: StepContext, logs: CheckpointLogs) -> dict[str, Any] | None:
-    """Return what wrote the checkpoint; raise `NoWayBack` if the Spark tried cannot continue it.
+    """Return what wrote the checkpoint; raise `NoWayBack` if the tested Spark cannot continue it.
 
-    An automatic rollback tries the former definition first, so it is held here too.
+    An automatic rollback tests the former definition first, so this applies to it too.
     """
     last_written = written(logs)
     if last_written is None:
@@ -247,7 +247,7 @@ def _judge(context: StepContext) -> StepResult:
 
 
 def _change_of_spark(context: StepContext, before: Written, spark: Spark) -> SparkChange | None:
-    """Return the change of version that was tried; None if the last good run had the same Spark.
+    """Return the version change that was tested; None if the last good run had the same Spark.
 
     Without such a run, the checkpoint's own marks count.
     """

@@ -207,7 +207,7 @@ def _driver_spec(driver: Driver, code: Frozen) -> DriverSpec:
 
 
 def await_answer(context: StepContext) -> ProbeResult | StepResult:
-    """Return what the probe has found once it is done, else its current activity.
+    """Return the probe's result once it is done, else its current activity.
 
     Raises `NoProbeAnswer` if the probe died (killed, out of memory, or its host restarted), or if
     its output cannot be read.
@@ -228,7 +228,7 @@ def await_answer(context: StepContext) -> ProbeResult | StepResult:
 
 
 def await_read(context: StepContext, part: str, what: str) -> ProbeResult | StepResult:
-    """Return what the probe has found once it is done, else its current activity.
+    """Return the probe's result once it is done, else its current activity.
 
     Raises `NoProbeAnswer` as `await_answer` does, or if this part of `ProbeResult` is missing
     because Spark could not read it. `what` describes the missing part in the message.
@@ -289,7 +289,7 @@ def probe_of(operation: Operation) -> Driver | None:
 
 
 def read_result(driver: Driver, *, launcher: Launcher) -> ProbeResult | None:
-    """Return what a probe has found so far; None if there is nothing yet (or any more).
+    """Return a probe's findings so far; None if there are none yet (or no longer).
 
     Raises `NoProbeAnswer` if the result is malformed, incomplete or too large.
     """

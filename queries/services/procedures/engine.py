@@ -210,9 +210,9 @@ def cancel(operation: Operation, *, actor: str, now: datetime) -> Operation:
 
 
 def due_operations(*, now: datetime) -> list[int]:
-    """Return unclaimed operations that have work to do or to undo.
+    """Return the unclaimed operations that have work to do or undo.
 
-    Only operations of this host, and those that any host can take, are included.
+    Only this host's operations, and those that any host can take, are included.
     """
     operations = (
         _unfinished().filter(_leases.free(now), _of_this_host()).exclude(verb__in=PLAIN_VERBS)
@@ -339,7 +339,7 @@ def _end(context: StepContext, outcome: OperationOutcome, detail: Because) -> bo
 
 
 def _tidy(procedure: Procedure, context: StepContext) -> None:
-    """Undo what an operation that ended early left behind; wait if necessary."""
+    """Clean up after an operation that ended early; wait if necessary."""
     operation = context.operation
     if not operation.to_undo:
         return

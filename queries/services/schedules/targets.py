@@ -45,7 +45,7 @@ Times = list[tuple[datetime, datetime | None]]
 
 @dataclass(frozen=True, slots=True)
 class DeletedTarget:
-    """The last schedule of what was deleted, and when that was."""
+    """The last schedule of a deleted object, and the time of the deletion."""
 
     schedule: Schedule
     at: datetime
@@ -79,7 +79,7 @@ class Target(ABC):
         return schedule_of(self.row.revisions.order_by("-number").first())
 
     def ended(self) -> DeletedTarget | None:
-        """Return the schedule of a row that has been deleted; None if it has none, or lives."""
+        """Return the schedule of a row that has been deleted; None if it has none, or exists."""
         schedule = schedule_of(self.row.revisions.order_by("-number").first())
         if self.row.archived_at is None or schedule is None:
             return None
@@ -87,7 +87,7 @@ class Target(ABC):
 
     @abstractmethod
     def subject(self, *, paused: bool, waiting: bool) -> ScheduledObject:
-        """Return what a planned time depends on."""
+        """Return the facts that a planned time depends on."""
 
     @abstractmethod
     def start(self, params: Mapping[str, Any] | None, now: datetime) -> Operation:
@@ -103,12 +103,12 @@ class Target(ABC):
 
     @abstractmethod
     def why_it_failed(self, first: int, last: int) -> dict[str, str]:
-        """Return why it is held, and what these runs failed with."""
+        """Return why it is on hold, and the failures of these runs."""
 
 
 @dataclass
 class QueryTarget(Target):
-    """A query that ends by itself."""
+    """A query that ends on its own."""
 
     row: Query
 
@@ -152,7 +152,7 @@ class QueryTarget(Target):
 
 @dataclass
 class ScriptTarget(Target):
-    """An application whose script ends by itself."""
+    """An application whose script ends on its own."""
 
     row: Application
     script: Script | None = None
@@ -206,7 +206,7 @@ class ScriptTarget(Target):
 
 
 def target_of(state: ScheduleState) -> Target:
-    """Return what a schedule starts, not locked yet."""
+    """Return the target of a schedule, not locked yet."""
     if state.query is not None:
         return QueryTarget(state.query.name, state.query)
     assert state.application is not None, "a constraint of the table"
@@ -276,7 +276,8 @@ class UpstreamEnds:
 def ends(state: ScheduleState, schedule: Schedule, most: int) -> UpstreamEnds:
     """Return at most `most` ended runs, read at once: a run that ends meanwhile is seen later.
 
-    An end counts as `any` once the query is not restarted: the newest run stands for those before.
+    An end counts as `any` once the query is not restarted: the newest run represents the earlier
+    ones.
     """
     ended_runs = _ENDED.filter(query=state.upstream, pk__gt=state.upstream_run).order_by("pk")
     if schedule.after_end == "completed":

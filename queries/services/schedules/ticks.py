@@ -2,12 +2,12 @@
 
 A planned time is a time by cron, the end of another query's run, or an arrival of files. What was
 handled, the rows of the planned times and the request to start are written in one transaction: a
-process that is killed has written all of them or none. What was handled moves by compare-and-set,
+killed process has written either all of them or none. What was handled moves by compare-and-set,
 and a second row of the same planned time violates a constraint, so that two workers cannot both
 start.
 
-A change of a schedule first decides what was due until then, in its own transaction: what nobody
-had handled is not lost with the old schedule.
+A schedule change first decides what was due until then, in its own transaction: unhandled times are
+not lost with the old schedule.
 """
 
 import logging
@@ -106,7 +106,7 @@ def _decide_before(
     at: datetime,
     instead: SkipReason | None,
 ) -> None:
-    """Decide what was due by the schedule that a new revision replaces."""
+    """Decide the due times of the schedule that a new revision replaces."""
     earlier_revisions: Any = type(revision).objects.filter(number__lt=revision.number)
     if isinstance(revision, QueryRevision):
         earlier_revisions = earlier_revisions.filter(query=revision.query)

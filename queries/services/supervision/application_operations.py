@@ -181,7 +181,7 @@ def request_script_stop(
 def answer_script(
     *, application: Application, identity: str, same_as: str, actor: str, now: datetime
 ) -> None:
-    """Answer the question that holds a script; if the script should run, start it."""
+    """Answer a script's pending question; if the script should run, start it."""
     with transaction.atomic():
         row, script = _locked_script(application)
         take_answer(row, script, identity=identity, same_as=same_as, actor=actor, now=now)

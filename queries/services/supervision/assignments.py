@@ -139,12 +139,12 @@ def launched_with(spec: DriverSpec) -> str:
 
 
 def own_classes() -> tuple[tuple[str, ...], str]:
-    """Return the jar of our own classes for a driver, or why it goes without them.
+    """Return the jar with our own classes for a driver, or why it has to do without.
 
     Only checkpoints that are not local need them: an application that has one waits for them
     (`decide`). A driver without them refuses a run on its first one, and is replaced. Probes work
-    on local copies. If the jar is missing, it is compiled beside the caller, who does not wait:
-    the next driver may have it.
+    on local copies. If the jar is missing, it is compiled in the background, and the caller does
+    not wait: the next driver may have it.
     """
     if (jar := existing(settings.JARS_DIR)) is not None:
         return (str(jar),), ""

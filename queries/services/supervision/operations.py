@@ -72,10 +72,10 @@ def request_start(
     `within` is the operation with steps that requests the start; any other such operation of the
     query is superseded.
 
-    `params` gives values for parameters of the definition; the others, and all if it is None, have
-    their defaults. With `keep_params`, and within an operation, the query keeps its values.
-    Raises `Invalid` for an unknown name or a value of another type, and `Conflict` if the query
-    already runs with other values.
+    `params` gives values for parameters of the definition; the others, or all if it is None, get
+    their defaults. With `keep_params`, and within an operation, the query keeps its values. Raises
+    `Invalid` for an unknown name or a value of the wrong type, and `Conflict` if the query is
+    already running with other values.
     """
     if params is None and within is None and not keep_params:
         params = {}

@@ -55,9 +55,9 @@ ROUNDS = 4
 def reconcile(application_id: int, *, launcher: Launcher, now: datetime) -> bool:
     """Bring one application a step closer to its desired state.
 
-    Returns whether this call won. False means that nothing was done, because the application was
-    changed in the meantime, is gone, or belongs to another host. A write that waited for the
-    database in vain is tried once more, with what is true by then: the next sweep may be far off.
+    Returns whether this call succeeded. False means that nothing was done, because the application
+    was changed in the meantime, is gone, or belongs to another host. A write that timed out waiting
+    for the database is retried once, with the state at that time: the next sweep may be far off.
     """
     return again_if_busy(lambda: _reconcile(application_id, launcher=launcher, now=now))
 

@@ -1,9 +1,9 @@
 """Keep a standby driver for each application that wants one, on the host that runs its driver.
 
 A standby is a driver of kind STANDBY: its Spark session has started and has run one small batch.
-Its epoch is higher than that of the driver beside it. It holds no checkpoint, and executes nothing
-until `current.json` contains its epoch. `reconcile` lets it take over where it would otherwise
-launch a driver (docs/decisions/0039-standby-drivers.md).
+Its epoch is higher than that of the driver next to it. It does not own a checkpoint or execute
+anything until `current.json` contains its epoch. `reconcile` lets it take over where it would
+otherwise launch a driver (docs/decisions/0039-standby-drivers.md).
 """
 
 import logging
@@ -144,7 +144,7 @@ def end(standby: Driver, reason: Reason, *, now: datetime) -> None:
 
 
 def make_room(spec: ApplicationSpec, *, now: datetime) -> None:
-    """End this host's newest standbys until a driver of that size fits beside the others.
+    """End this host's newest standbys until a driver of that size fits.
 
     Call this when a driver is launched: it does not wait for them. A standby has hardly used its
     memory, and ends before the new driver uses its own.
@@ -202,7 +202,7 @@ def _why_not(rows: Rows) -> Reason:
 
 
 def _why_not_fit(rows: Rows, row: Driver) -> Reason:
-    """Return why a standby is not what a new driver would be; NONE if it may be."""
+    """Return why a standby does not match a new driver; NONE if it may match."""
     if row.end_wanted:
         return Reason(row.end_wanted)
     pools = [pool_form(pool) for pool in rows.application.pools.all()]
@@ -221,7 +221,7 @@ def _still_fits(row: Driver, launcher: Launcher) -> bool:
 
 
 def _may_start(rows: Rows, now: datetime) -> bool:
-    """Return whether the driver is calm, and nobody waits for this host's memory or cores.
+    """Return whether the driver is calm, and nothing is waiting for this host's memory or cores.
 
     It waits until our Java classes are compiled or cannot be: without them, it could not take over
     every query.

@@ -24,8 +24,8 @@ def gap_problems(
 ) -> list[Problem]:
     """Return why a new form of a query cannot continue from its offset log, naming the gap.
 
-    Only a form that switches async progress tracking off is checked. If it is already off, a new
-    form does not make the problem worse.
+    Only forms that switch async progress tracking off are checked. If it is already off, a new form
+    does not make the problem worse.
     """
     if form is None or form.sink is None or tracking(newest.spec) is None:
         return []

@@ -219,7 +219,7 @@ def _hosts() -> Part:
 
 
 def _root_worker() -> Part:
-    """Check that nobody else brings SQL or code into the drivers of a worker that is a risk."""
+    """Check that no other user brings SQL or code into the drivers of a risky worker."""
     if not (why := accounts.risk()):
         accepted = f"{accounts.SETTING}=1." if settings.ROOT_WORKER else "The worker is not root."
         return ok(ROOT_WORKER, accepted)

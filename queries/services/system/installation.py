@@ -1,8 +1,8 @@
-"""Stop and resume a host, declare it gone, and refuse to start beside former host accounts.
+"""Stop and resume a host, declare it gone, and refuse to start with former host accounts.
 
-Their files belong to those accounts. Drivers no longer run as them, so the files are out of reach
-until an admin has given them to the worker's account. Starting drivers all the same would mean to
-start them without the isolation that they had.
+Drivers' files belong to those accounts. Drivers no longer run as them, so the files are out of
+reach until an admin has given them to the worker's account. Starting drivers anyway would mean
+starting them without their former isolation.
 
 The desired states of its queries do not change, and other hosts continue.
 """
@@ -41,7 +41,7 @@ FILE = "accounts.json"  # which application had which account
 
 
 def refusal() -> str:
-    """Return why no worker may start here, with the commands that change that; "" if it may."""
+    """Return why no worker may start here, with the commands that fix it; "" if it may."""
     file = settings.HEADGATE_HOME / FILE
     if not os.path.lexists(file) and settings.ISOLATION != MODE:
         return ""
@@ -96,7 +96,7 @@ def _accounts(file: Path) -> set[str] | None:
 
 
 def _folders() -> list[str]:
-    """Return the local folders that may hold files of drivers, none inside another, but not "/"."""
+    """Return the local folders that may contain drivers' files, without nested ones and "/"."""
     folders = {settings.HEADGATE_HOME, settings.CHECKPOINTS_DIR}
     roots = list(settings.ALLOWED_PATHS)
     with suppress(DatabaseError):  # else the commands do without what only the database knows

@@ -137,7 +137,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def questions() -> str:
-    """Return the Redis list in which questions wait for a worker."""
+    """Return the Redis list in which requests wait for a worker."""
     return f"{settings.QUEUE}:parse"
 
 
@@ -155,7 +155,7 @@ def parser_part(client: redis.Redis, now: datetime) -> Part:
 
 
 def judged(waiting: list[bytes | str], last_answer: bytes | str | None, now: datetime) -> Part:
-    """Evaluate the queued questions and the newest answer."""
+    """Evaluate the queued requests and the newest answer."""
     unchecked = "New SQL is saved as “SQL not checked” and checked later."
     since = _question_time(waiting[0]) if waiting else None
     if since is not None and (now - since).total_seconds() > _LATE_S:
@@ -390,7 +390,7 @@ def watcher_part(signs: dict[str, Sign], now: datetime) -> Part:
 
 
 def _consumers(client: redis.Redis) -> list[datetime]:
-    """Return when each consumer of the event stream last requested entries."""
+    """Return when each consumer of the event stream last read entries."""
     reads = []
     at = datetime.now(UTC)
     try:
