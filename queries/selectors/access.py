@@ -60,9 +60,9 @@ def _of_operation(uuid: Any) -> Concerned:
 
 
 def _many(operation: Operation) -> Concerned:
-    """Return the applications that a bulk operation is about, with those of its queries.
+    """Return the applications of a bulk operation, including those of its queries.
 
-    A refused line is left out: nothing happens to it, such as to a query of another team.
+    Rejected lines, such as a query of another team, are left out, because nothing happens to them.
     """
     lines = [
         line for line in operation.result.get("queries", ()) if line.get("outcome") != "REFUSED"
@@ -104,13 +104,13 @@ def of_selectors(selectors: Sequence[Any]) -> list[Concerned]:
 
 
 def _applications_in(selector: Any) -> set[str]:
-    """Return the names in a window's selector; none if it is unreadable, as it may mean any."""
+    """Return the names in a window's selector; none if it is unreadable, as it could match any."""
     names = selector.get("applications") if isinstance(selector, Mapping) else None
     return {str(one) for one in names} if isinstance(names, list) else set()
 
 
 def _of_deploy(uuid: Any) -> Concerned:
-    """Return every application that a deploy affects, including those it has yet to create.
+    """Return every application that a deploy affects, including those that it will create.
 
     Returns None if the deploy does not affect any, for example if it has only alert rules; users
     who can act on all applications may cancel such a deploy.
@@ -210,7 +210,7 @@ def reached(user: Any, several: Sequence[Concerned]) -> list[bool]:
 
 
 def _are_everybodys(reach: Reach) -> bool:
-    """Return whether there are no teams, so that every application is open to everyone."""
+    """Return whether there are no teams, that is, every application is open to everyone."""
     return reach == Reach(frozenset()) and not Team.objects.exists()
 
 
@@ -440,7 +440,7 @@ def entries(asked: Mapping[str, str]) -> QuerySet[AuditEntry]:
 def exported(after: int) -> tuple[str, int]:
     """Return the chained entries that follow number `after` as JSON lines, and the last number.
 
-    The text is "" at the end of the log. Number, seal and MAC are included, so that a copy can be
+    The lines are "" at the end of the log. Number, seal and MAC are included, so that a copy can be
     compared with the log.
     """
     rows = AuditEntry.objects.filter(number__gt=after).order_by("number")[:_CHUNK]

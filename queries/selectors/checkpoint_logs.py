@@ -1,4 +1,4 @@
-"""Read a checkpoint's logs for whoever asks, without regard to where they are.
+"""Read a checkpoint's logs for any caller, wherever they are.
 
 The files are read if they are on this host; otherwise the newest report of the checkpoint's drivers
 is. Further sources belong here, and nowhere else.
@@ -36,7 +36,7 @@ _DRIVERS = 3
 class Reporters:
     """The newest drivers of checkpoints that are not local: one of them has reported the logs.
 
-    The first question asks the database, once for all checkpoints.
+    The first call queries the database, once for all checkpoints.
     """
 
     def __init__(self, locations: Iterable[str]) -> None:
@@ -75,7 +75,7 @@ class Reporters:
 def available_logs(
     location: str, *, host: str | None = None, reporters: Reporters | None = None
 ) -> Logs:
-    """Return what is known of a checkpoint's logs; raise `NotLocal` with the reason if nothing is.
+    """Return the known part of a checkpoint's logs; raise `NotLocal`, with the reason, if none.
 
     `host` is that of the query's application, and `reporters` know the checkpoint's drivers; if
     None, they are looked up. `unknown_because` turns the error into the sentence for an operator.
@@ -128,7 +128,7 @@ def in_flight_at_death(run: Run, status: RunStatus | None = None) -> int | None:
 
 
 def unknown_in_flight_reason(run: Run) -> str:
-    """Return the sentence why it is unknown what a run was doing when its driver died."""
+    """Explain why a run's activity at its driver's death is unknown."""
     try:
         in_flight_at_death(run)
     except Exception as error:  # the page shows the death in any case

@@ -122,7 +122,7 @@ def operator_lines(query: Query, logs: CheckpointLogs) -> list[OperatorLine]:
 
 
 def state_history(query: Query, *, now: datetime) -> StateHistory:
-    """Return samples of the state's size over the last hours, and its growth."""
+    """Return the samples of the state's size over the last hours, and its growth."""
     rows = Progress.objects.filter(
         query=query.pk, at__gte=now - STATE_SPAN, state_rows__isnull=False
     ).order_by("at")
@@ -192,7 +192,7 @@ def _store(metrics: dict[str, Any]) -> str:
 
 
 def checkpoints() -> QuerySet[Checkpoint]:
-    """Return checkpoints by location, those in use first, each with its query.
+    """Return the checkpoints by location, those in use first, each with its query.
 
     The attribute `newest_runs` of each contains the newest run on it, with its driver, if any.
     """

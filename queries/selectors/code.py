@@ -1,4 +1,4 @@
-"""Find an application's code and packages on this host, and what its script's queries ask.
+"""Find an application's code and packages on this host, and its script's pending question.
 
 Both are stored in a place named after their content or their requirements, so that a rollback to a
 revision finds the code and packages that the revision ran with. `queries.services.code.preparing`
@@ -106,7 +106,7 @@ def packages_folder(spec: ApplicationSpec) -> Path | None:
 
 
 def folder_of_packages(text: str, *, shipped: bool = False) -> Path | None:
-    """Return the folder for a requirements text.
+    """Return the folder for these requirements.
 
     Identical requirements share a folder if Python and Headgate's own packages are the same. A
     cluster has a separate folder, with the archive for its executors.
@@ -157,7 +157,7 @@ class Asking:
 
 
 def candidate_queries(script: Script) -> QuerySet[Query]:
-    """Return the existing queries that the new one may be, by name."""
+    """Return the existing queries that the new one may correspond to, by name."""
     living = Query.objects.filter(application=script.application_id, archived_at=None)
     return living.filter(pk__in=script.question.get("missing", ())).order_by("name")
 
@@ -187,7 +187,7 @@ class MovedCheckpoint:
 
     @property
     def text(self) -> str:
-        """Return sentences that explain what happened and what it means."""
+        """Return an explanation of what happened and what it means."""
         return (
             f"The checkpoint of {self.name} was {self.before}, and is now {self.now}. Its "
             "state starts empty, and rows that were read before are read again or skipped. To "

@@ -1,4 +1,4 @@
-"""Read small values for the console, and find rows by what users remember."""
+"""Read small values for the console, and find rows by partial names."""
 
 from collections import Counter
 from collections.abc import Iterable
@@ -113,7 +113,7 @@ class SearchMatches:
 
 
 def find(text: str) -> SearchMatches:
-    """Return the matches for a text; none for an empty one."""
+    """Return the matches for a search string; none if it is empty."""
     if not text:
         return SearchMatches([], [], [], [], [], [])
     return SearchMatches(
@@ -127,7 +127,7 @@ def find(text: str) -> SearchMatches:
 
 
 def named(rows: "QuerySet[Query] | QuerySet[Application]", text: str) -> "QuerySet[Any]":
-    """Return the existing rows whose name contains the text; those starting with it come first."""
+    """Return the existing rows whose name contains the string; those that start with it first."""
     rank = Case(
         When(name__iexact=text, then=Value(0)),
         When(name__istartswith=text, then=Value(1)),
@@ -137,7 +137,7 @@ def named(rows: "QuerySet[Query] | QuerySet[Application]", text: str) -> "QueryS
 
 
 def _groups(text: str) -> QuerySet[FailureGroup]:
-    """Return failure groups with every word of the text in error class or title, open first."""
+    """Return failure groups with every search word in the error class or title, open first."""
     rows = visible.failure_groups().select_related("query", "application")
     for word in text.split()[:8]:
         rows = rows.filter(Q(title__icontains=word) | Q(query__name__icontains=word))

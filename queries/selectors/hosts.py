@@ -1,4 +1,4 @@
-"""Hosts: what they run, their heartbeats and the space on their disks."""
+"""Hosts: their applications, heartbeats and disk space."""
 
 import hashlib
 import os
@@ -117,7 +117,7 @@ class AwayHost:
 
     @property
     def way_out(self) -> str:
-        """Return what a user can do."""
+        """Return the remedy for users."""
         return WAIT_FOR_WORKER if self.alone else WAIT_OR_DECLARE
 
 
@@ -181,9 +181,9 @@ def another_is_heard_of(than: str) -> bool:
 def leads() -> bool:
     """Return whether this host's worker runs the ticks of the whole installation.
 
-    The leader is the first by name of the hosts whose worker holds its claim and has a heartbeat.
-    If there is none, each worker leads: on a busy host, a late heartbeat must not stop the only
-    one. For some seconds, two may lead, which is harmless.
+    The leader is the first host, by name, whose worker holds its claim and has a heartbeat. If
+    there is none, each worker leads: on a busy host, a late heartbeat must not stop the only one.
+    For some seconds, two may lead, which is harmless.
     """
     claiming_hosts = Host.objects.filter(seen_at__gte=Now() - SILENT_AFTER).exclude(claim="")
     first = claiming_hosts.order_by("name").values_list("name", flat=True).first()
@@ -244,7 +244,7 @@ def mirror_of(location: str) -> Mirror:
 def about_mirror(
     location: str, application: Application, *, now: datetime, what: str = "checkpoint"
 ) -> MirrorState:
-    """Return when this host's mirror of a location was read, and why not if that is unusual.
+    """Return when this host's mirror of a location was read, or why it was not, if that is unusual.
 
     Only the worker on this host can read it, to a folder that this process must share with it.
     """
@@ -392,7 +392,7 @@ class Disk:
 
     @property
     def sentence(self) -> str:
-        """Return path, file system, and what is free and missing."""
+        """Return the path, the file system, and the free and missing space."""
         text = (
             f"{self.path} is on the file system mounted at {self.mount}: {_mb(self.free)} of "
             f"{_mb(self.size)} are free"
@@ -405,8 +405,8 @@ class Disk:
 def disk_of(path: str) -> Disk | None:
     """Return the file system of a folder or file, or of its nearest parent that exists.
 
-    None if it cannot be read, or if nothing can be written to it: what is mounted read-only is
-    always full.
+    None if it cannot be read, or if nothing can be written to it: read-only mounts count as always
+    full.
     """
     at = os.path.realpath(path)
     while not os.path.lexists(at) and at != os.sep:

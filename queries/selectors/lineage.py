@@ -1,4 +1,4 @@
-"""Read the lineage of all queries, a part of it, and what reads an incident's data."""
+"""Read the lineage of all queries, a part of it, and an incident's downstream queries."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -140,7 +140,7 @@ def _confs() -> dict[str, dict[str, str]]:
 
 
 def _reports() -> dict[int, BatchReport]:
-    """Return what Spark reported last of each query that runs code or reads a pattern of topics."""
+    """Return Spark's last report on each query that runs code or reads a topic pattern."""
     revisions = QueryRevision.objects.exclude(kind="sql") | QueryRevision.objects.filter(
         names_kafka=True
     )
@@ -163,7 +163,7 @@ class Below:
 
     @property
     def text(self) -> str:
-        """Return it in one line, such as "late, daily (2 queries)"; "" for nothing."""
+        """Return the list in one line, such as "late, daily (2 queries)"; "" for nothing."""
         names = in_words(self.names)
         if not self.unsure:
             return names
@@ -178,7 +178,7 @@ class Downstream:
         return lineage()
 
     def of(self, incident: Incident) -> Below:
-        """Return what is downstream of an incident's queries.
+        """Return the datasets and queries downstream of an incident's queries.
 
         Empty if the lineage cannot be read, which is logged: an incident is shown and sent without.
         """

@@ -2,8 +2,8 @@
 
 Pools are keyed by name, so that adding one is a single change.
 
-Secrets are written as references. Text that contains a plaintext secret is masked; applying the
-masked text to the same object restores the original text. A checkpoint at its default location is
+Secrets are written as references. A string that contains a plaintext secret is masked; applying the
+masked string to the same object restores the original. A checkpoint at its default location is
 omitted. The desired state is written only if the object's own file contains it, because the export
 may replace that file. Without it, a file applied elsewhere does not start anything.
 """
@@ -113,7 +113,7 @@ def _rule_state(spec: Mapping[str, Any]) -> State:
 
 
 def pools_json(pools: Iterable[SchedulerPool]) -> list[dict[str, Any]]:
-    """Return pools in the JSON form of `PoolSpec`."""
+    """Return the pools in `PoolSpec`'s JSON form."""
     return [pool_form(pool) for pool in pools]
 
 
@@ -229,9 +229,9 @@ class ExistingRows:
 
 
 def look_up(manifests: Iterable[Manifest], *, owner: str | None = None) -> ExistingRows:
-    """Return the existing objects that manifests name, and those of an owner.
+    """Return the existing objects named in manifests, and those of an owner.
 
-    Without an owner, only what defines applications and queries is read.
+    Without an owner, only the definitions of applications and queries are read.
     """
     # Read first: a later Transition shows changes made while we read.
     existing_rows = ExistingRows(as_of=None if owner is None else as_of_now())
@@ -304,7 +304,7 @@ def _managed(which: Q) -> Iterable[Managed]:
 
 
 def as_of_now() -> Moment:
-    """Return the moment as of which definitions are read from here on."""
+    """Return the moment as of which definitions are read from now on."""
     place = Subquery(Checkpoint.objects.order_by("-pk").values("pk")[:1])
     newest = Transition.objects.order_by("-pk").values_list("pk", place).first()
     if newest is None:  # a subquery needs a row, and the history may have been pruned
@@ -384,7 +384,7 @@ def _path(manifest: Mapping[str, Any], known: Mapping[tuple[Kind, str], str]) ->
 
 
 def _applications(rows: list[Application]) -> list[dict[str, Any]]:
-    """Return applications' manifests; a query's own application only if it has other values.
+    """Return the applications' manifests; a query's own application only if it has other values.
 
     A query's own application that has only defaults is created again together with its query.
     """

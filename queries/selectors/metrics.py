@@ -101,7 +101,7 @@ def _figures(queries: list[Query], now: datetime) -> Iterator[QueryFigures]:
 
 
 def _counts(rows: Any, figure: Any) -> dict[int, int]:
-    """Return one figure for each query, from the query's rows."""
+    """Return one figure per query, from its rows."""
     return dict(rows.order_by().values_list("query").annotate(figure=figure))
 
 

@@ -1,6 +1,4 @@
-"""Find what has run or been tried on a checkpoint, and what a revision would change of its
-state.
-"""
+"""Find what ran or was tested on a checkpoint, and what a revision would change in its state."""
 
 from typing import Any
 
@@ -64,13 +62,13 @@ def _spark_of(query: Query) -> Spark:
 def passed_preflight(
     query: Query, spec: dict[str, Any], checkpoint: Checkpoint, spark: Spark | None = None
 ) -> bool:
-    """Return whether this definition has passed on this checkpoint, which was tried."""
+    """Return whether this definition has passed a preflight on this checkpoint."""
     verdicts = preflight_verdicts(query, spec, checkpoint, spark)
     return any(verdict.get("verdict") != PreflightVerdict.INCOMPLETE for verdict in verdicts)
 
 
 def untried(query: Query, spec: dict[str, Any], spark: Spark | None = None) -> str:
-    """Return why preflights of a definition could not try the checkpoint; "" if one could.
+    """Return why preflights of a definition could not test the checkpoint; "" if one could.
 
     Also "" if none was completed.
     """
@@ -192,7 +190,7 @@ def changed_params(query: Query, params: dict[str, Any] | None) -> list[str]:
 
 
 def _keeps_state(revision: QueryRevision) -> bool:
-    """Return whether Spark's analysis shows state; without one, whether the text shows it."""
+    """Return whether Spark's analysis shows state; without it, whether the SQL shows it."""
     if revision.state is not None:
         return bool(revision.state.get("operators"))
     spec = parsed_or_none(revision.spec)
@@ -200,7 +198,7 @@ def _keeps_state(revision: QueryRevision) -> bool:
 
 
 def sentences(change: StateChange) -> list[str]:
-    """Return sentences that explain a change to the user who is about to start the query."""
+    """Return sentences that explain a change to a user who is about to start the query."""
     lines = []
     if change.silent:
         lines.append(

@@ -65,7 +65,7 @@ class ForeignBatches:
     at: datetime  # when the last of them started
 
     def __str__(self) -> str:
-        """Return what these batches mean, and what to do."""
+        """Describe what these batches mean and the remedy."""
         which = f"{self.first} to {self.last}" if self.last > self.first else f"{self.last}"
         return (
             f"Its checkpoint contains batches that no run of this installation made ({which}, "
@@ -317,7 +317,7 @@ def _head(
 
 
 def _risk(query: Query, lag: LagLine | None, now: datetime) -> str:
-    """Return what a query will lose, with the age of the numbers that say so if they are old."""
+    """Return the data that a query will lose, with the age of the numbers if they are old."""
     if lag is None or lag.current:
         return query.risk
     return Dated(query.risk, lag.seen_at).at(now, fresh_for=timedelta(0))

@@ -81,7 +81,7 @@ def rows_after(
 ) -> QuerySet[M]:
     """Return the rows after the key `after`, ordered by the columns `by`, unique together.
 
-    `after` has a value for each column, as text or typed; None starts at the beginning. Raises
+    `after` has a value for each column, as a string or typed; None starts at the beginning. Raises
     `ValueError` or `ValidationError` if `after` is not such a key.
     """
     ordered = rows.order_by(*(f"-{name}" if descending else name for name in by))

@@ -1,6 +1,4 @@
-"""The schedules of queries and scripts: next times, planned runs, and what all of them did
-lately.
-"""
+"""The schedules of queries and scripts: next times, planned runs, and recent outcomes."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -32,7 +30,7 @@ COMING = 5
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the ended runs of the last 90 days took, and what running all the time would have."""
+    """The duration of the ended runs in the last 90 days, and that of an always-on query."""
 
     runs: int
     ran_s: float
@@ -51,7 +49,7 @@ class ScheduleStatus:
 
     @property
     def when(self) -> str:
-        """Return what starts it, in words."""
+        """Return a description of what starts it."""
         return when_words(self.schedule)
 
 
@@ -81,10 +79,10 @@ def schedule_status(owner: Query | Application, *, now: datetime) -> ScheduleSta
 
 
 def is_overdue(state: ScheduleState, schedule: Schedule, now: datetime) -> bool:
-    """Return whether nothing has looked at a planned time, or at the folder, for too long.
+    """Return whether a planned time or the folder has not been checked for too long.
 
-    Also while its times are handled up to a moment in the future: a clock was wrong, and nothing
-    has looked since.
+    Also true while its times are handled up to a future moment: a clock was wrong, and nothing has
+    been checked since.
     """
     if schedule.kind == "after":
         return False
@@ -98,7 +96,7 @@ def is_overdue(state: ScheduleState, schedule: Schedule, now: datetime) -> bool:
 
 
 def _usage(owner: Query | Application, now: datetime) -> Usage:
-    """Return what the planned runs with a start and an end took."""
+    """Return the duration of the planned runs with a start and an end."""
     ended = PlannedRun.objects.filter(
         **owner_of(owner), started_at__isnull=False, ended_at__isnull=False
     )
@@ -134,7 +132,7 @@ class Ran:
 
 @dataclass(slots=True)
 class Tally:
-    """What became of the planned times within the window."""
+    """The outcomes of the planned times within the window."""
 
     due: int = 0
     done: int = 0
@@ -188,7 +186,7 @@ class ScheduleLine:
 
     @property
     def when(self) -> str:
-        """Return what starts it, in words."""
+        """Return a description of what starts it."""
         return when_words(self.schedule)
 
     @property
@@ -213,7 +211,7 @@ def schedule_lines(
     limit: int,
     newest: int = 1,
 ) -> list[ScheduleLine]:
-    """Return schedules by name, each with at most `newest` planned runs of the last hours."""
+    """Return the schedules by name, each with at most `newest` planned runs of the last hours."""
     states = _states(application).select_related("query", "application")
     if after is not None:
         name, number = after

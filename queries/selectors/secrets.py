@@ -162,10 +162,10 @@ def _namings(bound: dict[SecretHolder, Bound]) -> Iterator[Naming]:
 
 
 def _naming_secrets() -> QuerySet[QueryRevision, Any]:
-    """Return the ids of queries with a revision whose text may use a secret: few of many.
+    """Return the ids of queries with a revision that may use a secret: few of many.
 
-    That is a reference, or an endpoint at which the application's S3 keys are used.
-    The database finds them, as in `selectors/kafka/sources`.
+    This means a reference, or an endpoint at which the application's S3 keys are used. The database
+    finds them, as in `selectors/kafka/sources`.
     """
     texts = QueryRevision.objects.annotate(text=Cast("spec", TextField()))
     named = texts.filter(

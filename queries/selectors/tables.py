@@ -55,12 +55,12 @@ def table_lag(row: SourceLag) -> TableLag:
 
 
 def is_lost(row: SourceLag) -> bool:
-    """Return whether the table no longer has what the query needs next."""
+    """Return whether the table no longer has the version that the query needs next."""
     return row.removal == _LOST
 
 
 def columns(lag: TableLag) -> dict[str, Any]:
-    """Return the columns that hold a lag, without its rates."""
+    """Return the lag columns, without the rates."""
     clock = lag.clock
     return {
         "files": lag.files,
@@ -101,7 +101,7 @@ class TableTotals:
 
 
 def table_line(row: SourceLag, *, now: datetime) -> TableLine:
-    """Return a table's row with what follows from it."""
+    """Return a table's row with the figures derived from it."""
     lag = table_lag(row)
     return TableLine(
         row=row,
@@ -215,7 +215,7 @@ def table_readings(
 
 
 def _apart(places: Iterable[TablePlace]) -> dict[str, TablePlace]:
-    """Return tables by name; of one that is read with different options, these are unknown."""
+    """Return the tables by name; if one is read with different options, its options are unknown."""
     by_name: dict[str, TablePlace] = {}
     for table in places:
         if by_name.setdefault(table.name, table) != table:

@@ -2,8 +2,8 @@
 
 Logs are read through the driver that wrote them, and lineage through its queries. Today a viewer
 can read everything. A restriction, such as to the applications of one's teams, belongs here: each
-caller runs within a request, whose user a context variable can hold, or draws a fragment for all
-viewers of a page. Decisions, and the check of rights, read all rows and do not come here.
+caller runs within a request, whose user can be kept in a context variable, or draws a fragment for
+all viewers of a page. Decisions, and the check of rights, read all rows and do not come here.
 `tests/checks/test_one_door_for_reads.py` finds reads that go past this module.
 """
 

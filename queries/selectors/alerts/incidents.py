@@ -49,7 +49,7 @@ LINES = 200
 def incidents(
     *, state: str = "", severity: str = "", search: str = "", query: str = ""
 ) -> QuerySet[Incident]:
-    """Return incidents with query, application and failure group; empty filters match all."""
+    """Return the incidents with query, application and failure group; empty filters match all."""
     rows = Incident.objects.select_related("query", "application", "failure_group", "run")
     if state:
         rows = rows.filter(state=state)
@@ -112,7 +112,7 @@ class ExplainedIncident:
 
 
 def explain_incident(incident: Incident) -> ExplainedIncident:
-    """Return what every channel and page states about an incident."""
+    """Return the explanation of an incident that every channel and page shows."""
     failure, kind = newest_failure(incident), IncidentKind(incident.kind)
     listed = [incident.query.name] if incident.query else incident.affected
     about = explained(
@@ -208,7 +208,7 @@ _WORDS = {
 
 
 def story(incident: Incident) -> list[Line]:
-    """Return events, actions by Headgate and by users, and notifications, oldest first."""
+    """Return the events, actions by Headgate and by users, and notifications, oldest first."""
     until = (incident.closed_at or incident.seen_at) + BEFORE
     since = incident.first_opened_at - BEFORE
     lines = [*_deliveries(incident), *_entries(incident)]

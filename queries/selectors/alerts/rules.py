@@ -115,7 +115,7 @@ class Heard:
 
 
 def last_week(*, now: datetime) -> list[Heard]:
-    """Return last week's incidents, newest first, with who would have been notified."""
+    """Return last week's incidents, newest first, with those who would have been notified."""
     rules = rules_in_force()
     names = dict(Channel.objects.values_list("pk", "name"))
     rows = Incident.objects.filter(opened_at__gt=now - WEEK).select_related("application")

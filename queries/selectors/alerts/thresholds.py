@@ -52,7 +52,7 @@ class Held:
 
     @property
     def fingerprint(self) -> str:
-        """Return what identifies its incident, even after its limit has changed."""
+        """Return the fingerprint of its incident, which is stable when its limit changes."""
         one = self.threshold
         own = f"{of_query(IncidentKind.THRESHOLD, self.query)}:{one.figure}:{one.window_minutes}"
         return own if self.rule_id is None else f"{own}:rule:{self.rule_id}"
@@ -206,7 +206,7 @@ def _read(
     now: datetime,
     usual_p95: dict[int, tuple[datetime, float]] | None = None,
 ) -> _Series:
-    """Read what these thresholds need: at most five statements per 500 queries.
+    """Read the data for these thresholds: at most five statements per 500 queries.
 
     `usual_p95` keeps last week's p95 of each query for the hour.
     """
@@ -323,11 +323,11 @@ def _rates(
     *,
     over: datetime,
 ) -> list[Point]:
-    """Return rows a second: a batch's rows are spread over its duration.
+    """Return rows per second: a batch's rows are spread over its duration.
 
     A minute without a batch is 0 if the query was running and a later event arrived, so that a
-    batch whose report is still to come is unknown and not 0. A minute that began after `over` has
-    not ended: its rows are not complete.
+    batch whose report is still pending is unknown and not 0. A minute that began after `over` has
+    not ended: its rows are incomplete.
     """
     rates: dict[datetime, float] = defaultdict(float)
     evidence = [idle_at] if idle_at else []

@@ -275,7 +275,7 @@ class _Deploys:
         )
 
     def has(self, trouble: AlertCondition) -> bool:
-        """Return whether a problem is only of what a deploy deals with."""
+        """Return whether a problem concerns only objects that a deploy handles."""
         home = trouble.application.id if trouble.application else None
         if home in self.applications:
             return True
@@ -402,7 +402,7 @@ def _unreachable(rows: _Rows, query: Query) -> AlertCondition:
 
 
 def _losses(now: datetime) -> dict[int, list[tuple[IncidentKind, str]]]:
-    """Return recent entries of the loss ledger that nobody has accepted, by query."""
+    """Return recent loss ledger entries that have not been accepted, by query."""
     lately = Q(noticed_at__gt=now - ONCE_FOR, noticed_at__lte=now, accepted_at=None, corrects=None)
     back = Q(corrects__noticed_at__gt=now - ONCE_FOR, corrects__accepted_at=None)
     found: dict[int, list[tuple[IncidentKind, str]]] = {}

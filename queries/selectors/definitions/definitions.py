@@ -90,7 +90,7 @@ class ApplicationDefinition(_Definition[ApplicationRevision]):
 
     @property
     def resolved_at(self) -> datetime | None:
-        """Return when the code's branch or tag was resolved; None if it names neither."""
+        """Return when the code's branch or tag was resolved; None if it is neither."""
         code = self.newest.spec.get("code") or {}
         same = takewhile(lambda one: one.spec.get("code") == code, self.revisions)
         return [one.created_at for one in same][-1] if code.get("ref") else None

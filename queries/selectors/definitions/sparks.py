@@ -1,6 +1,4 @@
-"""Which versions of Spark this host has, who needs them, and what a change does to each
-checkpoint.
-"""
+"""The Spark versions of this host, their users, and the effect of a change on each checkpoint."""
 
 import logging
 import os
@@ -191,7 +189,7 @@ def _size(folder: Path) -> int:
 def written_of(query: Query) -> Written | None:
     """Return what wrote a query's checkpoint; None if nothing has, or it is unknown from here.
 
-    A checkpoint on a storage is known as it was last read; one on another host is not.
+    A checkpoint on remote storage is known as last read; one on another host is unknown.
     """
     checkpoint = query.checkpoints.filter(retired_at=None).first()
     if checkpoint is None:

@@ -206,12 +206,12 @@ def _lag(query: Query, *, since: datetime | None, now: datetime) -> tuple[int | 
 
 
 def _failures(change: DeployChange, runs: QuerySet[Run]) -> list[Failure]:
-    """Return failures since the restart, oldest first: those of runs and of drivers."""
+    """Return the failures since the restart, oldest first: those of runs and drivers."""
     return failures_of(change, Q(run__in=runs))
 
 
 def failures_of(change: DeployChange, which: Q) -> list[Failure]:
-    """Return failures of these runs, and of drivers since the restart, oldest first."""
+    """Return the failures of these runs, and of drivers since the restart, oldest first."""
     drivers = Q(run=None, driver__in=drivers_since(change).values("pk"))
     rows = Failure.objects.filter(which | drivers).select_related("group")
     return list(rows.order_by("at", "pk")[:_MOST_FAILURES])
@@ -226,7 +226,7 @@ def observed_failure(failure: Failure, since: datetime) -> SeenFailure:
 
 
 def stored_failures(failures: Iterable[Failure]) -> list[dict[str, Any]]:
-    """Return failures in the form stored in a report."""
+    """Return the failures in the form stored in a report."""
     return [
         {
             "failure": failure.pk,

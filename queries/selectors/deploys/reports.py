@@ -62,7 +62,7 @@ class DeployReport:
 
 
 def deploys(**asked: str) -> QuerySet[Deploy]:
-    """Return deploys, newest first, matching the given filters: state, owner, query."""
+    """Return the deploys, newest first, matching the given filters: state, owner, query."""
     rows = Deploy.objects.all()
     if asked.get("state"):
         rows = rows.filter(state=asked["state"])

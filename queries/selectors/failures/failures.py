@@ -39,9 +39,9 @@ def failures_of_run(run: Run) -> QuerySet[Failure]:
 def failure_groups(
     *, status: str = "", application: str = "", query: str = "", search: str = ""
 ) -> QuerySet[FailureGroup]:
-    """Return groups, last seen first; empty filters match everything.
+    """Return the groups, last seen first; empty filters match everything.
 
-    A query's groups include those of driver deaths that ended one of its runs.
+    A query's groups include driver deaths that ended one of its runs.
     """
     rows = (
         visible.failure_groups()

@@ -34,8 +34,8 @@ def full_disk_failures(failures: Iterable[Failure]) -> set[int]:
 def disk_text(failure: Failure, query: Query) -> tuple[str, str]:
     """Return where the full file system is mounted ("" if unknown), and sentences on it.
 
-    The failure's is dated: space may have been freed since, which the figures of now then show.
-    Without a path in the failure, it is the fullest of those that the query writes to.
+    The failure's figures are dated: space may have been freed since, which the current figures then
+    show. Without a path in the failure, it is the fullest file system that the query writes to.
     """
     texts = (failure.root_cause, failure.message, failure.log_tail)
     named = next((match[1] or match[2] for text in texts if (match := _PATH.search(text))), "")

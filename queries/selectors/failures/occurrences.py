@@ -54,7 +54,7 @@ _LOOKED_AT = 5_000
 
 
 def crash_loops(*, now: datetime, query_ids: Iterable[int] | None = None) -> dict[int, CrashLoop]:
-    """Return the open crash loops by query, for all existing queries or only for these.
+    """Return the open crash loops by query, for all existing queries or only these.
 
     A driver's death counts for every query of its application. A query that should not run does not
     have a crash loop. If there are no recent failures, this takes one database query.

@@ -107,7 +107,7 @@ def failure_with_changes(failure_id: int) -> FailureDetail:
 
 
 def death_of(failure: Failure) -> Death | None:
-    """Return what is known about a shared driver's death; None for every other failure."""
+    """Return the facts about a shared driver's death; None for every other failure."""
     home = failure.driver.application
     if failure.run_id is not None or home.queries.filter(archived_at=None).count() < 2:
         return None
@@ -210,7 +210,7 @@ def _pools(driver: Driver) -> str:
 
 
 def _acts(failure: Failure, good: Run | None, good_driver: Driver | None) -> list[Transition]:
-    """Return users' actions on the query or its application since the good run started."""
+    """Return the users' actions on the query or its application since the good run started."""
     run = failure.run
     since = good.created_at if good else good_driver.created_at if good_driver else None
     rows = (

@@ -187,7 +187,7 @@ def _fresh_for(row: SourceLag) -> timedelta:
 
 
 def missing_sources(query_ids: Iterable[int]) -> dict[int, Dated]:
-    """Return why sources have no data or only old data, and when they were asked.
+    """Return why sources have no data or only old data, and when they were polled.
 
     A topic does not exist, a partition has no leader, or the brokers do not respond.
     """
@@ -289,7 +289,7 @@ def losses(query: Query) -> QuerySet[Loss]:
 
 
 def loss(query: Query, loss_id: int) -> Loss:
-    """Return one entry of a query's ledger; raise `Missing` if there is none with this number."""
+    """Return one entry of a query's ledger; raise `Missing` if none has this number."""
     return first_of(
         losses(query).filter(pk=loss_id),
         f"The loss ledger of {query.name} has no entry {loss_id}.",
@@ -317,7 +317,7 @@ def loss_totals(query: Query) -> list[LossTotal]:
 
 
 def summed(rows: QuerySet[Loss]) -> dict[int, list[LossTotal]]:
-    """Return queries' losses by kind, minus the corrections among the rows.
+    """Return the queries' losses by kind, minus the corrections among the rows.
 
     Kinds with nothing left are omitted.
     """

@@ -126,7 +126,7 @@ def _brokers_of(run: Run | None) -> frozenset[tuple[tuple[str, str], ...]]:
 
 
 def _naming_kafka() -> QuerySet[QueryRevision, Any]:
-    """Return the ids of queries with a revision whose text mentions Kafka: usually few of many."""
+    """Return the ids of queries with a revision that mentions Kafka: usually few of many."""
     return QueryRevision.objects.filter(names_kafka=True).order_by().values("query")
 
 
@@ -142,7 +142,7 @@ class ReportedOffsets:
 def offsets_in_progress(
     but: Iterable[int], *, where: Q | None = None, isolate: ByItself = nullcontext
 ) -> list[ReportedOffsets]:
-    """Return running queries whose code reads Kafka, with the offsets in their progress.
+    """Return the running queries whose code reads Kafka, with the offsets in their progress.
 
     `but` are the queries whose definitions contain their sources. `where` is a condition on the
     row, and `isolate` isolates the reads of each query.
@@ -211,7 +211,7 @@ def committed_at(location: str) -> Offsets:
 def history_at(location: str) -> list[tuple[int, Offsets]]:
     """Return the next offsets to read after each committed batch of a checkpoint, oldest first.
 
-    The history goes back only as far as what is known of the log. A batch that has started but not
+    The history goes back only as far as the known part of the log. A batch that has started but not
     committed counts as unread: it may fail, or start again with other offsets. With async progress
     tracking, not every batch has its own commit, so the newest commit also covers all earlier
     batches.

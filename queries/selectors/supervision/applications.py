@@ -1,4 +1,4 @@
-"""Read applications with driver, queries and pools, and what changed since the driver's launch.
+"""Read applications with driver, queries and pools, and changes since the driver's launch.
 
 A driver keeps its configuration, pools and code until it is replaced; if they differ, the pages and
 the API say that the application needs a restart, and why.
@@ -102,7 +102,7 @@ def _code_differs(driver: Driver) -> bool:
 
 
 def pool_form(pool: SchedulerPool) -> dict[str, Any]:
-    """Return a pool in the JSON form of `PoolSpec`."""
+    """Return a pool in `PoolSpec`'s JSON form."""
     return {
         "name": pool.name,
         "weight": pool.weight,
@@ -143,7 +143,7 @@ class ApplicationDetail:
 
 
 def applications() -> QuerySet[Application]:
-    """Return existing applications by name."""
+    """Return the existing applications by name."""
     living = visible.applications().filter(archived_at__isnull=True)
     return living.select_related("team", "script").order_by("name")
 

@@ -1,4 +1,4 @@
-"""Read what happened to a query: operations, transitions, runs, and the marks on its charts."""
+"""Read the history of a query: operations, transitions, runs, and the marks on its charts."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -51,7 +51,7 @@ def operation(uuid: Any) -> Operation:
 def completion(operation: Operation) -> Completion | None:
     """Return how the work that a start or restart of one query requested has ended.
 
-    None while it goes on, which includes automatic restarts, and for other operations.
+    None while it continues, which includes automatic restarts, and for other operations.
     """
     query = operation.query
     if query is None or operation.verb not in (Verb.START, Verb.RESTART):
@@ -69,7 +69,7 @@ def completion(operation: Operation) -> Completion | None:
 
 @dataclass(frozen=True, slots=True)
 class OperationLine:
-    """The outcome of one of the many objects of an operation."""
+    """The outcome for one of an operation's many objects."""
 
     name: str
     row: Query | Application | None  # None: deleted
@@ -108,7 +108,7 @@ def lines_of(operation: Operation) -> list[OperationLine]:
 def transitions(
     *, query: Query | None = None, application: Application | None = None
 ) -> QuerySet[Transition]:
-    """Return state changes, newest first: of a query, of an application, or all."""
+    """Return the state changes of a query, of an application, or all; newest first."""
     rows = Transition.objects.select_related("query", "application", "driver", "run", "operation")
     if query is not None:
         rows = rows.filter(query=query)
@@ -199,7 +199,7 @@ def run_with_neighbours(*, run_id: int) -> RunDetail:
 
 
 def ends(run: Run) -> bool:
-    """Return whether a run ends by itself once it has read all available data."""
+    """Return whether a run ends on its own once it has read all available data."""
     return run.revision.spec.get("trigger", {}).get("kind") in ENDING_TRIGGERS
 
 

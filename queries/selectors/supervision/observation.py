@@ -152,7 +152,7 @@ def read_rows(application_id: int) -> Rows | None:
 
 @cache  # build the SQL once: that costs as much as running it
 def _applications(this_host: str) -> QuerySet[Application]:
-    """Return applications, each with its open driver and whether its host is stopping."""
+    """Return the applications, each with its open driver and whether its host is stopping."""
     is_open = Q(drivers__kind=DriverKind.SERVICE, drivers__state__in=sorted(OPEN_DRIVER_STATES))
     placed = Coalesce(NullIf(Coalesce("open_driver__host", "host"), Value("")), Value(this_host))
     stopping = Host.objects.exclude(stopping_since=None).filter(name=OuterRef("placed"))
@@ -163,7 +163,7 @@ def _applications(this_host: str) -> QuerySet[Application]:
 
 @cache
 def _queries() -> QuerySet[Query]:
-    """Return queries, each with its open run and its current checkpoint."""
+    """Return the queries, each with its open run and its current checkpoint."""
     is_open, is_current = Q(runs__outcome=RunOutcome.OPEN), Q(checkpoints__retired_at=None)
     rows = Query.objects.annotate(
         open_run=FilteredRelation("runs", condition=is_open),
@@ -242,7 +242,7 @@ def supervision_limits() -> Limits:
 
 
 def slots(spec: ApplicationSpec, *, now: datetime) -> Slots:
-    """Return this host's capacity, to decide whether one more driver of that size fits.
+    """Return this host's capacity, to decide whether another driver of that size fits.
 
     Standby drivers do not count: they are ended when a driver needs their memory
     (`services/supervision/standbys.py`).
@@ -271,7 +271,7 @@ def slots(spec: ApplicationSpec, *, now: datetime) -> Slots:
 
 
 def busy_beside_a_start(*, now: datetime) -> str:
-    """Return why no probe or storage JVM may start beside a driver that starts; "" if it may.
+    """Return why no probe or storage JVM may start while a driver is starting; "" if it may.
 
     On a busy host, each JVM that starts makes the start of a query's driver take even longer.
     """
@@ -455,7 +455,7 @@ def _run(run: Run, status: RunStatus | None, driver_ended: bool) -> RunSeen:
 
 
 def _suspicion(query: Query) -> Suspicion:
-    """Return what the query's newest runs were doing when their drivers died."""
+    """Return the activity of the query's newest runs when their drivers died."""
     others = Run.objects.filter(driver=OuterRef("driver")).exclude(at_death=Candidacy.NONE)
     ended = Run.objects.filter(query=query, generation=query.generation).exclude(
         outcome=RunOutcome.OPEN

@@ -93,8 +93,8 @@ def why_slow(since: Mapping[int, datetime], *, now: datetime) -> dict[int, str]:
     """Return the sentence on the slowest batch of each query since it became slow.
 
     `since` is by query. An older batch does not explain what began after it, and a run's first
-    batch does not count: it also loads code and state. The newest would change an incident's text
-    every few seconds. Two database queries per 200 queries, and one more.
+    batch does not count: it also loads code and state. The newest one would change an incident's
+    wording every few seconds. Two database queries per 200 queries, and one more.
     """
     if not since:
         return {}
@@ -116,7 +116,7 @@ def why_slow(since: Mapping[int, datetime], *, now: datetime) -> dict[int, str]:
 
 
 def _explained(bodies: dict[tuple[int, int], object], other: int | None) -> list[Explained]:
-    """Return batches with their reasons; `other` is the key of one that may lack evidence."""
+    """Return the batches with their reasons; `other` is the key of one that may lack evidence."""
     runs, batches = {run for run, _ in bodies}, {batch for _, batch in bodies}
     rows = Progress.objects.filter(run__in=runs, batch__in=batches)
     rows_by_id = {row.pk: row for row in rows if (row.run, row.batch) in bodies}
@@ -181,7 +181,7 @@ def _files(line: QueryLine, run: Run) -> LogFiles | None:
 
 
 def preflight_doubts(query: Query, raw: Mapping[str, Any]) -> list[str]:
-    """Return sentences about effects of a new definition that only a preflight can determine."""
+    """Return sentences on the effects of a new definition that only a preflight can determine."""
     spec = parsed_or_none(raw)
     if spec is None:
         return []

@@ -1,4 +1,4 @@
-"""Read the cores that queries hold for their partitions, and how queries used them over a range."""
+"""Read the cores occupied by queries for partitions, and how queries used them over a range."""
 
 import os
 from collections import Counter, defaultdict
@@ -55,7 +55,7 @@ def partitions_by_topic(query_ids: Iterable[int]) -> dict[int, dict[str, int]]:
 
 
 def cores_beside(application: Application, *, but: int | None) -> dict[str, int]:
-    """Return the cores that an application's existing queries hold permanently, by query name.
+    """Return the cores that an application's existing queries occupy permanently, by query name.
 
     `but` is the query to exclude.
     """
@@ -121,7 +121,7 @@ def waits(
 
 
 def task_shares(application: Application, *, since: datetime, until: datetime) -> list[TaskShare]:
-    """Return task shares of an application's existing queries in the range, largest first.
+    """Return the task shares of an application's existing queries in the range, largest first.
 
     The range is accurate to `listeners.latest.TASK_TIME_S` seconds.
     """
@@ -174,7 +174,7 @@ def starved_queries(
 ) -> list[Starved]:
     """Return the application's queries that waited for others, and the remedy.
 
-    `span` describes the range in words ("the last hour").
+    `span` describes the range ("the last hour").
     """
     spec = ApplicationSpec.model_validate(detail.newest.spec if detail.newest else {})
     return starved(

@@ -1,4 +1,4 @@
-"""What async progress tracking repeats: what a run replayed, and what a crash now would replay.
+"""Replays with async progress tracking: those of a run, and those of a crash now.
 
 A batch in flight during a kill has not reported anything, so the most that it can have written is
 counted.
@@ -66,7 +66,7 @@ class UnloggedBatches:
 
 
 def exposure(query: Query, *, now: datetime) -> Exposure | None:
-    """Return what a crash now would replay; None if async progress tracking is off.
+    """Return the replay of a crash now; None if async progress tracking is off.
 
     This is decided by the running revision, or else by the newest one. However, if the newest has
     tracking off and the log has a gap, the revision that ran last decides, because tracking has not
@@ -254,7 +254,7 @@ def ended(row: Progress) -> datetime:
 
 
 def replayed_by(run: Run) -> dict[str, Any] | None:
-    """Return what a run replayed of the previous run, measured from offsets.
+    """Return what a run replayed from the previous run, measured from offsets.
 
     {batches, rows, seconds, first, last, after, from_run, rows_in_flight}: `batches` batches of the
     earlier run, from `first` to `last`, ended after the offsets at which this one began, or never
