@@ -74,7 +74,7 @@ class AuditExportView(ApiView):
         responses={(200, JSON_LINES): OpenApiTypes.STR},
     )
     def get(self) -> StreamingHttpResponse:
-        """Return entries as JSON lines, oldest first; the export itself is recorded."""
+        """Return the entries as JSON lines, oldest first; the export itself is recorded."""
         after = whole_number(self.request, "after", 0, low=0, high=_MOST)
         return export_audit_log(self.request._request, after=after, **self.by)
 
@@ -112,11 +112,11 @@ class GroupRoleBody(Body):
     scope=Scope,
 )
 class TokenBody(Body):
-    """A token, without its text.
+    """A token, without its secret value.
 
-    team: The token can act only on this team's applications; null: no such limit.
-    applications: The token can act only on these applications; null: no such limit.
-    last_used_at: Accurate to the minute.
+    team: The token can act only on this team's applications; null: no restriction. applications:
+    The token can act only on these applications; null: no restriction. last_used_at: Accurate to
+    the minute.
     """
 
     applications = serializers.SerializerMethodField()
@@ -132,7 +132,7 @@ class TokenBody(Body):
 
 
 class NewTokenBody(TokenBody):
-    """A new token with its text, which is shown only once."""
+    """A new token with its secret value, which is shown only once."""
 
     token = serializers.CharField()
 

@@ -1,4 +1,4 @@
-"""REST endpoints of what admins set up, made from its declarations (`AdminObject`)."""
+"""REST endpoints for admin objects, generated from their declarations (`AdminObject`)."""
 
 from contextlib import nullcontext
 from typing import Any

@@ -151,7 +151,7 @@ class EscapingRenderer(JSONRenderer):
     """Render JSON in UTF-8, escaping characters that cannot be encoded."""
 
     def render(self, data: Any, *args: Any, **kwargs: Any) -> bytes:
-        """Return the body; this succeeds for every stored text."""
+        """Return the body; this succeeds for every stored string."""
         try:
             body: bytes = super().render(data, *args, **kwargs)
         except UnicodeEncodeError:
@@ -255,7 +255,7 @@ class ApiView(APIView):
         return response
 
     def handle_exception(self, exc: Exception) -> Any:
-        """Return any error as a problem, including unknown ones."""
+        """Return every error, including unknown ones, as a problem."""
         if isinstance(exc, _Answered):
             headers = exc.row.headers | {"Idempotency-Replayed": "true"}
             return Response(exc.row.body, status=exc.row.status, headers=headers)

@@ -34,7 +34,7 @@ from queries.selectors.supervision.history import completion
 
 
 class PhraseField(serializers.CharField):
-    """A reason in words; its code is in the field next to it."""
+    """A reason as a phrase; its code is in the field next to it."""
 
     def to_representation(self, value: Any) -> str:
         """Return the reason's words."""
@@ -351,12 +351,10 @@ class OperationStepBody(Body):
 class OperationBody(Body):
     """A request by a user or by CI, tracked to its end.
 
-    outcome: Null while it is in progress.
-    failure: The failure that ended it; null if there is none.
-    arguments: The arguments of the verb.
-    result: The results of its steps.
-    parent: The operation of which this one is a step.
-    cancellable: Whether it can be cancelled: it has not passed its point of no return.
+    outcome: Null while it is in progress. failure: The failure that ended it; null if there is
+    none. arguments: The arguments of the verb. result: The results of its steps. parent: The
+    operation that this one is a step of. cancellable: Whether it can be cancelled: it has not
+    passed its point of no return.
     """
 
     outcome = OutcomeField(OUTCOMES, allow_null=True)
@@ -373,7 +371,7 @@ class OperationBody(Body):
 
 @described
 class OperationDetailBody(OperationBody):
-    """An operation, and for a start or restart of one query how its work has ended.
+    """An operation and, for a start or restart of a query, how its work ended.
 
     completion: Null while the query runs or is restarted automatically; COMPLETED if it has read
     all available data, as with the triggers available_now and once.
@@ -385,7 +383,7 @@ class OperationDetailBody(OperationBody):
         serializers.ChoiceField([str(end) for end in Completion], allow_null=True)
     )
     def get_completion(self, operation: Operation) -> Completion | None:
-        """Return how the query's work has ended; None while it goes on."""
+        """Return how the query's work has ended; None while it continues."""
         return completion(operation)
 
 

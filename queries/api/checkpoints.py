@@ -45,7 +45,7 @@ class RangeBody(Body):
 
 @dataclass(frozen=True, slots=True)
 class ReadBatch:
-    """A batch, and when the logs that it stands in were read."""
+    """A batch, and when the logs that contain it were read."""
 
     batch: LoggedBatch
     read_at: datetime
@@ -60,13 +60,13 @@ class ReadBatch:
 class BatchBody(Body):
     """One batch, as recorded in the checkpoint's logs.
 
-    read_at: When the logs were read: now, or earlier if the checkpoint is on a storage.
-    state: As of `read_at`: a batch that was in flight then may have committed since.
-    sources: The end offset of each source (position or name), as Spark writes it.
-    records: Computed from the offsets; Kafka only. Null if a topic was recreated.
-    watermark_after_9999: Whether the watermark is null because it is after the year 9999.
-    upgraded: Whether this batch is the first one for which the log names its sources.
-    left_out_before: Number of preceding batches that async progress tracking did not log.
+    read_at: When the logs were read: now, or earlier if the checkpoint is on remote storage. state:
+    As of `read_at`: a batch that was in flight then may have committed since. sources: The end
+    offset of each source (position or name), as Spark writes it. records: Computed from the
+    offsets; Kafka only. Null if a topic was recreated. watermark_after_9999: Whether the watermark
+    is null because it is after the year 9999. upgraded: Whether this is the first batch for which
+    the log names its sources. left_out_before: Number of preceding batches that async progress
+    tracking did not log.
     """
 
 

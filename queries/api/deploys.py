@@ -188,12 +188,10 @@ class DeployLineBody(Body):
 class DeployBody(DeployLineBody):
     """A deploy report, which is stored permanently.
 
-    stage: What the deploy is doing; `over` once it has ended.
-    diff: The changes in the set, object by object.
-    unsure: Queries because of which the order of the waves may be incomplete: not all reads or
-    writes are known of them.
-    offers: Actions that users can take.
-    follows: Operations started at its end: they stop and delete what the set stops and prunes.
+    stage: What the deploy is doing; `over` once it has ended. diff: The changes in the set, object
+    by object. unsure: Queries whose reads or writes are not all known, so the wave order may be
+    incomplete. offers: Actions that users can take. follows: Operations started at its end: they
+    stop and delete what the set stops and prunes.
     """
 
     stage = serializers.ChoiceField(["", *(str(choice) for choice in DeployStage)])

@@ -41,7 +41,7 @@ _LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A type: its text, and the name of its form ("" if it has none)."""
+    """A type as a string, and the name of its form ("" if it has none)."""
 
     before: str
     form: str = ""

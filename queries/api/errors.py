@@ -1,8 +1,8 @@
 """Map errors to HTTP: every error is an RFC 9457 problem.
 
-Our own errors and REST framework's have the same form, so a script needs only one branch: `title`
-is the kind of error, `detail` says what is wrong in this case, `way_out` says what to do, and
-`problems` lists an input's errors field by field.
+Our own errors and those of REST framework have the same form, so a script needs only one branch:
+`title` is the kind of error, `detail` says what is wrong in this case, `way_out` says what to do,
+and `problems` lists an input's errors field by field.
 """
 
 import logging

@@ -115,18 +115,17 @@ class TableLineBody(Body):
 
 @serializer_for(OffsetGap, "topic partition first until offsets")
 class GapBody(Body):
-    """Offsets [first, until) of one partition that were deleted before a batch committed them."""
+    """Offsets [first, until) in a partition that were deleted before a batch committed them."""
 
 
 @serializer_for(QueryLag, "topics tables total gaps certain seen_at errors read_at unknown_because")
 class QueryLagBody(Body):
     """How far a query, running or stopped, is behind its Kafka sources and tables.
 
-    total: Of the topics.
-    certain: Whether the gaps are certainly lost: no open run can have fetched them.
-    errors: Why numbers are old or missing; each with its age if it is old.
-    read_at: When the sources were last asked, with or without an answer; null if never.
-    unknown_because: "Unknown, because …": why the committed offsets are unknown; else empty.
+    total: Total for the topics. certain: Whether the gaps are certainly lost: no open run can have
+    fetched them. errors: Why numbers are old or missing, each with its age if old. read_at: When
+    the sources were last polled, whether they responded or not; null if never. unknown_because:
+    "Unknown, because …": why the committed offsets are unknown; else empty.
     """
 
 
@@ -153,7 +152,7 @@ class QueryLagView(ApiView):
 
     @answers("get_query_lag", QueryLagBody)
     def get(self, name: str) -> QueryLag:
-        """Return lag by topic and partition, upcoming deletions, and losses."""
+        """Return the lag by topic and partition, upcoming deletions, and losses."""
         return lag_of(definitions.query(name), now=self.now)
 
 

@@ -1,4 +1,4 @@
-"""Lineage over REST: which query reads what another one writes."""
+"""Lineage over REST: which queries read the output of others."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -108,11 +108,9 @@ class QueryLineageBody(Body):
 
     upstream: Queries that write what it reads, directly or through others; nearest first.
     downstream: Queries that read what it writes, directly or through others; nearest first.
-    unsure_upstream: Queries because of which upstream may be incomplete: not all reads or writes
-    are known of them.
-    unsure_downstream: Queries because of which downstream may be incomplete.
-    edges: Of the query, and of its upstream and downstream queries.
-    left_out: Edges beyond the first 5,000.
+    unsure_upstream: Queries whose reads or writes are not all known, so upstream may be incomplete.
+    unsure_downstream: The same for downstream. edges: Edges of the query and of its upstream and
+    downstream queries. left_out: Edges beyond the first 5,000.
     """
 
 
@@ -133,7 +131,7 @@ class LineageView(ApiView):
         ],
     )
     def get(self) -> GraphLines:
-        """Return what queries read and write; filters keep the direct neighbours of matches."""
+        """Return the queries' inputs and outputs; filters keep the direct neighbours of matches."""
         sent = {name: self.query_param(name) for name in ("search", "application")}
         labels = self.request.query_params.getlist("label")
         graph, _ = selected(lineage(), parse_filters({**sent, "label": labels}))

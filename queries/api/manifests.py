@@ -72,14 +72,13 @@ class GitRefForm(Form):
 class SetForm(Form):
     """A set of manifests.
 
-    owner: The owner of the objects; only this owner's sets can change or prune them.
-    values: Values for `${values.NAME}` in the manifests; never secrets.
-    dry_run: Return the same response, and write nothing.
-    prune: Delete the owner's objects that are no longer in the set.
-    prune_running: Prune running objects too: an operation stops them, then deletes them.
-    accept_state_change: Also start queries whose state changes meaning.
-    require_checked: Refuse queries whose SQL could not be checked, changed or not.
-    resolved: As returned by a dry run: these branches and tags are not resolved again.
+    owner: The owner of the objects; only this owner's sets can change or prune them. values: Values
+    for `${values.NAME}` in the manifests; never secrets. dry_run: Return the same response, and
+    write nothing. prune: Delete the owner's objects that are no longer in the set. prune_running:
+    Prune running objects too: an operation stops them, then deletes them. accept_state_change: Also
+    start queries whose state changes meaning. require_checked: Refuse queries whose SQL could not
+    be checked, changed or not. resolved: As returned by a dry run: its branches and tags are not
+    resolved again.
     """
 
     owner = serializers.CharField(max_length=80)
@@ -116,7 +115,7 @@ class FieldProblemBody(Body):
 
 
 class DriftBody(Body):
-    """Changes made since the file was applied, and how to reconcile them."""
+    """Changes since the file was applied, and how to reconcile them."""
 
     changes = FieldChangeBody(many=True)
     way_out = serializers.CharField()
@@ -270,7 +269,7 @@ class ExportView(ApiView):
         parameters=[*map(word, ("application", "query", "owner"))],
     )
     def get(self) -> dict[str, Any]:
-        """Return existing objects as manifests, omitting fields that have default values."""
+        """Return the existing objects as manifests, omitting fields that have default values."""
         asked = {name: self.query_param(name) for name in ("application", "query", "owner")}
         found = export(**asked)
         subject = asked["query"] or asked["application"] or asked["owner"]

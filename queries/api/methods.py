@@ -35,7 +35,7 @@ LARGEST_LIMIT = 200
 
 
 def word(name: str, words: Iterable[Any] = (), *, about: str = "", **more: Any) -> OpenApiParameter:
-    """Describe a text query parameter; its value is one of `words`, if there are any."""
+    """Describe a text query parameter; its value must be in `words`, if there are any."""
     choices = [str(choice) for choice in words] or None
     return OpenApiParameter(name, OpenApiTypes.STR, enum=choices, description=about, **more)
 
@@ -83,7 +83,7 @@ def page(
     key: Callable[[Row], Key],
     body: Callable[[Row], Any],
 ) -> Response:
-    """Return one page, with each row in its body.
+    """Return one page, with each row as its body.
 
     `fetch(after, count)` returns the rows after the key `after` (None: from the start), and
     `key(row)` returns the JSON values that identify a row's position.

@@ -39,10 +39,9 @@ class Preflight(QueryReplace):
 class XrayForm(serializers.Serializer[Any]):
     """Which state to read, and how much of it to show.
 
-    side: For a stream-stream join.
-    variable: For transformWithState: the state variable.
-    contains: Only groups whose key, written as JSON, contains this text.
-    snapshot: The snapshot to read; by default, the current state.
+    side: For a stream-stream join. variable: For transformWithState: the state variable. contains:
+    Only groups whose key, written as JSON, contains this string. snapshot: The snapshot to read; by
+    default, the current state.
     """
 
     operator = serializers.IntegerField(default=0, min_value=0, max_value=1000)

@@ -35,24 +35,19 @@ from queries.services.schedules import pauses
     "state.paused_at state.paused_by usage.runs usage.ran_s usage.period_s",
 )
 class ScheduleBody(Body):
-    """A schedule, and where it is in its times.
+    """A schedule, and its current position.
 
-    when: What starts it, in words.
-    after: The query whose runs it follows; empty: none.
-    files: The folder whose new files start it; empty: none.
-    quiet_period_s: Seconds after the last new file.
-    poll_interval_s: Seconds between two listings of the folder.
-    problem: Why nothing can start it; empty if nothing is wrong.
-    looked_at: When the folder was listed; null: not yet, or there is none.
-    runs: Ended runs of the last 90 days.
-    ran_s: Seconds that these took in all.
-    period_s: Seconds since the first of them: what a stream that is always on would have run.
-    catch_up_window_s: How late, in seconds, `run_once` still starts a missed time.
-    params: Values for parameters; texts may contain `{time}` and `{date}`.
-    timeout_s: Seconds after which a run is stopped gracefully; 0 for no limit.
-    next_times: At most 5, in UTC; none without cron.
-    overdue: Whether nothing has looked at a planned time, or at the folder, for too long.
-    paused_at: Null if it is not paused.
+    when: A description of what starts it. after: The query whose runs it follows; empty: none.
+    files: The folder whose new files start it; empty: none. quiet_period_s: Seconds after the last
+    new file. poll_interval_s: Seconds between two listings of the folder. problem: Why nothing can
+    start it; empty if nothing is wrong. looked_at: When the folder was listed; null: not yet, or
+    there is none. runs: Ended runs of the last 90 days. ran_s: Their total duration in seconds.
+    period_s: Seconds since the first of them: how long an always-on stream would have run.
+    catch_up_window_s: How late, in seconds, `run_once` still starts a missed time. params: Values
+    for parameters; strings may contain `{time}` and `{date}`. timeout_s: Seconds after which a run
+    is stopped gracefully; 0 for no limit. next_times: At most 5, in UTC; none without cron.
+    overdue: Whether a planned time or the folder has not been checked for too long. paused_at: Null
+    if it is not paused.
     """
 
 
@@ -63,17 +58,15 @@ class ScheduleBody(Body):
     state=PlannedState,
 )
 class PlannedRunBody(Body):
-    """One planned time: the run that it gave, or why it gave none.
+    """One planned time: the run that it started, or why it started none.
 
-    due_at: Of several times that were skipped at once, the newest.
-    first_due_at: Of several times, the oldest; null: it is one.
-    due_times: How many planned times this stands for.
-    skipped: overlap, missed, paused, blocked, host, duplicate or removed; empty unless SKIPPED.
-    reason: Why it waits, failed or was stopped; else empty.
-    params: Values of parameters that the schedule gave; empty: the defaults.
-    late_s: Seconds from the planned time to the start of its run; null if it has not started.
-    duration_s: Seconds from the start to the end; null until it has ended.
-    operation: The start that it requested; null if there was none.
+    due_at: Of several times that were skipped at once, the newest. first_due_at: Of several times,
+    the oldest; null: it is one. due_times: How many planned times this stands for. skipped:
+    overlap, missed, paused, blocked, host, duplicate or removed; empty unless SKIPPED. reason: Why
+    it waits, failed or was stopped; else empty. params: Parameter values from the schedule; empty:
+    the defaults. late_s: Seconds from the planned time to the start of its run; null if it has not
+    started. duration_s: Seconds from the start to the end; null until it has ended. operation: The
+    start that it requested; null if there was none.
     """
 
 
@@ -95,15 +88,12 @@ class LastPlannedBody(Body):
     "due done failed stopped running waiting skipped late latest_s ran_s",
 )
 class TallyBody(Body):
-    """What became of the planned times within the window.
+    """The outcomes of the planned times within the window.
 
-    due: Planned times.
-    running: Started, and not ended.
-    waiting: Queued until the run before has ended.
-    skipped: Times by reason: overlap, missed, paused, blocked, host, duplicate or removed.
-    late: Runs that started more than a minute after their planned time.
-    latest_s: The most that a run was late; null if none has started.
-    ran_s: Seconds that ended runs took.
+    due: Planned times. running: Started, and not ended. waiting: Queued until the previous run has
+    ended. skipped: Times by reason: overlap, missed, paused, blocked, host, duplicate or removed.
+    late: Runs that started more than a minute after their planned time. latest_s: The longest delay
+    of a run; null if none has started. ran_s: Total duration of ended runs, in seconds.
     """
 
 
@@ -113,17 +103,14 @@ class TallyBody(Body):
     "problem=state.problem looked_at=state.looked_at tally last",
 )
 class ScheduleLineBody(Body):
-    """One schedule, and what it did within the window.
+    """One schedule, and its outcomes within the window.
 
-    name: Of the query, or of the application whose script it starts.
-    starts: query or script.
-    when: What starts it, in words.
-    next_time: Null while it is paused, and without cron.
-    overdue: Whether nothing has looked at it for too long.
-    paused_at: Null if it is not paused.
-    problem: Why nothing can start it; empty if nothing is wrong.
-    looked_at: When the folder was listed; null: not yet, or there is none.
-    last: Null if no time was planned within the window.
+    name: The name of the query, or of the application whose script it starts. starts: query or
+    script. when: A description of what starts it. next_time: Null while it is paused, and without
+    cron. overdue: Whether it has not been checked for too long. paused_at: Null if it is not
+    paused. problem: Why nothing can start it; empty if nothing is wrong. looked_at: When the folder
+    was listed; null: not yet, or there is none. last: Null if no time was planned within the
+    window.
     """
 
 
@@ -139,7 +126,7 @@ class SchedulesView(ApiView):
         ],
     )
     def get(self) -> Response:
-        """List schedules by name, with what ran, was late, or was skipped in the last hours."""
+        """List schedules by name, with the runs, delays and skips of the last hours."""
         hours = whole_number(self.request, "hours", HOURS, low=1, high=MOST_HOURS)
 
         def fetch(after: Key | None, count: int) -> list[ScheduleLine]:

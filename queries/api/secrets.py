@@ -1,4 +1,4 @@
-"""Secrets, their bindings and what else admins allow, over REST."""
+"""Secrets, their grants and other admin permissions, over REST."""
 
 from typing import Any
 

@@ -38,15 +38,12 @@ class JarBody(Body):
 class ConnectorBody(Body):
     """A connector that is installed, or used by an application without being installed.
 
-    spark: The version of Spark that its jars are for.
-    ready: Whether drivers can use it.
-    bytes: The size of its jars.
-    applications: Applications on this version of Spark that use it.
-    sources: Source formats declared in its connector.toml; likewise for tables and sinks.
-    tested_with: Spark versions that it was tested with.
-    note: A warning, for example if it was not tested with this Spark version; can be empty.
-    differing: A sentence for each jar that differs from what was downloaded.
-    way_out: The command that installs it; can be empty.
+    spark: The Spark version of its jars. ready: Whether drivers can use it. bytes: The size of its
+    jars. applications: Applications on this Spark version that use it. sources: Source formats
+    declared in its connector.toml; likewise for tables and sinks. tested_with: Spark versions that
+    it was tested with. note: A warning, for example if it was not tested with this Spark version;
+    can be empty. differing: A sentence for each jar that differs from the downloaded one. way_out:
+    The command that installs it; can be empty.
     """
 
     sources = serializers.ListField(child=serializers.CharField(), source="declared.sources")
@@ -90,17 +87,14 @@ class ConnectorView(ApiView):
     "version ours ready exact folder bytes applications drivers differing way_out",
 )
 class SparkBody(Body):
-    """A version of Spark that applications can choose.
+    """A Spark version that applications can choose.
 
-    ours: Whether it is Headgate's own version, which cannot be removed.
-    ready: Whether drivers on this host can run on it.
-    exact: The full version; empty if it is not installed.
-    folder: Empty for Headgate's own version.
-    bytes: Its size on disk; 0 for Headgate's own version.
-    applications: Applications that name it.
-    drivers: Number of drivers that run on it, on all hosts.
-    differing: A sentence for each jar that differs from what was downloaded.
-    way_out: The command that installs it; can be empty.
+    ours: Whether it is Headgate's own version, which cannot be removed. ready: Whether drivers on
+    this host can run on it. exact: The full version; empty if it is not installed. folder: Empty
+    for Headgate's own version. bytes: Its size on disk; 0 for Headgate's own version. applications:
+    Applications that use it. drivers: Number of drivers that run on it, on all hosts. differing: A
+    sentence for each jar that differs from the downloaded one. way_out: The command that installs
+    it; can be empty.
     """
 
     def get_way_out(self, spark: Any) -> str:
@@ -119,7 +113,7 @@ class SparksView(ApiView):
 
     @answers("list_sparks", SparksBody)
     def get(self) -> dict[str, Any]:
-        """List the versions of Spark, with what this host has and who uses them."""
+        """List the Spark versions, with their state on this host and their users."""
         return {"results": sparks_here()}
 
 

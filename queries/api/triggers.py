@@ -104,9 +104,8 @@ class SlowCauseBody(Body):
 class SlowBatchBody(Body):
     """A slow batch of the last day, and why it was slow.
 
-    at: When its trigger started.
-    says: The reason in one sentence; it also says if there is no stage data.
-    causes: The largest causes, largest first.
+    at: When its trigger started. says: The reason in one sentence; it also notes missing stage
+    data. causes: The largest causes, largest first.
     """
 
     causes = SlowCauseBody(many=True)
@@ -154,18 +153,14 @@ class AdvisedTrigger:
 class AdviceBody(Body):
     """Advice on a query's trigger, from its own measured batches.
 
-    revision: The newest revision, which suggestions change.
-    measured_revision: The revision whose batches were measured; null if none has run.
-    measured_at: When the newest measured batch began.
-    batches: Number of measured batches.
-    untold: Why the cost cannot be calculated from the batches; otherwise empty.
-    rows_per_second: Rows read per second.
-    checkpoint_tax: Share of trigger time spent in walCommit and commitOffsets.
-    log_cost: What would help if log entries on a storage cost much; otherwise empty.
-    now: The figures at the query's own interval.
-    overload: Why no interval, or not the current one, keeps up.
-    outgrown: Why it has too few cores for its partitions.
-    slow_batches: The slowest batches of the last day, slowest first, at most 5.
+    revision: The newest revision, which suggestions change. measured_revision: The revision whose
+    batches were measured; null if none has run. measured_at: When the newest measured batch began.
+    batches: Number of measured batches. untold: Why the cost cannot be calculated from the batches;
+    otherwise empty. rows_per_second: Rows read per second. checkpoint_tax: Share of trigger time
+    spent in walCommit and commitOffsets. log_cost: What would help if log entries on remote storage
+    are expensive; otherwise empty. now: The figures at the query's own interval. overload: Why no
+    interval, or not the current one, keeps up. outgrown: Why it has too few cores for its
+    partitions. slow_batches: The slowest batches of the last day, slowest first, at most 5.
     """
 
     cost = CostBody(allow_null=True)
@@ -177,7 +172,7 @@ class QueryAdviceView(ApiView):
 
     @answers("get_query_advice", AdviceBody)
     def get(self, name: str) -> AdvisedTrigger:
-        """Return trigger advice from a query's measured batches, with suggestions."""
+        """Return advice on the trigger from a query's measured batches, with suggestions."""
         line = query_line(name, now=self.now)
         advice = query_advice(line)
         if advice is None:
@@ -194,7 +189,7 @@ class QueryAdviceView(ApiView):
     "rows_from seconds unreadable seen_at",
 )
 class ExposureBody(Body):
-    """What a query would replay after a crash now; all null if every batch is saved.
+    """The replay of a query after a crash now; all null if every batch is saved.
 
     interval_ms: Minimum time between saves of the offsets.
     by_default: True if Spark enables it by default (real-time mode without state).
@@ -226,7 +221,7 @@ class QueryExposureView(ApiView):
 
     @answers("get_query_exposure", QueryExposureBody)
     def get(self, name: str) -> dict[str, Any]:
-        """Return what a query with async progress tracking would replay after a crash now."""
+        """Return the replay of a query with async progress tracking after a crash now."""
         replay = exposure(definitions.query(name), now=self.now)
         return {"async_progress": replay is not None, "exposure": replay}
 
@@ -242,7 +237,7 @@ class QueryAsyncOffView(ApiView):
 
 @serializer_for(Event, "run at quiet_s threads heap")
 class ThreadDumpBody(Body):
-    """What the JVM of a query's driver was doing at one moment.
+    """The activity of a query's driver JVM at one moment.
 
     run: The run for which it was taken.
     at: When it was taken.
@@ -260,9 +255,8 @@ class ThreadDumpBody(Body):
 class ThreadDumpsBody(Body):
     """The newest thread dump of the last day, and whether another one has been requested.
 
-    newest: Null if none was taken.
-    asked_at: When the one was requested that has not been taken yet; null if there is none.
-    overdue: Whether the driver has not answered that request for a minute.
+    newest: Null if none was taken. asked_at: When the pending dump was requested; null if none is
+    pending. overdue: Whether the request has been unanswered for more than a minute.
     """
 
     newest = ThreadDumpBody(allow_null=True)
@@ -403,7 +397,7 @@ class QueryAsyncView(ApiView):
 
     @answers("get_query_async", QueryAsyncBody)
     def get(self, name: str) -> dict[str, Any]:
-        """Return the figures for a query's async operators, what limits them, and advice."""
+        """Return the figures for a query's async operators, their bottlenecks, and advice."""
         return {
             "operators": [
                 AdvisedOperator(operator, advice)

@@ -108,7 +108,7 @@ class RuleBody(Body):
         return [channel.name for channel in rule.escalate_to.all()]
 
     def get_quiet_hours(self, rule: AlertRule) -> dict[str, Any] | None:
-        """Return zone, from, until and days; null if there are no quiet hours."""
+        """Return the zone, from, until and days; null if there are no quiet hours."""
         return rule.quiet_hours or None
 
 

@@ -1,4 +1,4 @@
-"""Response bodies for applications and queries, in lists and alone, with ETags of the revision.
+"""Response bodies for applications and queries, in lists and alone, with revision ETags.
 
 A PUT can therefore specify the definition that it is based on, and it does not become stale when a
 batch commits in the meantime.
@@ -143,7 +143,7 @@ class TelemetryBody(Body):
 
 @serializer_for(Asking, "identity query checkpoint missing")
 class QuestionBody(Body):
-    """A script's new query while others are missing: an author decides whether it is one of them.
+    """A script's new query while others are missing: an author decides if it is one of them.
 
     identity: The new query's identity, which the answer must repeat.
     checkpoint: The checkpoint that the script specifies for it; empty if there is none.
@@ -286,7 +286,7 @@ class LagLineBody(Body):
 
 @serializer_for(ForeignBatches, "first last at")
 class ForeignBatchesBody(Body):
-    """Batches in a query's checkpoint that were made by another process.
+    """Batches in a query's checkpoint that another process wrote.
 
     at: When the last of them began.
     """
@@ -311,18 +311,16 @@ class ForeignBatchesBody(Body):
 class QueryBody(Body):
     """A query: its definition (masked), its desired state, and what it is doing.
 
-    team: The team that owns its application; null if it is open to everyone.
-    discovered: Whether a script starts it; it cannot be changed or started individually.
-    summary: Its current state in one sentence, as on its page.
-    summary_about: The topic of that sentence.
-    next_attempt_at: Null if the query is not waiting for its next attempt.
-    temporary: Why its checkpoint is not used for recovery; "" if it is.
-    risk_at: When the first unread record is, or was, deleted.
+    team: The team that owns its application; null if open to everyone. discovered: Whether a script
+    starts it; it cannot be changed or started individually. summary: Its current state in one
+    sentence, as on its page. summary_about: The topic of that sentence. next_attempt_at: Null if
+    the query is not waiting for its next attempt. temporary: Why its checkpoint is not used for
+    recovery; "" if it is. risk_at: When the first unread record is, or was, deleted.
     source_seen_at: When a source last responded: the time of `risk` and a true `source_reachable`.
-    foreign_batches: Batches that no run of Headgate made, in the last 24 hours; null if none.
-    foreign_unknown_because: "Unknown, because …": why foreign batches cannot be found; else empty.
-    not_checked: Checks of its definition that were skipped when it was saved.
-    refusal: Why Spark's parser rejects SQL that was saved unchecked; "" if it does not.
+    foreign_batches: Batches that were not made by a Headgate run, in the last 24 hours; null if
+    none. foreign_unknown_because: "Unknown, because …": why foreign batches cannot be found; else
+    empty. not_checked: Checks of its definition that were skipped when it was saved. refusal: Why
+    Spark's parser rejects SQL that was saved unchecked; "" if it does not.
     """
 
     phase_reason = PhraseField(source="query.phase_reason")

@@ -79,7 +79,7 @@ def undone(view: ApiView) -> Iterator[None]:
 
 
 def would_save(save: Save) -> Response:
-    """Return a response that reports what a save would change."""
+    """Return a response that lists the changes of a save."""
     item = save.item
     found = {"outcome": item.outcome, "changes": item.changes, "not_checked": item.checked.skipped}
     return Response(TrialBody({"dry_run": True, **found}).data, status=200)
@@ -189,10 +189,9 @@ class Start(Form):
 class StartWithParams(Start):
     """How one query starts on its newest revision.
 
-    accept_state_change: Start even if its state changes meaning; otherwise 409.
-    params: Values for parameters of the definition. If omitted, a start uses the defaults, and a
-    restart keeps the values.
-    read_text: Read texts in params as the types of the defaults: "3" as 3.
+    accept_state_change: Start even if its state changes meaning; otherwise 409. params: Values for
+    parameters of the definition. If omitted, a start uses the defaults, and a restart keeps the
+    values. read_text: Convert strings in params to the types of the defaults: "3" as 3.
     """
 
     params = ObjectField(allow_null=True, default=None)
@@ -201,10 +200,10 @@ class StartWithParams(Start):
 
 @described
 class Answer(Form):
-    """Which missing query, if any, a script's new query is.
+    """Which missing query, if any, a script's new query corresponds to.
 
-    identity: The identity in the question, because the question may have changed since.
-    same_as: The name of the missing query that it is; empty if it is a new query.
+    identity: The identity in the question, because the question may have changed since. same_as:
+    The name of that missing query; empty if it is a new query.
     """
 
     identity = serializers.CharField(max_length=1200)

@@ -182,7 +182,7 @@ class ApplicationAnswerView(ApiView):
 
     @answers("answer_application", ApplicationBody, role=DEFINE, form=definitions.Answer)
     def post(self, sent: Sent, name: str) -> Response:
-        """Decide which query a script's new one is; the script continues if it should run."""
+        """Identify a script's new query; the script continues if it should run."""
         application_operations.answer_script(
             application=applications.application(name), **sent, **self.by
         )

@@ -101,9 +101,9 @@ class RunBody(Body):
 class BatchesBody(Body):
     """Totals of a run's progress.
 
-    rows: Number of rows read.
-    rows_written: Number of rows written, if the query ends by itself (available_now, once) and its
-    sink reports them; otherwise null. File sinks and foreachBatch do not.
+    rows: Number of rows read. rows_written: Number of rows written, if the query ends on its own
+    (available_now, once) and its sink reports them; otherwise null. File sinks and foreachBatch do
+    not.
     """
 
     first = serializers.IntegerField(allow_null=True)

@@ -147,7 +147,7 @@ class QueryView(changes.DefinitionView):
 
 
 def _with_params(row: Query, sent: Sent) -> Sent:
-    """Return what a start was sent, with texts read as the types of the defaults if asked."""
+    """Return a start's request, with strings converted to the defaults' types if requested."""
     rest = {key: value for key, value in sent.items() if key != "read_text"}
     if sent["read_text"] and sent["params"]:
         rest["params"] = from_text(param_defaults(row), sent["params"])
