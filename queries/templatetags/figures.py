@@ -20,26 +20,26 @@ def _figure(value: Any) -> float | None:
 
 @register.filter
 def rate(value: Any) -> str:
-    """Return rows per second, such as "1.25k/s"."""
+    """Format rows per second, such as "1.25k/s"."""
     return wording.rate_words(_figure(value))
 
 
 @register.filter
 def duration(ms: Any) -> str:
-    """Return milliseconds as "84 ms", "1.24 s", "3 min 05 s"."""
+    """Format milliseconds as "84 ms", "1.24 s", "3 min 05 s"."""
     return wording.duration_words(_figure(ms))
 
 
 @register.filter
 def seconds(value: Any) -> str:
-    """Return seconds in the same form as `duration`."""
+    """Format seconds in the same form as `duration`."""
     figure = _figure(value)
     return wording.duration_words(None if figure is None else figure * 1000)
 
 
 @register.filter
 def size(value: Any) -> str:
-    """Return bytes as "812 B", "4.2 kB", "10.3 MB"."""
+    """Format bytes as "812 B", "4.2 kB", "10.3 MB"."""
     return wording.size_words(_figure(value))
 
 

@@ -59,7 +59,7 @@ def field(
     """Draw a field with label, hint and errors; `rows` makes it a text box with that many lines.
 
     `more` contains attributes of the HTML element or, for a drop-down list, the labels of its
-    values, as in `choices`. `for_KIND` is a sentence of the hint that is shown with that kind only.
+    values, as in `choices`. `for_KIND` is a sentence of the hint that is shown only for that kind.
     """
     for kind in [name for name in more if name.startswith("for_")]:
         of = kind.removeprefix("for_").replace("_", "-")

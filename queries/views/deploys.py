@@ -73,7 +73,7 @@ def _moving(row: Deploy, now: datetime) -> dict[str, Any]:
 
 
 def _good(criteria: dict[str, Any]) -> list[str]:
-    """Return the conditions for a good query, in words."""
+    """Describe the conditions for a good query."""
     conditions = ["its first commit or an idle trigger"] if criteria["first_commit"] else []
     conditions += [f"{criteria['batches']} batches"] if criteria["batches"] else []
     conditions += [f"{criteria['minutes']} minutes of running"] if criteria["minutes"] else []

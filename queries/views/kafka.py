@@ -92,7 +92,7 @@ def retention_words(topic: TopicLag) -> str:
 
 
 def span_of_ms(ms: int) -> str:
-    """Return a retention in words: "7 d", "12 h", "90 s"."""
+    """Format a retention: "7 d", "12 h", "90 s"."""
     if ms < 60_000:
         return f"{ms / 1000:g} s"
     return span(timedelta(milliseconds=min(ms, 10**14)))
@@ -178,7 +178,7 @@ def _confirmation(line: QueryLine, back: str, now: datetime) -> dict[str, Any]:
 
 
 def _on_table(query: Query) -> list[str]:
-    """Return what the query's table will do, or why that is unknown now."""
+    """Return the effects on the query's table, or why they are currently unknown."""
     try:
         return on_go_on(query)
     except HeadgateError as error:

@@ -24,7 +24,7 @@ ROWS = 500
 
 @needs(VIEW)
 def lineage_page(request: HttpRequest) -> HttpResponse:
-    """Show which query reads what another one writes."""
+    """Show which queries read the output of other queries."""
     sent = {name: request.GET.get(name, "").strip() for name in ("q", "application", "label")}
     graph, names = selected(lineage(), parse_filters(sent))
     application = sent["application"]

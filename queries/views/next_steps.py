@@ -47,7 +47,7 @@ _OF_SCRIPT = {
 
 
 def offers(request: HttpRequest, failure: Failure, good: Run | None) -> list[OfferedAction]:
-    """Return what the user can do about a failure, best first."""
+    """Return the user's options for a failure, best first."""
     run = failure.run
     if run is None or run.query.archived_at is not None:
         return []

@@ -1,4 +1,4 @@
-"""Pages that request preflights and state inspections, and show what those found."""
+"""Pages that request preflights and state inspections, and show their results."""
 
 import json
 from collections.abc import Mapping
@@ -143,7 +143,7 @@ def _number(form: Mapping[str, str], name: str, default: int) -> int:
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
-    """Return a JSON object's members as strings; a truncated text unchanged."""
+    """Return a JSON object's members as strings; a truncated object is returned unchanged."""
     try:
         value = json.loads(text)
     except ValueError:
@@ -157,7 +157,7 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 def _rows(rows: list[dict[str, Any]], *texts: str) -> list[dict[str, Any]]:
-    """Return rows with some of their texts as pairs."""
+    """Return the rows with some of their strings as pairs."""
     return [{**row, **{name: _pairs(row[name]) for name in texts}} for row in rows]
 
 

@@ -105,7 +105,7 @@ def _shown(request: HttpRequest, owner: Query | Application, now: datetime) -> d
 
 
 def usage_words(usage: Usage) -> str:
-    """Return what the runs took, beside a stream that is always on; "" without a day of runs."""
+    """Compare the runs' duration with an always-on stream; "" without a day of runs."""
     if not usage.runs or not usage.ran_s or usage.period_s < _A_DAY:
         return ""
     ran, period = duration_words(1000 * usage.ran_s), duration_words(1000 * usage.period_s)
@@ -151,7 +151,7 @@ def _change(kind: str, *, paused: bool) -> Callable[..., HttpResponseBase]:
 
 @needs(VIEW)
 def schedule_list(request: HttpRequest) -> HttpResponse:
-    """Show what every schedule did in the last hours: what ran, was late, was skipped and why."""
+    """Show the recent activity of every schedule: runs, delays, and skips with their reasons."""
     now = timezone.now()
     requested_hours = whole(request.GET.get("hours", "")) or HOURS
     hours = requested_hours if requested_hours in _WINDOWS else HOURS
@@ -232,9 +232,9 @@ _PREFIX = "schedule_"
 
 @needs(VIEW)
 def schedule_preview(request: HttpRequest) -> HttpResponse:
-    """Return the next five times of the form's schedule, or what is wrong with it as text.
+    """Return the next five times of the form's schedule, or a description of what is wrong.
 
-    Nothing is returned while the form has nothing that starts it.
+    Nothing is returned while nothing in the form starts it.
     """
     raw = {
         name: text

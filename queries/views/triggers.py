@@ -1,4 +1,4 @@
-"""A query's trigger: what batches cost and another would gain; async progress, async calls.
+"""A query's trigger: batch costs, gains of other triggers; async progress, async calls.
 
 Also which queries of an application wait for others, and the pools that would fix that.
 """
@@ -92,7 +92,7 @@ def dump(request: HttpRequest, name: str) -> HttpResponseBase:
 
 
 def suggestion(advised: QueryAdvice | None, choice: str) -> Suggestion:
-    """Return the suggestion that a form chose; raise `Conflict` if it is no longer offered."""
+    """Return the suggestion chosen in a form; raise `Conflict` if it is no longer offered."""
     offered = advised.advice.suggestions if advised else ()
     for option in offered:
         if option.choice == choice:
@@ -182,7 +182,7 @@ def exposure_context(query: Query, now: datetime) -> dict[str, Any]:
 
 @fragments("exposure", hears=("query",), own_key_only=("query",))
 def draw_exposure(key: str, changes: Changes, now: datetime) -> Drawn:
-    """Draw what one query would repeat after a crash now."""
+    """Draw the replay of a query after a crash now."""
     query = visible.queries().filter(pk=whole(key) or 0, archived_at=None).first()
     if query is None:
         return
@@ -193,7 +193,7 @@ def draw_exposure(key: str, changes: Changes, now: datetime) -> Drawn:
 
 @needs(DEFINE, "GET", "POST")
 def async_off(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Explain what turning it off safely does; start doing so on POST."""
+    """Explain how it is turned off safely; start this on POST."""
     line = query_line(name, now=timezone.now())
     back = next_address(request, reverse("query", args=[name]))
     if request.method == "GET":

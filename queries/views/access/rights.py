@@ -1,6 +1,4 @@
-"""Settings pages of rights: teams, group roles, and what admins allow: secrets, allowed paths, git
-hosts.
-"""
+"""Settings pages for rights: teams, group roles, admin grants (secrets, paths, git hosts)."""
 
 from functools import partial
 from typing import Any

@@ -48,7 +48,7 @@ NOTED_EVERY = timedelta(minutes=1)
 class Requests:
     """Record the requester and the use of the session; keep responses out of caches.
 
-    A request searches only the beginning of its texts for secrets in this process.
+    A request searches only the beginning of its strings for secrets in this process.
     """
 
     def __init__(self, respond: Respond) -> None:

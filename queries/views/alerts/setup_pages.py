@@ -46,7 +46,7 @@ from queries.views.definitions.spec_form import sentence
 def threshold_preview(request: HttpRequest, name: str) -> HttpResponse:
     """Return one sentence: how often the threshold in the form's row would have fired.
 
-    An input that is not a threshold is answered with what is wrong with it, as text for its row.
+    For an input that is not a threshold, the response says what is wrong with it, for its row.
     """
     query = definitions.query(name)
     try:

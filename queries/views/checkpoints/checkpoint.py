@@ -219,10 +219,10 @@ def copies_tab(request: HttpRequest, name: str) -> HttpResponse:
 def logs_of(
     checkpoint: Checkpoint | None, now: datetime
 ) -> tuple[CheckpointLogs | None, MirrorState | None]:
-    """Return a checkpoint's logs, None if they cannot be read here, and about their mirror.
+    """Return a checkpoint's logs, None if they cannot be read here, and details of their mirror.
 
-    If the checkpoint is on a storage, its mirror is shown, and this host's worker is asked to read
-    it anew; the page is drawn again once there is news.
+    If the checkpoint is on remote storage, its mirror is shown, and this host's worker reads it
+    again; the page is drawn again once there is news.
     """
     if checkpoint is None:
         return None, None
@@ -238,7 +238,7 @@ def logs_of(
 
 
 def cost_of(checkpoint: Checkpoint) -> CopyCost | None:
-    """Return what a copy of a checkpoint costs; None for local ones, whose files are linked."""
+    """Return the cost of a copy of a checkpoint; None for local ones, whose files are linked."""
     if local_path(checkpoint.location) is not None:
         return None
     return mirror_of(checkpoint.location).cost()
@@ -319,12 +319,12 @@ def _lines(query: Query, batch_list: list[LoggedBatch]) -> list[BatchLine]:
 
 
 def ends_of(batch: LoggedBatch) -> tuple[tuple[str, str], ...]:
-    """Return how far each source of a batch has been read, in words."""
+    """Describe how far each source of a batch has been read."""
     return tuple((source, _end(offset)) for source, offset in batch.sources.items())
 
 
 def _end(offset: Any) -> str:
-    """Return how far a source has been read, in words."""
+    """Describe how far a source has been read."""
     if offset is None:
         return "nothing yet"
     if is_kafka(offset):

@@ -1,4 +1,4 @@
-"""Pages of what admins set up: the list, the form that adds to it, and the buttons of its rows."""
+"""Pages for admin objects: the list, the form that adds to it, and the buttons of its rows."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,7 +25,8 @@ class AdminPage:
     """The page of a kind of object that admins set up, at one URL unless `new` is set.
 
     The messages are formatted with the `row`. The template gets the `rows`, the `typed` text, the
-    `problems` by field, and `context`; after an object with a secret text, `made` and `text`.
+    `problems` by field, and `context`; after creating an object with a secret value, `made` and
+    `text`.
     """
 
     kind: AdminObject

@@ -1,7 +1,7 @@
 """The documentation of the installed version: its Markdown pages, as pages of the console.
 
-The pages are ours and not users' texts. Even so, HTML in them is shown as text, except comments,
-which are left out, and the anchors of headings and table rows.
+The pages are ours and not written by users. Even so, HTML in them is shown as text, except
+comments, which are left out, and the anchors of headings and table rows.
 """
 
 import re

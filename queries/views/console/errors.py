@@ -1,7 +1,8 @@
 """Turn errors in a user's request into a page that keeps what the form has sent, never a
 traceback.
 
-Passwords and other secrets are never written into a page. They are asked for again, as files are.
+Passwords and other secrets are never written into a page. Users must enter them again, just as they
+must select files again.
 """
 
 import sys
@@ -83,7 +84,7 @@ class KeptForm:
 
 
 def submitted_form(request: HttpRequest) -> KeptForm | None:
-    """Return what a form of ours has sent; None if the request is none, or cannot be read."""
+    """Return the values sent by one of our forms; None without a form, or if it is unreadable."""
     match = request.resolver_match
     if request.method != "POST" or (match is not None and match.app_name == "api"):
         return None
@@ -244,7 +245,7 @@ def _status_of_page(request: HttpRequest, error: HeadgateError) -> int:
 
 
 def _line(text: str, status: int) -> HttpResponse:
-    """Return what a script of ours shows, in place, next to the form."""
+    """Return the message that our script shows in place, next to the form."""
     return JsonResponse({"tone": "bad", "text": text}, status=status)
 
 

@@ -93,7 +93,7 @@ def find_page(request: HttpRequest) -> HttpResponse:
 
 
 def _verb(text: str) -> tuple[str, str]:
-    """Return the beginning of a verb with which a text starts, and the rest of the text."""
+    """Split a string into the beginning of a verb with which it starts, and the rest."""
     first, _, rest = text.lower().partition(" ")
     is_verb = any(act.verb.startswith(first) for act in ACTS)
     return (first, rest.strip()) if first and rest.strip() and is_verb else ("", text)

@@ -47,7 +47,7 @@ from queries.selectors.rows import rows_after
 
 
 def whole(text: str | None) -> int | None:
-    """Return an integer of ASCII digits that a database can store; None for any other text."""
+    """Return an integer of ASCII digits that a database can store; None for any other string."""
     return tolerant.whole((text or "").strip())
 
 
@@ -96,7 +96,7 @@ def filters(
 ) -> dict[str, str]:
     """Return the list filters in a URL, with "" for those that are missing.
 
-    For `choices`, only the given values are valid; the first one replaces any other text.
+    For `choices`, only the given values are valid; the first one replaces any other value.
     """
     values = {name: params.get(name, "").strip() for name in (*names, *choices)}
     for name, allowed_values in choices.items():
@@ -162,7 +162,7 @@ def parts(names: Iterable[str], topic: str, folder: str, key: str, context: Any)
 
 
 def split(name: str) -> tuple[str, str]:
-    """Return kind and key of a topic or message: ("query", "42")."""
+    """Return the kind and key of a topic or message: ("query", "42")."""
     kind, _, key = name.partition(":")
     return kind, key
 
@@ -348,14 +348,14 @@ class Viewer:
         self.wake()
 
     def wake(self) -> "asyncio.Task[None] | None":
-        """Send what there is; return the task that does so, None if one is running or not open."""
+        """Send pending data; return the task for it, None if one is running or it is not open."""
         if self._task is not None or self._send is None:
             return None
         self._task = asyncio.create_task(self._send_all())
         return self._task
 
     async def _send_all(self) -> None:
-        """Send until there is nothing more; one that reads slowly gets the newest, not each one."""
+        """Send until there is nothing more; slow readers get only the newest state."""
         assert self._send is not None
         try:
             while not self.ended and (body := self._next()):
@@ -385,7 +385,7 @@ class Viewer:
 
 
 def encode(fragments: Iterable[Fragment], hub: str, tab: int, packed: bool) -> bytes:
-    """Return fragments as events for a tab of a stream."""
+    """Encode fragments as events for one tab of a stream."""
     lines = "".join(
         f"id: {hub}.{fragment.number}\ndata: {tab}\n"
         f"data: {json.dumps({'event': fragment.event, 'data': fragment.data})}\n\n"

@@ -129,7 +129,7 @@ class Hub:
                 viewer.end()
 
     async def _open(self, topics: frozenset[str], reader: object) -> LivePage:
-        """Return the page with these topics; draw those that nobody has looked at."""
+        """Return the page with these topics; draw the topics that nobody has viewed yet."""
         page = self.pages.get(topics)
         if page is None:
             page = self.pages[topics] = LivePage(topics, self.name, self._fragments_of, self.number)
@@ -280,7 +280,7 @@ class Hub:
                 self._woken.set()
 
     def _release(self, page: LivePage) -> list[asyncio.Task[None]]:
-        """Let a page's viewers have what has been drawn; return what sends it to them."""
+        """Release the drawn fragments to a page's viewers; return the tasks that send them."""
         now = asyncio.get_running_loop().time()
         if page.pace.changed_at <= now:
             page.advance(self.number, now)
@@ -399,7 +399,7 @@ def hub() -> Hub:
 
 
 def _close_at_the_end(made: Hub, loop: asyncio.AbstractEventLoop) -> None:
-    """End the streams when the server is asked to stop, because it waits for open responses."""
+    """End the streams when the server is stopping, because it waits for open responses."""
     if threading.current_thread() is not threading.main_thread():
         return
     for number in (signal.SIGTERM, signal.SIGINT):

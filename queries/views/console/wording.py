@@ -66,7 +66,7 @@ def duration_words(ms: float | None) -> str:
 
 
 def size_words(count: float | None) -> str:
-    """Return bytes as "812 B", "4.2 kB", "10.3 MB"."""
+    """Format bytes as "812 B", "4.2 kB", "10.3 MB"."""
     if count is None:
         return "–"
     for unit in ("B", "kB", "MB", "GB"):
@@ -95,7 +95,7 @@ def _three_figures(value: float) -> str:
 
 
 def rate_words(value: float | None) -> str:
-    """Return rows per second in short form: "1.25k/s"; a dash if unknown."""
+    """Format rows per second in short form: "1.25k/s"; a dash if unknown."""
     text = number_words(value)
     return text if text == "–" else f"{text}/s"
 
@@ -114,7 +114,7 @@ def act_words(reason: str, *, subject: str = "", first: bool = False, after: str
 
 
 def offset_text(offset: Any) -> str:
-    """Return an offset (JSON of any shape) as compact text; "" if there is none."""
+    """Format an offset (JSON of any shape) compactly; "" if there is none."""
     if offset is None or isinstance(offset, str):
         return offset or ""
     return json.dumps(offset, separators=(", ", ": "), ensure_ascii=False)

@@ -289,7 +289,7 @@ urlpatterns = [
 
 @needs(DEFINE, "GET", "POST")
 def change_spark(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Show what another Spark does with each checkpoint; try it, or save it and restart."""
+    """Show the effect of another Spark on each checkpoint; test it, or save it and restart."""
     found = application_definition(name)
     application, now_on = found.application, spark_of(found.newest.spec)
     given = (request.POST if request.method == "POST" else request.GET).get("to", "")

@@ -247,7 +247,7 @@ FORM, JSON = "form", "json"
 
 @dataclass(slots=True)
 class DefinitionInput:
-    """One page's input: the open tab, its fields or its text, and the errors in them."""
+    """One page's input: the open tab, its fields or its YAML, and the errors in them."""
 
     tab: str
     bundle: Bundle

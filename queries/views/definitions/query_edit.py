@@ -146,7 +146,7 @@ def _try(request: HttpRequest, given: DefinitionInput, found: QueryDefinition) -
 
 
 def _tried(request: HttpRequest, found: QueryDefinition) -> dict[str, Any] | None:
-    """Return the preflight's definition from which editing continues, if there is one."""
+    """Return the definition of the preflight from which editing continues, if any."""
     try:
         uuid = UUID(request.GET.get("tried", ""))
     except ValueError:
@@ -280,7 +280,7 @@ def _lender(given: DefinitionInput, found: QueryDefinition | None) -> str:
 
 @needs(DEFINE, "GET", "POST")
 def delete_query(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Show what deleting a query frees and keeps; delete it once its name has been typed."""
+    """Show what deleting a query frees and retains; delete it once its name has been typed."""
     found = query_definition(name)
     context: dict[str, Any] = {"found": found, "at_rest": found.query.phase in AT_REST}
     if request.method == "GET":

@@ -1,4 +1,4 @@
-"""Review a change before it is saved, and decide single questions about a definition.
+"""Review a change before it is saved, and answer single questions about a definition.
 
 The page contains the revision number from which editing began (`base`) and a digest of the change
 that was shown; an attempt to save a different change shows that change first.
@@ -163,7 +163,7 @@ class Review:
 
     @property
     def takes(self) -> str:
-        """Return what the change requires to take effect, and what it does to checkpoints."""
+        """Return the requirements for a change to take effect, and its effect on checkpoints."""
         formats = [name for name in self.effects if name.removeprefix("conf.") in FORMATS]
         said = f" {FORMAT.format(', '.join(formats))}" if formats else ""
         return self._takes + said
@@ -187,7 +187,7 @@ def review(
 ) -> Review:
     """Return the review of a spec against the revisions (newest first).
 
-    `again` makes the newest revision the new base: the user has seen what others saved.
+    `again` makes the newest revision the new base: the user has seen the others' changes.
     """
     newest = revisions[0]
     number = data.get("base", "")

@@ -49,7 +49,7 @@ class PairsField(forms.CharField):
         return pairs
 
     def prepare_value(self, value: Any) -> Any:
-        """Return the lines to show for a dict, or the text as typed."""
+        """Return the lines to show for a dict, or the input as typed."""
         if isinstance(value, Mapping):
             return "\n".join(f"{key} = {held}" for key, held in value.items())
         return value
@@ -66,7 +66,7 @@ class LinesField(forms.CharField):
         return [entry.strip() for entry in entries if entry.strip()]
 
     def prepare_value(self, value: Any) -> Any:
-        """Return the text to show for a list, or the text as typed."""
+        """Return the text to show for a list, or the input as typed."""
         return self.between.join(value) if isinstance(value, list | tuple) else value
 
 
@@ -122,7 +122,7 @@ class ObjectField(forms.CharField):
         return read
 
     def prepare_value(self, value: Any) -> Any:
-        """Return the JSON to show for a dict, or the text as typed."""
+        """Return the JSON to show for a dict, or the input as typed."""
         if isinstance(value, Mapping):
             return json.dumps(value, indent=2, ensure_ascii=False) if value else ""
         return value
@@ -181,7 +181,7 @@ def models_in(kind: Any) -> tuple[type[BaseModel], ...]:
 
 
 def row_model(info: FieldInfo) -> type[BaseModel] | None:
-    """Return the model for a field that holds a list of models; None for other fields."""
+    """Return the model for a field with a list of models; None for other fields."""
     many = get_origin(info.annotation) is tuple and models_in(get_args(info.annotation)[0])
     return many[0] if many else None
 
@@ -326,7 +326,7 @@ class SpecForm(forms.Form):
 
 
 def rows_of(shape: Any) -> Iterator[tuple[str, type[BaseModel]]]:
-    """Yield the name and the model of each field that holds a list of models."""
+    """Yield the name and the model of each field with a list of models."""
     for model in models_in(shape):
         for name, info in model.model_fields.items():
             if row := row_model(info):

@@ -281,7 +281,7 @@ def _concerns(failure: Failure, changes: Changes) -> bool:
 
 
 def policy_words(failure: Failure) -> str:
-    """Return in words how supervision handles the failure under its policy."""
+    """Describe how supervision handles the failure under its policy."""
     spec = failure.driver.application_revision.spec
     policy = RestartPolicy(**(spec.get("policy") or {}))
     if failure.policy == "FATAL":

@@ -1,4 +1,4 @@
-"""A failure's text as causes and folded frames, and a query's driver logs.
+"""A failure's message as causes and folded frames, and a query's driver logs.
 
 Spark's messages contain a Python traceback, a JVM stack with its `Caused by`, and often both
 nested; the line that matters is near the end, below hundreds of lines that do not.
@@ -55,7 +55,7 @@ class Frames:
 
     @property
     def text(self) -> str:
-        """Return the lines as one text."""
+        """Return the lines as one string."""
         return "\n".join(self.lines)
 
 
@@ -78,7 +78,7 @@ class StackCause:
 
 
 def causes(text: str) -> list[StackCause]:
-    """Return the exceptions in a text, root cause first."""
+    """Return the exceptions in a message, root cause first."""
     chain: list[StackCause] = []
     for block in _blocks(bounded(text).expandtabs(4).splitlines()):
         start = next((i for i, line in enumerate(block) if _FRAME.match(line)), len(block))

@@ -167,7 +167,7 @@ def _changed_since(line: QueryLine) -> list[str]:
 
 
 def continues(line: QueryLine) -> str:
-    """Return where a start continues from."""
+    """Return the point from which a start continues."""
     batch = line.last_run.last_batch if line.last_run else None
     if batch is None and line.progress:
         batch = line.progress.batch_id
@@ -218,7 +218,7 @@ def _go_on(others: list[str]) -> str:
 
 
 def named(names: list[str]) -> str:
-    """Return names as they appear in a sentence: "a", "a and b", "a, b and c"."""
+    """Return the names as they appear in a sentence: "a", "a and b", "a, b and c"."""
     if len(names) < 2:
         return "".join(names)
     return f"{', '.join(names[:-1])} and {names[-1]}"
@@ -251,9 +251,9 @@ _PARAM = "param."
 
 
 def _params(query: Query, verb: Verb, sent: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Return (name, text, what to give) of the parameters that a start or restart takes.
+    """Return (name, value, hint) for the parameters of a start or restart.
 
-    The texts are those sent, otherwise the defaults; of a restart, the values that it keeps.
+    The values are those sent, otherwise the defaults or, for a restart, the values that it keeps.
     """
     if verb is Verb.STOP:
         return []
@@ -269,7 +269,7 @@ def _values(query: Query, verb: Verb) -> dict[str, Any]:
 
 
 def _given(query: Query, verb: Verb, sent: Mapping[str, str]) -> dict[str, Any] | None:
-    """Return the values that a user changed; None if all are as they were shown."""
+    """Return the values that a user changed; None if none was changed."""
     defaults, now = param_defaults(query), _values(query, verb)
     read = from_text(defaults, {key.removeprefix(_PARAM): text for key, text in sent.items()})
     if all(name in now and value == now[name] for name, value in read.items()):
@@ -303,9 +303,9 @@ def _confirmation(
 
 
 def _judged(query: Query, verb: Verb, sent: Mapping[str, str]) -> tuple[list[str], list[str]]:
-    """Return what is wrong with the values sent, and the change that confirming accepts.
+    """Return the problems of the sent values, and the change that confirming accepts.
 
-    The change is that of state which would be silently wrong.
+    The change concerns state that would silently become wrong.
     """
     if verb is Verb.STOP:
         return [], []
@@ -338,7 +338,7 @@ def _ask(request: HttpRequest, query: Query, verb: Verb, **more: Any) -> Operati
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One query in the preview of a bulk action: what will happen to it."""
+    """One query in the preview of a bulk action: the effect on it."""
 
     line: QueryLine
     tone: str
@@ -381,7 +381,7 @@ def bulk(request: HttpRequest) -> HttpResponseBase:
 
 
 def _plain_verb(text: str) -> Verb:
-    """Return the verb that a form requests; raise `Invalid` for any other text."""
+    """Return the verb that a form requests; raise `Invalid` for any other value."""
     if text in PLAIN_VERBS:
         return Verb(text)
     verbs = ", ".join(sorted(PLAIN_VERBS))

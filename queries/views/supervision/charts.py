@@ -137,7 +137,7 @@ DEFAULT_RANGE = "15m"
 
 @needs(VIEW)
 def series(request: HttpRequest, name: str) -> HttpResponseBase:
-    """Return chart columns for a range, or since a given moment, with the events in it.
+    """Return the chart columns for a range, or since a given moment, with the events in it.
 
     `format=csv` gives one line per batch, `format=json` the same as a file.
     """
@@ -291,7 +291,7 @@ def lanes(now: datetime) -> Lanes:
 
 
 def _stretches(ran: list[Run], since: datetime, now: datetime) -> list[LaneBar]:
-    """Return a query's runs, and the periods in which it was down after one that ended badly."""
+    """Return a query's runs, and the periods in which it was down after a failed run."""
     drawn: list[LaneBar] = []
     for run, after in zip_longest(ran, ran[1:]):
         if run.ended_at is None or run.ended_at >= since:

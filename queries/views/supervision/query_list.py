@@ -119,7 +119,7 @@ def is_idle(line: QueryLine) -> bool:
 
 
 def trigger_words(trigger: dict[str, Any]) -> str:
-    """Return a trigger in words: "every 5 seconds", "as fast as possible", "once"."""
+    """Describe a trigger: "every 5 seconds", "as fast as possible", "once"."""
     kind = trigger.get("kind")
     interval = str(trigger.get("interval", ""))
     if kind == TriggerKind.PROCESSING_TIME and interval.startswith("0 "):

@@ -77,19 +77,19 @@ def lasted(run: Run, now: datetime) -> float:
 
 
 def param_text(run: Run) -> str:
-    """Return the values of a run's parameters as text, such as "day = 2026-11-25, low = 3"."""
+    """Format a run's parameter values, such as "day = 2026-11-25, low = 3"."""
     values = mask(run.params or {})
     return ", ".join(f"{name} = {as_text(value)}" for name, value in values.items())
 
 
 def lasting(rows: list[Run], now: datetime) -> list[tuple[Run, float]]:
-    """Return runs, each with how long it has lasted."""
+    """Return the runs, each with its duration so far."""
     return [(run, lasted(run, now)) for run in rows]
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A run of a query that ends by itself."""
+    """A run of a query that ends on its own."""
 
     run: Run
     now: datetime
@@ -105,12 +105,12 @@ class Job:
 
     @property
     def params(self) -> str:
-        """Return the values of its parameters as text."""
+        """Return its parameter values as a string."""
         return param_text(self.run)
 
 
 def jobs(rows: list[Run], now: datetime) -> list[Job]:
-    """Return runs with the rows that they read and wrote."""
+    """Return the runs with the number of rows that they read and wrote."""
     counts = heard.run_rows([run.pk for run in rows])
     return [Job(run, now, *counts.get(run.pk, ())) for run in rows]
 

@@ -122,7 +122,7 @@ def lane(run: Run, now: datetime) -> list[RunStretch]:
 
 
 def _edges(run_id: int) -> list[tuple[EdgeBatch, list[tuple[str, str, str]]]]:
-    """Return a run's first and last batch, each with (source, from, to) as text."""
+    """Return a run's first and last batch, each with (source, from, to) as strings."""
     return [
         (edge, [(name, offset_text(start), offset_text(end)) for name, start, end in edge.sources])
         for edge in edge_batches(run_id) or ()
