@@ -1,6 +1,6 @@
 """What a definition may do: SQL that is a query, and reads and writes within the allowed paths.
 
-By the time `session.sql("DROP TABLE t")` returns, the table has been dropped. So the text is parsed
+By the time `session.sql("DROP TABLE t")` returns, the table has been dropped. So the SQL is parsed
 first, and every node of the parsed plan is checked, including those inside WITH and inside each
 part of a union, where an INSERT could be hidden.
 
@@ -35,11 +35,11 @@ from queries.spark_parser.analyzer import (
 
 
 class QueryOnly(Exception):
-    """The SQL text is not a query over streaming sources."""
+    """The SQL is not a query over streaming sources."""
 
 
 def require_query(session: Any, text: str) -> None:
-    """Raise `QueryOnly`, which says what the text would do, unless the text is only a query."""
+    """Raise `QueryOnly`, which says what the SQL would do, unless it is only a query."""
     for name in commands(parsed_nodes(session, text), session._jvm):
         raise QueryOnly(
             f"the SQL is a command ({name}); only queries (SELECT, WITH, FROM, VALUES) are allowed"
@@ -47,7 +47,7 @@ def require_query(session: Any, text: str) -> None:
 
 
 def parsed_nodes(session: Any, text: str) -> Iterator[PlanNode]:
-    """Yield every node of a text's parsed plan, before anything in it is resolved."""
+    """Yield every node of a parsed plan, before anything in it is resolved."""
     parser = session._jsparkSession.sessionState().sqlParser()
     return nodes(parser.parsePlan(text), parser, session._jvm)
 
@@ -114,10 +114,10 @@ def _catalog(session: Any, name: str) -> dict[str, str]:
 
 
 def require_text(roots: AllowedPaths | None, session: Any, text: str) -> None:
-    """Raise `OutsideRoots` for anything outside the roots that Spark reads to analyze SQL text.
+    """Raise `OutsideRoots` for anything outside the roots that Spark reads to analyze SQL.
 
     Before there is a plan to check, Spark lists a path and infers columns from its files, and
-    errors in that analysis reveal both. So the parsed text is checked first: files (json.`/path`),
+    errors in that analysis reveal both. So the parsed SQL is checked first: files (json.`/path`),
     the options that WITH passes to their reader, and the options of functions.
     """
     if roots is None:
@@ -136,7 +136,7 @@ def require_text(roots: AllowedPaths | None, session: Any, text: str) -> None:
 
 
 def _require_relation(roots: AllowedPaths, parts: list[str], options: Mapping[str, str]) -> None:
-    """Check a table in SQL text: files by their format, and the reader options from WITH."""
+    """Check a table in SQL: files by their format, and the reader options from WITH."""
     first, last = "".join(parts[-2:-1]).lower(), parts[-1]
     own = len(parts) == 2 and (first in OPTIONS_BY_FORMAT or "." in first)
     is_file = own or (len(parts) > 1 and ("/" in last or ":" in last))
@@ -155,7 +155,7 @@ def _require_relation(roots: AllowedPaths, parts: list[str], options: Mapping[st
 
 @contextmanager
 def _refused_anywhere() -> Iterator[None]:
-    """Raise `OutsideRoots` for what the text itself rules out, on any host."""
+    """Raise `OutsideRoots` for SQL that is forbidden on any host."""
     try:
         yield
     except SqlRefused as error:

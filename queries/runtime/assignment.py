@@ -63,7 +63,7 @@ class Assignments:
         self._board.driver(applied_generation=assignment.generation)
 
     def hosted(self) -> set[int]:
-        """Return the queries whose runs this driver still knows."""
+        """Return the queries whose runs are still known to this driver."""
         return {run.entry.query for run in self.runs.values()}
 
     @property

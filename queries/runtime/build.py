@@ -1,8 +1,8 @@
 """Build a ready-to-start writer from a definition, in the query's own session.
 
 Every error names the part of the definition that it belongs to ("source 'flights' (json)"). Nothing
-here is allowed to start a query or change anything: SQL texts are parsed first and accepted only if
-they are queries, and a user's function that calls `start()` itself is rejected.
+here is allowed to start a query or change anything: SQL is parsed first and accepted only if it is
+a query, and a user's function that calls `start()` itself is rejected.
 """
 
 import functools
@@ -80,7 +80,7 @@ def writer(
 
     If given, `callbacks` counts the calls of its foreachBatch function, and `roots` limits where
     the query reads and writes. Settings in its code that have no effect are passed to `warn`, one
-    sentence each. Raises `StepFailed`, which names the part that failed.
+    sentence each. Raises `StepFailed`, with the name of the failed part.
     """
     spec = QUERY.validate_python(raw)
     _building.callbacks = callbacks
@@ -116,8 +116,8 @@ def rows(
 ) -> tuple[Any, Any]:
     """Return a definition's streaming DataFrame, and its writer if it creates one itself.
 
-    Used to inspect a definition without its sink. Raises `StepFailed`, which names the part that
-    failed.
+    Used to inspect a definition without its sink. Raises `StepFailed`, with the name of the failed
+    part.
     """
     spec = QUERY.validate_python(raw)
     if isinstance(spec, SqlQuery):
@@ -239,7 +239,7 @@ def _read(reader: Any, part: Source | Table, references: References) -> Any:
 
 
 def _named(name: str, options: dict[str, str]) -> tuple[dict[str, str], str]:
-    """Return options without the name of an Iceberg table, and that name."""
+    """Return the options without the name of an Iceberg table, and that name."""
     if name != ICEBERG:
         return options, ""
     rest = {key: value for key, value in options.items() if key.lower() != TABLE}

@@ -1,5 +1,4 @@
-"""A run's Kafka: the check of its topics, those found while it runs, permitted gaps, hanging
-producers.
+"""A run's Kafka: the check of its topics, topics found later, permitted gaps, hanging producers.
 
 This uses Kafka's own client, which the connector includes, and the source's own options: any topic
 that Spark can read can be queried here, including those of sources in users' functions. If the
@@ -14,9 +13,9 @@ changed, and the next run fails again at a gap.
 
 Spark keeps one producer in a JVM for each set of `kafka.*` options, no matter which queries use it.
 If the broker rejects a batch as too large, the producer splits the batch and sends it again. If
-`kafka.batch.size` is above the topic's limit, each part is as large as the whole, and the producer
-keeps splitting until `kafka.delivery.timeout.ms` (two minutes) ends this with a timeout. Until
-then, every query that flushes the same producer waits, without any error.
+`kafka.batch.size` is above the topic's limit, each part is as large as the original, and the
+producer keeps splitting until `kafka.delivery.timeout.ms` (two minutes) ends this with a timeout.
+Until then, every query that flushes the same producer waits, without any error.
 """
 
 import logging

@@ -155,7 +155,7 @@ UNPROVEN_S = 0.4  # the same, until something has shown that source and plan wor
 
 
 class ProgressTracker:
-    """The signs of life that one run has shown so far."""
+    """The signs of life of one run so far."""
 
     def __init__(
         self,

@@ -193,7 +193,7 @@ class DriverProgram:
         self.board.write()
 
     def _warm_up(self, spark: Any) -> None:
-        """Load what a first batch needs; without that, the standby takes over more slowly."""
+        """Load the classes for a first batch; without them, the standby takes over more slowly."""
         try:
             warm_up(spark, self.folder.own / TMP)
         except Exception as error:
@@ -341,7 +341,7 @@ class DriverProgram:
     def _end_revoked(self) -> None:
         """Exit immediately, whatever is in progress: a user has declared this driver's host gone.
 
-        Another host may have taken the checkpoint by now, so this driver must not commit any more.
+        Another host may have taken the checkpoint by now, so this driver must not commit again.
         """
         if self.gateway is not None:
             self.shim.send_line("jvm-killed 1")  # otherwise the shim would blame an outsider

@@ -80,7 +80,7 @@ SECOND = 73  # exit code: another process is already acting as this driver or pr
 
 
 def begin(directory: Path) -> int | None:
-    """Set up the log and take the directory's lock; None if another process holds it."""
+    """Set up the log and lock the directory; None if another process holds it."""
     use_forgiving_output()  # a full disk must not end a query whose code prints
     logging.basicConfig(
         level=logging.INFO,

@@ -130,7 +130,7 @@ class QueryRun:
         self._news.set()
 
     def lock_lost(self, error: RunError) -> None:
-        """Stop immediately: another process, or an unknown one, holds the checkpoint."""
+        """Stop immediately: another process, or an unknown one, has locked the checkpoint."""
         self._refusal = error
         self.request_end(Want.STOP)
 
@@ -431,7 +431,7 @@ class QueryRun:
         )
 
     def _outlive(self, jquery: Any, failure: Read) -> None:
-        """Return once no part of the run can write any more; until then, report hangs."""
+        """Return once no part of the run can write any longer; until then, report hangs."""
         began, stop_again = time.monotonic(), 0.0
         while True:
             late = self._stop_timed_out or time.monotonic() - began > END_S

@@ -189,7 +189,7 @@ def start_spark(
 
 
 class NotAccepted(Exception):
-    """A standalone cluster's master does not answer, or cannot read what this Spark sends."""
+    """A standalone cluster's master does not respond, or cannot parse this Spark's messages."""
 
 
 #: After 3 attempts of 20 s each (StandaloneAppClient), another thread of Spark's stops the context

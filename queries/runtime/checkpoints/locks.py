@@ -1,7 +1,7 @@
 """One live driver per checkpoint: a lock held by its processes, and a file that records its owner.
 
 A checkpoint that is not local has neither, but numbered owner objects and a watch (`owners`,
-`fence`); the rest of this text is about local ones.
+`fence`); the rest of this docstring is about local ones.
 
 The lock must be held exactly as long as the processes that execute batches exist: the JVM, and this
 Python process, in which `foreachBatch` runs and may still write after the JVM is gone. So each
@@ -164,7 +164,7 @@ class Locks:
         report_wait(None)
 
     def release(self, lock: CheckpointLock) -> None:
-        """Release a checkpoint; call this only once no part of the run can write to it any more."""
+        """Release a checkpoint; call this only once no part of the run can still write to it."""
         with self._guard:
             if lock.key is None:
                 if self._unlocked.get(lock.location) is lock:

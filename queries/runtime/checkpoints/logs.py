@@ -3,9 +3,9 @@
 Spark's listener bus may drop events; `offsets/` and `commits/` always show what was executed. In
 continuous processing, these logs are the only sign of progress.
 
-Each read costs requests: two lists, and one for each new entry of `offsets/`. So the logs are read
-only after a batch has started or committed, and by a thread of their own, because a store may take
-seconds to answer.
+Each read costs requests: two listings, and one for each new entry of `offsets/`. So the logs are
+read only after a batch has started or committed, and in a separate thread, because a store may take
+seconds to respond.
 """
 
 import json
@@ -121,7 +121,7 @@ class CheckpointReader:
         return {number: by_name[str(number)] for number in numbers_of(by_name)}
 
     def text_of(self, folder: str, status: Any) -> str | None:
-        """Return the text of a file in a log that is not local; None if Spark has purged it.
+        """Return the content of a file in a log that is not local; None if Spark has purged it.
 
         This is one request, because the store does not have to look up the size and time again.
         """
@@ -164,7 +164,7 @@ class CheckpointReader:
         return numbers_of(names)
 
     def _read(self, name: str) -> str:
-        """Return a file's text, "" if there is no file; raise `UnreadableLog` if it is too long."""
+        """Return a file's content, "" if it is missing; raise `UnreadableLog` if it is too long."""
         if self._path is not None:
             text = read_file(self._path / name, MOST_OF_ENTRY + 1) or ""
             long = len(text) > MOST_OF_ENTRY
@@ -197,7 +197,7 @@ def remote(context: Any, path: str) -> tuple[Any, Any]:
 
 
 def read_remote(system: Any, path: Any) -> str | None:
-    """Return the text of a remote file; None if it does not exist."""
+    """Return the content of a remote file; None if it does not exist."""
     if not system.exists(path):
         return None
     stream = system.open(path)

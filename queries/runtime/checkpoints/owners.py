@@ -2,13 +2,13 @@
 runs.
 
 The watch itself is Java (`queries/jvm/Fence.java`): it halts the JVM even if this Python process is
-stopped or waits for users' code. So nothing ever ends a driver for being slow: neither code that
-holds the GIL nor a full garbage collection nor a busy host delays an answer that means something.
-A stopped JVM asks nothing, but it writes nothing either; when it wakes, it asks within an interval,
-and the store refuses its next log entry (`queries/jvm/CheckpointFiles.java`).
+stopped or waits for users' code. So a driver is never ended for being slow: neither code that holds
+the GIL nor a full garbage collection nor a busy host delays a response that matters. A stopped JVM
+does not poll, but it does not write either; when it wakes, it polls within an interval, and the
+store rejects its next log entry (`queries/jvm/CheckpointFiles.java`).
 
 Such a checkpoint has no lock. Its owner is the driver that created the object with the highest
-number beside it:
+number next to it:
 
 1. list the objects, and compare this start with the owner that the highest one names;
 2. create the next number, which only one of several starters can (exclusive creation);
@@ -19,10 +19,10 @@ number beside it:
 The number, not the epoch, names the object: two starters with different epochs must compete for the
 same name. The file `owner.json` of earlier releases counts as number 0.
 
-S3A creates exclusively by `If-None-Match` (Hadoop 3.4.2 and later), which `must` insists on, so an
-older Hadoop refuses instead of overwriting. Some stores ignore the condition, so the second
-creation of one's own object must fail. HDFS creates without overwriting. Elsewhere nothing is
-proven: the owner is compared, and a warning says that the checkpoint is not fenced.
+S3A creates exclusively with `If-None-Match` (Hadoop 3.4.2 and later), which `must` enforces, so an
+older Hadoop fails instead of overwriting. Some stores ignore the condition, so the second creation
+of one's own object must fail. HDFS creates without overwriting. Elsewhere nothing is proven: the
+owner is compared, and a warning says that the checkpoint is not fenced.
 """
 
 import json
@@ -56,7 +56,7 @@ from queries.runtime.failures.error_capture import refusal
 class CheckpointRefused(Exception):
     """The checkpoint is not available; `why` is held, own, fenced or foreign.
 
-    `run` is the run of this driver that holds the checkpoint; None if another process holds it.
+    `run` is this driver's run that holds the checkpoint; None if another process holds it.
     """
 
     def __init__(
@@ -237,7 +237,7 @@ class Owners:
     def _formers(
         self, location: str, folder: str, written_ms_by_number: dict[int, int]
     ) -> Iterator[Former]:
-        """Yield the owners before the newest whose drivers may not have noticed the next one."""
+        """Yield the earlier owners whose drivers may not have noticed their successors."""
         own, *earlier = sorted(written_ms_by_number, reverse=True)
         succeeded_at = written_ms_by_number[own]
         files = [(owner_object(folder, number), written_ms_by_number[number]) for number in earlier]
@@ -290,7 +290,7 @@ class Owners:
         return read_remote(*self._find(path))
 
     def _create(self, name: str, text: str) -> None:
-        """Create an object that only one can create; what it holds afterwards shows who it was.
+        """Create an object that only one process can create; its content then shows which one did.
 
         Raises `NotExclusive` if the store cannot do that.
         """

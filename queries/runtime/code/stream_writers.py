@@ -58,7 +58,7 @@ class WriterSettings:
 
 
 def settings_of(writer: Any) -> WriterSettings:
-    """Return the settings made on a writer so far."""
+    """Return a writer's settings so far."""
     noted = writer.__dict__.get("_headgate")
     if noted is None:
         noted = writer._headgate = WriterSettings()

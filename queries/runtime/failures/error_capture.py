@@ -41,7 +41,7 @@ class StepFailed(Exception):
 
 
 class ExitInUsersCode(Exception):
-    """Users' code asked the process to exit: SystemExit, KeyboardInterrupt or the like.
+    """Users' code requested the process's exit: SystemExit, KeyboardInterrupt or the like.
 
     These are not subclasses of `Exception`, so handlers for `Exception` do not catch them: a thread
     would end silently, and Spark would wait forever for a callback to return.
@@ -183,7 +183,7 @@ def _chain(throwable: Any) -> list[Any]:
 
 
 def _answer(java: Any, *methods: str) -> str:
-    """Return the result of a chain of Java methods as text; "" if one of them fails."""
+    """Return the result of a chain of Java methods as a string; "" if one of them fails."""
     with contextlib.suppress(Exception):
         for name in methods:
             java = getattr(java, name)()
@@ -201,7 +201,7 @@ def _stack(throwable: Any) -> str:
 
 
 def _python_root(text: str) -> tuple[str, str] | None:
-    """Return type and message of the last exception in a Java message's Python traceback."""
+    """Return the type and message of the last exception in a Java message's Python traceback."""
     if "Traceback (most recent call last)" not in text:
         return None
     last = text.rpartition("Traceback (most recent call last)")[2]
@@ -220,8 +220,8 @@ def _words(error: BaseException) -> str:
 
 
 def _masked(mask: Mask, text: str, limit: int) -> str:
-    """Mask a text, then cut it: cutting first could leave half a secret.
+    """Mask a string, then cut it: cutting first could leave half a secret.
 
-    The middle of a very long text is removed before masking, because it is cut in any case.
+    The middle of a very long string is removed before masking, because it is cut in any case.
     """
     return bounded(mask(bounded(text, _MASKED * limit)).strip(), limit)

@@ -26,7 +26,7 @@ _OPTIONS = ("-Xmx200m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 
 
 def main(arguments: list[str]) -> int:
-    """Serve until nobody has asked for long enough; return the JVM's exit code."""
+    """Serve until idle for long enough; return the JVM's exit code."""
     folder = DriverFolder.of(Path(arguments[0]))
     lock = begin(folder.own)
     if lock is None:

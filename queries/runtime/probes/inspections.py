@@ -1,4 +1,4 @@
-"""Show what a query has read or kept: a batch's records, and a limited number of a state's rows.
+"""Show a query's data: a batch's records, and a limited number of a state's rows.
 
 Counts cover the whole store, but only a few rows are shown, each of them truncated. The rows leave
 this process only in `result.json`, which only the drivers' account can read.

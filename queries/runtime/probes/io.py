@@ -27,7 +27,7 @@ class TimeLimit:
         moved: Callable[[], bool],
         over: Callable[[str], None],
     ) -> None:
-        """Begin now. `moved` is asked every second.
+        """Begin now. `moved` is called every second.
 
         `over` is called once, from another thread, with what has happened: "not finished within…".
         """

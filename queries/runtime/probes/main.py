@@ -1,7 +1,7 @@
 """The probe driver (`queries.runtime.entry`), Spark for a single task.
 
 The same shim that runs drivers starts and watches a probe, and reports its exit. The probe reads
-`probe.json`, and writes its findings to `result.json` after every step. It does not hold a
+`probe.json`, and writes its findings to `result.json` after every step. It does not own a
 checkpoint and does not report anywhere else: it has no listener and sends no events. When its time
 is up, it exits, whatever Spark is doing.
 """
@@ -142,7 +142,7 @@ class Probe:
         return TimeLimit(limit_s, most_s=most_s, moved=moved, over=self._give_up)
 
     def _limit_question(self) -> TimeLimit:
-        """Limit the time for the question; while the host is busy, time does not count."""
+        """Limit the time for the task; while the host is busy, time does not count."""
         limit_s = self.task.limit_s
         return TimeLimit(
             limit_s,

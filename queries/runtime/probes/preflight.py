@@ -357,7 +357,7 @@ def _partitions(jquery: Any) -> dict[str, int]:
 
 
 def _idle_since(status: Any, before: float | None) -> float | None:
-    """Return since when a source that has responded has had no new data; None if it is not idle."""
+    """Return since when a responding source has had no new data; None if it is not idle."""
     if status.isDataAvailable():
         return None
     # Between two waits it queries its source again, and reports that: it is still idle.

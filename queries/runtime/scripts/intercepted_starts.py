@@ -150,7 +150,7 @@ class Meeting:
         self._context.board.forget_query(number)
 
     def active(self) -> list[MetRun]:
-        """Return the runs that have not ended, including those of which some part is hanging."""
+        """Return the runs that have not ended, including partly hanging ones."""
         with self._guard:
             runs = list(self.runs.values())
         return [run for run in runs if run.working or not self._has_ended(run)]
@@ -189,7 +189,7 @@ class Meeting:
     # --- one start ----------------------------------------------------------------------
 
     def _await_former(self, query_identity: str) -> None:
-        """Wait until a query's former runs, which Spark has ended, are gone before it restarts."""
+        """Before a query restarts, wait until its former runs, which Spark has ended, are gone."""
         with self._guard:
             runs = [run for run in self.runs.values() if run.found.identity == query_identity]
         for run in runs:
@@ -362,7 +362,7 @@ class RunWatch:
     def failed(self, *, at_once: bool) -> RunStatus | None:
         """Return a failed run that the script has not restarted in time; None if there is none.
 
-        `at_once`: do not wait, because nothing is left that could restart it.
+        `at_once`: do not wait, because nothing can restart it any longer.
         """
         for run in self._meeting.newest():
             status: RunStatus | None = self._board.read(-run.found.number)

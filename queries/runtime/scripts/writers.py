@@ -1,4 +1,4 @@
-"""What a program asks of Spark: starts by a DataStreamWriter, and settings that it does not get.
+"""Intercept a program's calls to Spark: DataStreamWriter starts, and settings that it does not get.
 
 `getOrCreate` returns the driver's session, as it does in any process that has one. Settings that
 the program requests but does not get are reported, never silently ignored.
