@@ -1,8 +1,8 @@
 """Define the interface through which supervision runs drivers.
 
 A driver is identified by its application and its epoch, a probe by the same values and
-`probe=True`. Files and processes are internal to the launcher, which returns texts and the forms of
-`queries.domain`. `tests/launchers/test_contract.py` verifies this contract for every kind of
+`probe=True`. Files and processes are internal to the launcher, which returns strings and the forms
+of `queries.domain`. `tests/launchers/test_contract.py` verifies this contract for every kind of
 launcher.
 """
 
@@ -28,7 +28,7 @@ class Launcher(Protocol):
         """Return how drivers are isolated from the rest of their host; tested at the first call."""
 
     def files_location(self, application: str, epoch: int, *, probe: bool = False) -> str:
-        """Return where an operator can find a driver's files, even if they do not exist yet."""
+        """Return the location of a driver's files for operators, even if they do not exist yet."""
 
     def highest_epoch(self, application: str) -> int:
         """Return the highest known epoch of the application's drivers and probes here, or 0."""
@@ -104,13 +104,13 @@ class Launcher(Protocol):
         """
 
     def probe_result(self, application: str, epoch: int) -> str:
-        """Return a probe's findings so far as text; "" if there are none yet."""
+        """Return a probe's findings so far as a string; "" if there are none yet."""
 
     def end_probe(self, application: str, epoch: int, *, grace_s: float = 0) -> None:
         """Wait at most `grace_s` for a probe to exit, then kill it."""
 
     def end_probes(self) -> None:
-        """Kill every probe: probes do not hold anything that this could harm."""
+        """Kill every probe: nothing that a probe uses can be harmed by this."""
 
     def storage_listens(self, application: str, epoch: int) -> bool:
         """Return whether a storage JVM listens by now: it is launched like a probe."""
@@ -125,7 +125,7 @@ class Launcher(Protocol):
         """Note that a storage JVM is being used now."""
 
     def storage_unused_s(self, application: str, epoch: int) -> float:
-        """Return the seconds since the last use of a storage JVM; 0 if it was not used yet."""
+        """Return the seconds since the last use of a storage JVM; 0 if it has not been used yet."""
 
     def forget_result(self, application: str, epoch: int) -> None:
         """Remove a probe's findings, because they may contain rows of personal data."""
@@ -150,7 +150,7 @@ class Launcher(Protocol):
     def start_tool(
         self, argv: Sequence[str], *, reads: Sequence[Path] = (), hidden: Iterable[Path] = ()
     ) -> subprocess.Popen[bytes]:
-        """Start a program of ours that reads an author's text, isolated as drivers are.
+        """Start one of our programs that read authors' input, isolated as drivers are.
 
         Its input, output and errors are pipes. `reads` are folders that it may read in addition to
         Python and Java; `hidden` are folders that it may not. Raises `LaunchRefused` and `OSError`.
@@ -169,12 +169,12 @@ class ClassArchives(Protocol):
         """Return the archive for a Spark, which may not exist. Raises `NotMade`."""
 
     def is_whole(self, path: Path) -> bool:
-        """Return whether an archive exists with the size that it was made with."""
+        """Return whether an archive exists with its original size."""
 
     def make(self, target: Path, spark: str, leaving: Callable[[float], bool]) -> None:
         """Make an archive; return once it exists.
 
-        `leaving` waits for so many seconds, and returns whether to give up. Raises `NotMade`.
+        `leaving` waits for the given seconds, and returns whether to give up. Raises `NotMade`.
         """
 
     def prune(self, wanted: Iterable[Path], *, before: float) -> None:

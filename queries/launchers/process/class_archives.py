@@ -1,9 +1,9 @@
 """Archives of Spark's classes, which the drivers' JVMs map instead of loading the classes.
 
-An archive (application class-data sharing, JEP 350) belongs to one build of Java and one class
-path. So its name is a digest of both, and whatever changes one of them gives another name. It
-contains only classes that Spark's own jars define: jars of connectors are loaded by a class loader
-of Spark's, and are not part of the class path.
+An archive (application class-data sharing, JEP 350) belongs to one Java build and one class path.
+So its name is a digest of both, and a change of either leads to a different name. It contains only
+classes from Spark's own jars: connector jars are loaded by one of Spark's class loaders, and are
+not part of the class path.
 """
 
 import hashlib
@@ -56,7 +56,7 @@ class HostArchives:
         return archive(self.folder, environment.passed(os.environ, ()), spark)
 
     def is_whole(self, path: Path) -> bool:
-        """Return whether an archive exists with the size that it was made with."""
+        """Return whether an archive exists with its original size."""
         return is_whole(path)
 
     def make(self, target: Path, spark: str, leaving: Callable[[float], bool]) -> None:
@@ -121,7 +121,7 @@ def existing(folder: Path, environ: Mapping[str, str], spark: str = "") -> Path 
 
 
 def is_whole(path: Path) -> bool:
-    """Return whether an archive exists with the size that it was made with.
+    """Return whether an archive exists with its original size.
 
     Java itself ignores one with other contents, but it crashes if the end is missing.
     """
@@ -136,7 +136,7 @@ def make(
 ) -> None:
     """Make an archive in a process of low priority; return once it exists.
 
-    `leaving` waits for so many seconds, and returns whether to give up. Raises `NotMade`.
+    `leaving` waits for the given seconds, and returns whether to give up. Raises `NotMade`.
     """
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

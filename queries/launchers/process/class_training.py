@@ -1,9 +1,9 @@
 """Make a class archive: `python -m queries.launchers.process.class_training ARCHIVE SPARK`.
 
-It runs a driver as drivers run, with two streaming queries over a few rows of its own and without
-any code of users. When both have committed a batch, the driver ends, and its JVM writes the classes
-that it has loaded. SPARK is the folder of another version of PySpark, or "". The last line of the
-output says why there is no archive.
+It runs an ordinary driver, with two streaming queries over a few rows of its own and without any
+user code. When both have committed a batch, the driver ends, and its JVM writes the classes that it
+has loaded. SPARK is the folder of another version of PySpark, or "". The last line of the output
+says why there is no archive.
 """
 
 import ctypes

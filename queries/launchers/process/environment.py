@@ -37,7 +37,7 @@ CONTROL_PLANE = frozenset({"SECRET_KEY", "DATABASE_URL", "REDIS_URL", "DJANGO_SE
 
 
 def passed(environ: Mapping[str, str], allowlist: Iterable[str]) -> dict[str, str]:
-    """Return the part of `environ` that a driver may see; `allowlist` adds more variables."""
+    """Return the part of `environ` that a driver may see; `allowlist` adds variables."""
     named = {*_PASS.split(), *allowlist} - CONTROL_PLANE
     return {
         name: value

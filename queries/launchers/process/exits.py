@@ -111,7 +111,7 @@ def build(
 
 
 def kill_reason(folder: DriverFolder) -> str:
-    """Return why a worker was about to kill the driver; "" if none said that it was."""
+    """Return why a worker was about to kill the driver; "" if none recorded a reason."""
     with contextlib.suppress(OSError, NotPlain):
         return (read_file(folder.control / KILL_REASON, most=_LONGEST_REASON) or "").strip()
     return ""

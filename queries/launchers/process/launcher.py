@@ -124,7 +124,7 @@ class LocalProcessLauncher:
         return (folder / PROBES if probe else folder) / str(epoch)
 
     def files_location(self, application: str, epoch: int, *, probe: bool = False) -> str:
-        """Return the directory of a driver or probe as text."""
+        """Return the directory of a driver or probe as a string."""
         return str(self.directory(application, epoch, probe=probe))
 
     def highest_epoch(self, application: str) -> int:
@@ -136,7 +136,7 @@ class LocalProcessLauncher:
         return max([*current, *claimed, *_epochs(folder), *_epochs(folder / PROBES)])
 
     def launch(self, spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
-        """Write the intent, spawn the shim, and return once the shim holds its directory.
+        """Write the intent, spawn the shim, and return once the shim has locked its directory.
 
         1. The directory, its spec, pools and assignment are on disk (the intent).
         2. `current.json` contains this epoch, unless it contains a later one; a standby is named
@@ -255,7 +255,7 @@ class LocalProcessLauncher:
         return is_locked(lock, within=directory) or epoch_claims.is_claimed(directory)
 
     def _end_unlisted(self, directory: Path, *, appearing: bool) -> None:
-        """SIGKILL what /proc shows of a driver until nothing holds its folder or its claim.
+        """SIGKILL a driver's processes in /proc until none of them holds its folder or its claim.
 
         One look is not enough: a process that is executing another program is not shown, and a
         JVM's Python workers end a moment after it.
@@ -293,13 +293,13 @@ class LocalProcessLauncher:
     # --- probes -----------------------------------------------------------------------
 
     def launch_probe(self, spec: DriverSpec, task: str) -> None:
-        """Write the intent (spec, task), spawn the shim, and return once it holds its directory."""
+        """Write the intent (spec, task), spawn the shim, and return once it locks its directory."""
         self._launch(
             spec, lambda directory: replace_file(DriverFolder.of(directory).control / TASK, task)
         )
 
     def probe_result(self, application: str, epoch: int) -> str:
-        """Return a probe's findings so far as text; "" if there are none yet."""
+        """Return a probe's findings so far as a string; "" if there are none yet."""
         own = self._own(application, epoch, probe=True)
         try:
             return read_file(own / RESULT, most=MOST_CHARACTERS + 1, within=own) or ""
@@ -402,7 +402,7 @@ class LocalProcessLauncher:
     def start_tool(
         self, argv: Sequence[str], *, reads: Sequence[Path] = (), hidden: Iterable[Path] = ()
     ) -> subprocess.Popen[bytes]:
-        """Start a program of ours that reads an author's text, isolated as drivers are."""
+        """Start one of our programs that read authors' input, isolated as drivers are."""
         return apply.start(argv, reads=reads, hidden=hidden)
 
     def class_archives(self) -> class_archives.HostArchives:
@@ -550,7 +550,7 @@ def _epochs(folder: Path) -> list[int]:
 
 
 def _is_in_use(directory: Path) -> bool:
-    """Return whether a shim or a driver holds the directory."""
+    """Return whether a shim or a driver has locked the directory."""
     folder = DriverFolder.of(directory)
     return (
         is_locked(folder.control / SHIM_LOCK)

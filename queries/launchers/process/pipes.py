@@ -1,10 +1,10 @@
 """Connections whose other end may be an author's code: lines from a pipe, a storage JVM's
 socket.
 
-That code could replace the socket by a link to another application's, whose answers would then be
-taken with that application's rights, or listen in the JVM's place. So the socket is opened through
-no link, and the process that listens must be the JVM whose PID the shim has recorded in `control`,
-where no isolated code can write.
+That code could replace the socket with a link to that of another application, whose answers would
+then be accepted with that application's rights, or listen in the JVM's place. So the socket is
+never opened through a link, and the process that listens must be the JVM whose PID the shim has
+recorded in `control`, where no isolated code can write.
 """
 
 import errno
@@ -89,7 +89,7 @@ def connect(directory: Path, ident: Ident | None, limit_s: float) -> socket.sock
 
 
 def note_use(directory: Path) -> None:
-    """Set the time of a file beside the control files to now."""
+    """Set the time of a file next to the control files to now."""
     with suppress(OSError):  # no space: the JVM ends a little earlier for another one
         (DriverFolder.of(directory).control / USED).touch(mode=0o600)
 

@@ -249,7 +249,7 @@ class Shim:
     def _read(self, report_pipe: int) -> bool:
         """Read the driver's reports about its JVM; False once the pipe has been closed.
 
-        Users' code can write there too, without end: of each word, one call hears the last only.
+        Users' code can write there too, endlessly: for each word, one call returns only the last.
         """
         lines = self._lines.read(report_pipe)
         if lines is None:
@@ -260,7 +260,7 @@ class Shim:
         return True
 
     def _read_rest(self, report_pipe: int) -> None:
-        """Read what an ended driver has left in the pipe."""
+        """Read the rest of an ended driver's pipe."""
         for _ in range(MOST_CALLS):
             if not self._read(report_pipe):
                 return

@@ -42,8 +42,7 @@ def look(
 ) -> Sighting:
     """Return everything visible about a driver, reading only files and /proc.
 
-    `identity` is the one that was seen earlier, if any: the files may have disappeared since
-    then.
+    `identity` is the identity seen earlier, if any: the files may have disappeared since then.
     """
     folder = DriverFolder.of(directory)
     ident = loaded(Ident, folder.control / IDENT)
@@ -71,8 +70,8 @@ def _cpu_s(ident: Ident | None, status: DriverStatus | None, assigned: int) -> f
     """Return the processor time that a starting driver has used, in seconds; None if it is up.
 
     It is read from the kernel, which a driver cannot forge, and only while something depends on it:
-    this reads the whole process table. A driver that has not read its newest assignment is starting
-    what that contains.
+    this reads the whole process table. A driver that has not read its newest assignment is about to
+    start its contents.
     """
     up = status is not None and status.ready and status.applied_generation >= assigned
     if ident is None or up:

@@ -3,7 +3,7 @@
 What an isolated driver can access is determined once (`spec`), prepared before the driver starts
 (`prepare`), and extended for each query that the driver is given later (`assign`).
 
-They are not drivers: nobody's code runs in them as long as Spark's parser has no flaw. The same
+They are not drivers: no user code runs in them as long as Spark's parser has no flaw. The same
 setting decides: where a host isolates its drivers, it isolates these programs with bubblewrap, or
 does not start them; where it does not, they run as the worker's account, and System shows that.
 """
@@ -92,7 +92,7 @@ _NAMESPACES = (
 def start(
     argv: Sequence[str], *, reads: Sequence[Path] = (), hidden: Iterable[Path] = ()
 ) -> subprocess.Popen[bytes]:
-    """Start a program of ours, with pipes for its input, output and errors.
+    """Start one of our programs, with pipes for its input, output and errors.
 
     `reads` are folders that it may read in addition to Python and Java; `hidden` are folders that
     it may not, if they are inside another. Raises `LaunchRefused` if this host has to isolate
@@ -119,7 +119,7 @@ def start(
 
 
 def _environ() -> dict[str, str]:
-    """Return what a program of ours needs to find Python, Java and Spark, and nothing else."""
+    """Return only the variables that our program needs to find Python, Java and Spark."""
     named = {"PATH", "LANG", "TZ", "JAVA_HOME", "SPARK_HOME"}
     variables = {
         name: value for name, value in environment.passed(os.environ, ()).items() if name in named

@@ -152,7 +152,7 @@ class Sandbox:
         raise NotStarted(why)
 
     def outer(self, inner: int) -> int | None:
-        """Return the outer PID of a process inside; None if there is no such process."""
+        """Return the outer PID of a process in the sandbox; None if there is no such process."""
         depth = len(identities.namespace_pids(self.init_pid))
         for pid in identities.descendants(self.init_pid) if depth else ():
             pids = identities.namespace_pids(pid)
@@ -211,7 +211,7 @@ class Sandbox:
 
 
 def _memory(text: str) -> int:
-    """Return a descriptor from which the given text can be read."""
+    """Return a descriptor from which the given content can be read."""
     descriptor = os.memfd_create("headgate")
     os.write(descriptor, text.encode())
     os.lseek(descriptor, 0, os.SEEK_SET)

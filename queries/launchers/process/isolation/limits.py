@@ -19,7 +19,7 @@ def limits() -> dict[str, int]:
     """Return limits by their resource(3) names.
 
     A driver's processes run under the worker's account. Only newer kernels count them per driver,
-    and only if that account is not root.
+    and only if that account is not the root account.
     """
     bounds = {"RLIMIT_NOFILE": FILES}
     version = tuple(int(part) for part in re.findall(r"\d+", os.uname().release)[:2])
@@ -37,7 +37,7 @@ def system_call_filter() -> tuple[int | None, str]:
 
 
 def sentence(*, unfiltered: str) -> str:
-    """Return the drivers' limits as text; `unfiltered` says why system calls are not filtered."""
+    """Describe the drivers' limits; `unfiltered` says why system calls are not filtered."""
     calls = f"not filtered: {unfiltered}" if unfiltered else "filtered."
     bounded = f"{FILES:,} open files for each process"
     if "RLIMIT_NPROC" not in limits():

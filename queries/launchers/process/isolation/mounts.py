@@ -90,7 +90,7 @@ def mounts(spec: DriverSpec, folder: DriverFolder, environ: Mapping[str, str]) -
 def tool_mounts(
     reads: Iterable[Path], hidden: Iterable[Path], environ: Mapping[str, str]
 ) -> list[str]:
-    """Return the mounts for one of our programs that reads an author's text, and no file of his.
+    """Return the mounts for one of our programs that read authors' input, but none of their files.
 
     It sees the program, Python, Java and the folders in `reads`, but of /etc only what starts a
     program, and nothing in `hidden`. Its scratch folder is in memory.

@@ -1,4 +1,4 @@
-"""Test drivers' isolation before it is used: an isolated process tries what an author might try.
+"""Test drivers' isolation before it is used: an isolated process attempts what an author could.
 
 The result of `isolation()` is valid for the worker's whole lifetime, and is recorded for the pages
 (`queries.launchers.recorded_isolation`).

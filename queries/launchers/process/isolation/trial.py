@@ -1,4 +1,4 @@
-"""Test drivers' isolation with an isolated process that tries what an author might do."""
+"""Test drivers' isolation with an isolated process that attempts what an author might do."""
 
 import contextlib
 import json
