@@ -4,10 +4,10 @@ Only parts on which state depends are included: keys, aggregates, filters, water
 how columns are derived from others. `queries.domain.probes.plan_shapes` interprets the result.
 
 A driver uses this before `spark.sql`, which runs commands immediately, and the parser's process
-before a text is saved. Both must see the same nodes.
+uses it before SQL is saved. Both must see the same nodes.
 
-Catalyst resolves SQL text against temporary views in an in-memory catalog. No other part of Spark
-runs: there is no context and no data source, and no file is opened.
+Catalyst resolves SQL against temporary views in an in-memory catalog. No other part of Spark runs:
+there is no context and no data source, and no file is opened.
 """
 
 import re
@@ -40,11 +40,11 @@ _CHANGES = ("table_changes", "table_changes_by_path")
 
 
 class SqlRefused(Exception):
-    """A driver would refuse the text, whatever tables exist; the message contains the remedy."""
+    """A driver would reject the SQL, whatever tables exist; the message contains the remedy."""
 
 
 class PlanNode(NamedTuple):
-    """A node of a parsed plan, and the names in lower case that WITH defines where it stands."""
+    """A node of a parsed plan, and the names (in lower case) that WITH defines at that point."""
 
     plan: Any
     kind: str  # its class
@@ -54,7 +54,7 @@ class PlanNode(NamedTuple):
 def nodes(plan: Any, parser: Any, jvm: Any) -> Iterator[PlanNode]:
     """Yield every node of a parsed plan.
 
-    IDENTIFIER('name') counts as what it stands for, which older Sparks resolve only later.
+    IDENTIFIER('name') counts as the name itself, which older Sparks resolve only later.
     """
     logical_plan = jvm.java.lang.Class.forName(f"{_LOGICAL}LogicalPlan")
     waiting = [(plan, frozenset[str]())]
@@ -91,7 +91,7 @@ def commands(plan_nodes: Iterable[PlanNode], jvm: Any) -> Iterator[str]:
 
 
 def refusal(text: str, plan_nodes: Iterable[PlanNode], jvm: Any) -> str:
-    """Return why every driver would refuse a parsed text; "" if none does for the text alone."""
+    """Return why every driver would reject the parsed SQL; "" if the SQL alone is no reason."""
     plan_nodes = list(plan_nodes)
     for kind in commands(plan_nodes, jvm):
         return f"It is a command ({kind}); only queries (SELECT, WITH, FROM, VALUES) are allowed."
@@ -182,7 +182,7 @@ def _last(sequence: Any) -> str:
 
 
 def texts(sequence: Any) -> list[str]:
-    """Return the members of a Scala sequence as texts."""
+    """Return the members of a Scala sequence as strings."""
     return [str(member) for member in members(sequence)]
 
 
@@ -286,7 +286,7 @@ _CLASSES_BY_SCHEMA = "spark.sql.udt.allowCreatingUDTFromString"
 
 
 class Analyzer:
-    """A catalog and an analyzer in a JVM, for analyzing one text."""
+    """A catalog and an analyzer in a JVM, for analyzing one SQL statement."""
 
     def __init__(self, jvm: Any, question: SqlQuestion) -> None:
         self._jvm = jvm
@@ -314,7 +314,7 @@ class Analyzer:
             self._create(view)
 
     def plan(self, parsed_plan: Any) -> Any:
-        """Return the analyzed plan of a parsed text; py4j raises Spark's errors."""
+        """Return the analyzed plan of parsed SQL; py4j raises Spark's errors."""
         return self._analyzed(self._bound(parsed_plan) if self._params else parsed_plan)
 
     def _analyzed(self, parsed_plan: Any) -> Any:
@@ -322,7 +322,7 @@ class Analyzer:
         return self._analyzer.executeAndCheck(parsed_plan, tracker)
 
     def _bound(self, parsed_plan: Any) -> Any:
-        """Return a parsed text with its parameters' values, as `spark.sql(text, args=…)` binds."""
+        """Bind parameter values to parsed SQL, as `spark.sql(text, args=…)` does."""
         names, values = self._jvm.java.util.ArrayList(), self._jvm.java.util.ArrayList()
         literal = self._object(f"{_ANALYZER_CATALYST}.expressions.Literal")
         for name, value in self._params.items():

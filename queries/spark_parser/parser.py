@@ -34,7 +34,7 @@ _OPTIONS = ["-Xmx160m", "-Xss4m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 
 
 class NoParser(Exception):
-    """The parser cannot run here, or has failed; the text may be valid or not."""
+    """The parser cannot run here, or has failed; the SQL may or may not be valid."""
 
 
 class SparkParser:
@@ -84,7 +84,7 @@ class SparkParser:
         self.close()
 
     def judge(self, question: SqlQuestion) -> SqlVerdict:
-        """Return Spark's verdict on SQL text; raise `NoParser` if there is none."""
+        """Return Spark's verdict on SQL; raise `NoParser` if there is none."""
         try:
             if self._parser is None:
                 package = self._gateway.jvm.org.apache.spark.sql.catalyst.parser
@@ -108,7 +108,7 @@ class SparkParser:
         return replace(self._analyzed(question, parsed_plan), reads=reads)
 
     def _analyzed(self, question: SqlQuestion, parsed_plan: Any) -> SqlVerdict:
-        """Return the analyzer's verdict; what only a driver can decide is not a rejection."""
+        """Return the analyzer's verdict; doubts left to a driver are not a rejection."""
         try:
             plan = Analyzer(self._gateway.jvm, question).plan(parsed_plan)
             shapes = of_plan(nodes_of(plan), question.output_mode)
@@ -173,7 +173,7 @@ class SparkParser:
 
 
 def _unjudged(why: str) -> SqlVerdict:
-    """Return the verdict on a text that only a driver can judge."""
+    """Return the verdict for SQL that only a driver can judge."""
     return SqlVerdict(ok=True, unjudged=why, reads=SqlReads(unknown=(why,)).as_json())
 
 

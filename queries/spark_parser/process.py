@@ -1,4 +1,4 @@
-"""Speak with the parser's process, which has read authors' texts and is not trusted."""
+"""Communicate with the parser's process, which has parsed authors' SQL and is not trusted."""
 
 import json
 import subprocess
@@ -33,7 +33,7 @@ class ParserProcess(ToolProcess):
         self.version = ""
 
     def judge(self, question: SqlQuestion) -> SqlVerdict:
-        """Return Spark's verdict on SQL text; raise `NoParser` if there is none."""
+        """Return Spark's verdict on SQL; raise `NoParser` if there is none."""
         if not self.version:
             self.version = str(self.read_answer(STARTS_WITHIN_S).get("version", ""))[:40]
         line = json.dumps(asdict(read_question(asdict(question)))).encode() + b"\n"

@@ -1,8 +1,8 @@
-"""Answer questions about SQL in a process of its own: the part that runs isolated.
+"""Answer requests about SQL in a separate process: the part that runs isolated.
 
-`python -m queries.spark_parser.serve JARS` reads questions from its input, a JSON line each, and
-writes a line for each: {"verdict": …}, or {"failed": "why"} and ends. Before the first, it writes
-{"version": "4.3.0"}. It ends when its input is closed.
+`python -m queries.spark_parser.serve JARS` reads requests from its input, one JSON line each, and
+writes a line for each: {"verdict": …}, or {"failed": "why"} and exits. Before the first one, it
+writes {"version": "4.3.0"}. It ends when its input is closed.
 """
 
 import json
