@@ -7,7 +7,7 @@ from django.urls import converters, register_converter
 
 
 class QueryName(converters.StringConverter):
-    """A query's name in a URL: the slash of `application/query` is written as `~`."""
+    """A query's name in a URL: the slash in `application/query` is written as `~`."""
 
     def to_python(self, value: str) -> str:
         """Return the name."""

@@ -14,7 +14,7 @@ BEFORE_THE_FIRST_RELEASE = "0002_operations_with_steps"
 
 
 class TablesRefused(CommandError):
-    """This release cannot use the tables; `way_out` says what the user can do."""
+    """This release cannot use the tables; `way_out` is the remedy."""
 
     def __init__(self, message: str, way_out: str) -> None:
         self.message, self.way_out = message, way_out

@@ -72,7 +72,7 @@ class Reach:
 
     @property
     def is_all(self) -> bool:
-        """Return whether there is no limit."""
+        """Return whether everything is included."""
         return self.teams is None and self.token_team is None and self.applications is None
 
     def holds(self, application: Application) -> bool:

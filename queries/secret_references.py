@@ -1,8 +1,8 @@
-"""Resolve secret references on the driver's host, and mask secrets in texts.
+"""Resolve secret references on the driver's host, and mask secrets in strings.
 
 A definition contains "env:NAME" or "file:NAME"; only a process that needs the value ever has it (a
-driver, and the worker that queries a broker for lag), and every error text of that process passes
-through `mask` first.
+driver, and the worker that queries a broker for lag), and every error message of that process
+passes through `mask` first.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ class ReferenceMissing(Exception):
 
 
 class SecretTooShort(ReferenceMissing):
-    """A secret is too short to be masked; the message is one sentence, which lists show whole."""
+    """A secret is too short to be masked; the message is one sentence, which lists show in full."""
 
     def __init__(self, reference: str, length: int) -> None:
         self.wrong = (
@@ -35,7 +35,7 @@ class SecretTooShort(ReferenceMissing):
 
 
 class References:
-    """Resolves one driver's secrets, and remembers their values so that texts can be masked."""
+    """Resolves one driver's secrets, and remembers their values so that strings can be masked."""
 
     def __init__(self, *, env_allowlist: tuple[str, ...], secrets_dir: str) -> None:
         self._allowlist = frozenset(env_allowlist)
@@ -56,7 +56,7 @@ class References:
             self._removed[name] = os.environ.pop(name)
 
     def resolve(self, value: str) -> str:
-        """Return the value of a reference; return any other text unchanged."""
+        """Return the value of a reference; return any other string unchanged."""
         if not is_reference(value):
             return value
         kind, _, name = value.partition(":")
@@ -97,11 +97,11 @@ class References:
                     self.resolve(name)
 
     def mask(self, text: str) -> str:
-        """Return the text with known secrets, and anything that looks like a secret, masked."""
+        """Return the string with known secrets, and anything that looks like a secret, masked."""
         return self._mask(text)
 
     def mask_resolved(self, text: str) -> str:
-        """Return the text with only known secrets masked: all of it was searched before."""
+        """Return the string with only known secrets masked: all of it was searched before."""
         return self._mask.mask_known_secrets(text)
 
     def digest(self) -> str:
@@ -109,11 +109,11 @@ class References:
         return sha256("\0".join((TABLE, *self._mask.forms)).encode(errors="replace")).hexdigest()
 
     def mask_within(self, value: Any) -> Any:
-        """Return a driver's JSON with its texts masked."""
+        """Return a driver's JSON with its strings masked."""
         return self._mask.within(value)
 
     def _note(self, values: Iterable[str]) -> None:
-        """Remember secrets; runs resolve them in their own threads while others mask texts."""
+        """Remember secrets; runs resolve them in their own threads while others mask strings."""
         with self._noting:
             if fresh := set(values) - self._values:
                 self._values |= fresh

@@ -1,7 +1,7 @@
 """Celery tasks: each calls one service. Arguments are IDs; a task with a stale ID does nothing.
 
-`PROCEDURES` lists all multi-step operations, which tasks advance. What a worker repeats, it runs
-in threads of its own (`queries.ticks`).
+`PROCEDURES` lists all multi-step operations, which tasks advance. A worker's periodic work runs in
+separate threads (`queries.ticks`).
 """
 
 import logging
@@ -62,7 +62,7 @@ _timers: list[Timers] = []  # of this worker
 
 @shared_task(name="queries.tasks.take_nudges")
 def take_nudges(queue: str) -> None:
-    """Do what is waiting as nudges of a queue, one row after the other, until nothing is left.
+    """Process the nudges of a queue, one row after the other, until none is left.
 
     Each nudge that was added has sent a message, so several threads share them.
     """

@@ -1,4 +1,4 @@
-"""What a worker repeats (`controlplane.ticks`): each function calls services and ends.
+"""A worker's periodic work (`controlplane.ticks`): each function calls services and returns.
 
 A thread of the worker runs it, so a function is never run twice at a time on one host, and an
 error is logged and shown in the system's health. Ticks of the leader may overlap for some seconds
@@ -90,7 +90,7 @@ def look_at_tables() -> None:
 
 
 def run_schedules() -> None:
-    """Start what is due by its schedule, and note the ends of planned runs."""
+    """Start due schedules, and record the ends of planned runs."""
     ticks.run_schedules(now=timezone.now())
 
 

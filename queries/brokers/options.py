@@ -127,7 +127,7 @@ def broker_set(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 
 def client_options(java: Mapping[str, str]) -> dict[str, str]:
-    """Return librdkafka's options for Java's, with secrets resolved; raise `Unusable` on errors."""
+    """Convert Java options to librdkafka's, with secrets resolved; raise `Unusable` on errors."""
     settings = {name: value for name, value in java.items() if name in _SAME}
     if not settings.get("bootstrap.servers"):
         raise Unusable("kafka.bootstrap.servers is missing.")

@@ -1,4 +1,4 @@
-"""What every channel has: its declaration, its message, and the guard of outbound connections.
+"""The common parts of channels: declaration, message, and the guard of outbound connections.
 
 All messages pass through this outbound guard. CPython reports each look-up and each connection
 before it is made (`sys.addaudithook`, PEP 578), and a hook can prevent it by raising an error. So
@@ -45,9 +45,9 @@ class Message:
 
 
 class SendFailed(Exception):
-    """A message was not delivered; `lasting` means that trying again cannot help.
+    """A message was not delivered; `lasting` means that retrying cannot help.
 
-    The text is shown on pages and stored, so it does not contain URLs or secrets.
+    The message is shown on pages and stored, so it does not contain URLs or secrets.
     """
 
     def __init__(self, sentence: str, *, lasting: bool = False) -> None:

@@ -59,7 +59,7 @@ def files_of_source(path: str) -> list[tuple[str, int]]:
 
 
 def exists(uri: str) -> bool | None:
-    """Return whether a file that a source has read still exists; None if the file is not local."""
+    """Return whether a file read by a source still exists; None if the file is not local."""
     parts = urlsplit(uri)
     if parts.scheme not in ("", "file"):
         return None
@@ -77,7 +77,7 @@ def local(path: str) -> str | None:
 
 
 def _escaped(path: str) -> str:
-    """Return a path as Java's URI writes it, because Spark recognizes files by this exact text.
+    """Return a path as Java's URI writes it, because Spark recognizes files by this exact string.
 
     Source: java.net.URI, "path" and "other" characters.
     """
@@ -184,7 +184,7 @@ class BatchDifference:
 
 
 def page(logs: CheckpointLogs, *, before: int | None = None, limit: int = 50) -> list[LoggedBatch]:
-    """Return batches, newest first; if `before` is given, only earlier ones."""
+    """Return the batches, newest first; with `before`, only the earlier ones."""
     begun = logs.begun()
     committed = set(logs.committed())
     upto = len(begun) if before is None else bisect.bisect_left(begun, before)
@@ -278,7 +278,7 @@ def compare(logs: CheckpointLogs, first: int, second: int) -> BatchDifference | 
 
 
 def pinned(logs: CheckpointLogs) -> dict[str, str]:
-    """Return the configuration that the newest batch pins; {} if there is no batch."""
+    """Return the configuration pinned by the newest batch; {} if there is no batch."""
     newest = max(logs.begun(), default=None)
     return {} if newest is None else pinned_configuration(logs, newest)
 

@@ -1,5 +1,4 @@
-"""A file sink's log in `_spark_metadata`: what a batch's log has, and how it is rolled back or
-seeded.
+"""A file sink's log in `_spark_metadata`: its contents, and how it is rolled back or seeded.
 
 A batch whose number is in the log is silently skipped when it runs again, and readers that ignore
 the log still see files that are not listed in any entry. So a rewind removes the later entries and
@@ -55,7 +54,7 @@ class SinkLog:
         return numbered_names(names_in(self.folder))
 
     def beyond(self, batch: int) -> DroppedFiles:
-        """Return what is after a batch; raise `CannotCopy` if the log does not reach it."""
+        """Return the entries after a batch; raise `CannotCopy` if the log does not reach it."""
         entries = self.entries()
         earlier_files = {n: name for n, name in entries.items() if n <= batch}
         base = max(

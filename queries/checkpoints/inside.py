@@ -137,7 +137,7 @@ class Inside:
             os.rename(last, last, src_dir_fd=begin, dst_dir_fd=end)
 
     def existing(self, name: str) -> tuple[int, str]:
-        """Return folder and last part of an existing path; raise `FileNotFoundError` for others."""
+        """Split an existing path into folder and last part; raise `FileNotFoundError` otherwise."""
         self._close_most()
         path, outer = PurePosixPath(name), self._open[PurePosixPath()]
         if path.is_absolute() or ".." in path.parts:

@@ -81,7 +81,7 @@ class NotLocal(Exception):
 
 
 class LogsUnknown(NotLocal):
-    """What was asked of a checkpoint's logs is not known; the message says why."""
+    """The requested part of a checkpoint's logs is unknown; the message says why."""
 
     def __init__(self, why: str) -> None:
         Exception.__init__(self, why)
@@ -113,7 +113,7 @@ class Logs(ABC):
 
     @abstractmethod
     def offsets(self, batch: int) -> Offsets | None:
-        """Return a batch's offsets; None if they are not in the log (any more).
+        """Return a batch's offsets; None if they are not (or no longer) in the log.
 
         Raises `UnreadableLog` if the file is not an offset log.
         """
@@ -185,7 +185,7 @@ class CheckpointLogs(Logs):
         return bool(numbers_in(self.root / "state"))
 
     def offsets(self, batch: int) -> Offsets | None:
-        """Return a batch's offsets; None if they are not in the log (any more).
+        """Return a batch's offsets; None if they are not (or no longer) in the log.
 
         Raises `UnreadableLog` if the file is not an offset log.
         """

@@ -25,7 +25,7 @@ from queries.checkpoints.snapshot import CannotCopy, building
 
 @dataclass(frozen=True, slots=True)
 class SourceStart:
-    """The position at which one source should begin."""
+    """The position at which a source should begin."""
 
     source: str  # its place in the log ("0", "1"…), or its name
     offset: Any = None  # Kafka: {topic: {partition: offset}}; None: the source's very beginning

@@ -52,13 +52,13 @@ def snapshot(
 ) -> Copied:
     """Copy the checkpoint at `location` (canonical) as of `batch` to the folder `destination`.
 
-    `batch` must be committed; None means the newest. The copy contains offsets and commits up to
-    that batch, the sources' logs up to the end of its offsets, state up to the version that it left
-    (batch + 1) and everything about the operators, but nothing from a batch in flight. With
-    `keep_commit=False` the batch itself counts as started but not committed (no `commits/BATCH`,
-    state up to version `batch`): a query started on the copy executes exactly that batch again.
-    With `new_id` the copy gets its own ID; otherwise, if both ran in one driver, Spark would stop
-    the original.
+    `batch` must be committed; None means the newest committed one. The copy contains offsets and
+    commits up to that batch, the sources' logs up to the end of its offsets, state up to the
+    version that it left (batch + 1) and all operator metadata, but nothing from a batch in flight.
+    With `keep_commit=False` the batch itself counts as started but not committed (no
+    `commits/BATCH`, state up to version `batch`): a query started on the copy executes exactly that
+    batch again. With `new_id` the copy gets its own ID; otherwise, if both ran in one driver, Spark
+    would stop the original.
 
     The copy is built next to the destination in `DESTINATION.building-…`, checked, synced to disk,
     and renamed; leftovers of an interrupted attempt are removed first. An existing `destination` is
@@ -85,7 +85,7 @@ def snapshot(
 
 
 def twin(copy: Path, destination: Path) -> None:
-    """Link a copy of a checkpoint to a second folder, with an ID of its own."""
+    """Link a copy of a checkpoint to a second folder, with its own ID."""
     with building(destination, copy) as draft:
         for folder, _, names, _ in walk(copy):
             for name in names:

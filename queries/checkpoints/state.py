@@ -128,7 +128,7 @@ class StateOperator:
 
     @property
     def skew(self) -> float | None:
-        """Return the largest partition's size divided by the others' mean; None without others."""
+        """Return the largest partition's size divided by the mean of the rest; None without any."""
         others = sorted(partition.bytes for partition in self.partitions)[:-1]
         mean = sum(others) / len(others) if others else 0
         return self.largest.bytes / mean if self.largest and mean else None
@@ -216,9 +216,9 @@ def _metadata(folder: Path) -> dict[str, Any]:
 
 
 def written(logs: CheckpointLogs) -> Written | None:
-    """Return what the newest batch of a checkpoint says; None if there is none, or it is damaged.
+    """Return the state of a checkpoint's newest batch; None if there is none, or it is damaged.
 
-    `logs` may be a mirror of a checkpoint on a storage: it has the operators' metadata too.
+    `logs` may be a mirror of a checkpoint on remote storage: it has the operators' metadata too.
     """
     newest = max(logs.begun(), default=None)
     offsets = logs.readable_offsets(newest) if newest is not None else None

@@ -1,7 +1,7 @@
 """Compile our few Java classes with the compiler that Spark brings (Janino): no JDK is needed.
 
-The sources stand next to this module. Janino knows no type inference and no try-with-resources;
-what it gets from a generic method must be cast.
+The sources are next to this module. Janino does not support type inference or try-with-resources;
+results of generic methods must be cast.
 
 A wheel and a container image have the jar next to the sources; a checkout compiles it below
 `HEADGATE_HOME` when it is set up. Checkpoints that are not local depend on these classes (the watch
@@ -111,7 +111,7 @@ def wait(timeout_s: float) -> None:
 
 
 def our_jar(folder: Path, java_home: str = "") -> Path:
-    """Return the jar of our classes for this PySpark; compile it below `folder` if it is missing.
+    """Return the jar with our classes for this PySpark; compile it below `folder` if it is missing.
 
     `java_home` is where Java is; "" for `JAVA_HOME` or `PATH`. Every account can read the jar,
     because drivers load it. While another process compiles it, this waits up to `WAIT_LIMIT_S`.
@@ -263,7 +263,7 @@ def _compile_in(
 
 
 def without_answer(error: Exception, process: "subprocess.Popen[bytes]") -> str:
-    """Return why a call through py4j has no answer, in words; its own are for its developers."""
+    """Return why a py4j call got no response; py4j's own messages are meant for its developers."""
     with contextlib.suppress(subprocess.TimeoutExpired):  # one that was killed is gone in a moment
         process.wait(_EXIT_WITHIN_S)
     if (code := process.poll()) is not None:

@@ -214,7 +214,7 @@ class FigureSample(models.Model):
     """A running query's figures in one minute, which no other table keeps. [T]
 
     Written by services/alerts/figure_samples. A minute without a row is one in which the query did
-    not run, or nobody looked.
+    not run or was not sampled.
     """
 
     query = models.ForeignKey("queries.Query", on_delete=models.CASCADE, related_name="+")

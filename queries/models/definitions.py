@@ -345,6 +345,6 @@ class Managed(models.Model):
 
     @property
     def source(self) -> str:
-        """Return where its file is, for display; "" if unknown."""
+        """Return its file's location, for display; "" if unknown."""
         at = f" at {self.commit[:12]}" if self.commit else ""
         return f"{self.path}{' in ' if self.path and self.repository else ''}{self.repository}{at}"

@@ -201,7 +201,7 @@ class Host(models.Model):
 
 
 class Installation(models.Model):
-    """The single row that names the installation and holds its last epoch."""
+    """The single row with the installation's name and its last epoch."""
 
     uuid = models.UUIDField(default=uuid.uuid4, editable=False)
     last_epoch = models.BigIntegerField(default=0)  # [R] drawn for every Driver and every Run

@@ -111,7 +111,7 @@ class Failure(models.Model):
         return self.error_class or self.error_type or "failure"
 
     def shown(self, text: str) -> str:
-        """Return one of its texts, masked again if the table of secrets has changed since."""
+        """Return one of its strings, masked again if the secrets table has changed since."""
         return text if self.masked_with == TABLE else mask_text(text)
 
 

@@ -1,7 +1,7 @@
-"""Schedules: where each of them is in its times, and one row for each planned time.
+"""Schedules: the current position of each, and one row for each planned time.
 
 The schedule itself is a field of a definition; both tables are written by one task [S], a pause by
-operations [O], and what is known of a folder by the task that lists it [L].
+operations [O], and the state of a folder by the task that lists it [L].
 """
 
 from typing import ClassVar
@@ -23,7 +23,7 @@ def _single_subject(name: str) -> models.CheckConstraint:
 
 
 class ScheduleState(models.Model):
-    """The state of one schedule: its pause, and what of its times, runs or files was handled."""
+    """The state of one schedule: its pause, and the times, runs or files that were handled."""
 
     query = models.OneToOneField(  # null: a script's
         "queries.Query", null=True, on_delete=models.CASCADE, related_name="schedule_state"

@@ -141,7 +141,7 @@ class Team(models.Model):
 
 
 class Grant(models.Model):
-    """An account's grants besides its role; an account without a row has none."""
+    """An account's grants in addition to its role; an account without a row has none."""
 
     user = models.OneToOneField(
         settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.CASCADE, related_name="grant"

@@ -1,4 +1,4 @@
-"""The audit log: rows that are added and never changed, and the triggers that hold it.
+"""The audit log: rows that are added and never changed, and the triggers that enforce this.
 
 They are dropped before migrations and created again afterwards: SQLite alters a table by building a
 new one, drops the old table's triggers, and fails while another table's trigger refers to it.
@@ -72,7 +72,7 @@ class AuditEntry(models.Model):
         return ", ".join([part for part in moved if part] + parts)
 
     def content(self) -> dict[str, Any]:
-        """Return what the seal covers."""
+        """Return the content covered by the seal."""
         return {
             "uuid": str(self.uuid),
             "at": self.at.isoformat(timespec="microseconds"),
@@ -123,7 +123,7 @@ class AuditAnchor(models.Model):
         return Mark(self.number, self.mac)
 
     def content(self) -> dict[str, Any]:
-        """Return what the seal covers."""
+        """Return the content covered by the seal."""
         return {
             "anchor": self.number,
             "mac": self.mac,
