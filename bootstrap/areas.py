@@ -112,7 +112,7 @@ class AreaTable:
         return ""
 
     def about(self, path: str) -> list[Area]:
-        """Return the areas that are about a path, in the table's order; [] if none is.
+        """Return the areas that cover a path, in the table's order; [] if none is.
 
         A module or data file beside tests also belongs to each area with a test that uses it,
         except the ones that `ground` lists, which every test uses.
@@ -126,7 +126,7 @@ class AreaTable:
         return [area for area in self.areas.values() if area.name in named]
 
     def selected(self, paths: Iterable[str]) -> list[str]:
-        """Return the names of the optional areas that a change of paths runs whole."""
+        """Return the names of the optional areas that a change of paths runs completely."""
         names = {area.name for path in paths for area in self.about(path)}
         return [area.name for area in self.optional if area.name in names]
 
@@ -266,7 +266,7 @@ def _glob(pattern: str) -> re.Pattern[str]:
 
 
 def left_out(table: AreaTable, areas: Sequence[Area]) -> str:
-    """Return which areas were not run whole, how long they take, and the command for them."""
+    """Return the areas that were not fully run, their duration, and the command for them."""
     if not areas:
         return "\nEvery area was run whole."
     names = " ".join(area.name for area in areas)

@@ -38,7 +38,7 @@ _CLASSES_FOR = "17"  # the oldest Java that Spark 4.3 runs on
 
 
 def main(arguments: list[str]) -> None:
-    """Download what is missing, then exec the command that starts the server."""
+    """Download missing files, then exec the command that starts the server."""
     for flag, command in (("--sparks", "spark"), ("--connector", "connector")):
         if flag in arguments:
             words = [argument for argument in arguments if argument != flag]
@@ -62,7 +62,7 @@ def _become_command(*arguments: str) -> None:
 
 
 def sparks(versions: list[str]) -> None:
-    """Download versions of Spark other than Headgate's own; all of them if none is named."""
+    """Download Spark versions other than Headgate's own; all of them if none is named."""
     for version in versions:
         DOWNLOADS.check_version(version)
     for version in versions or DOWNLOADS.versions():

@@ -103,7 +103,7 @@ class Groups:
         return self._run("browser", *_at_once(), *BY_FILE, "-m", "browser", *files)
 
     def large(self, part: str, areas: Sequence[Area], *, promises: bool, but: str = "") -> int:
-        """Run areas whole, and every promise; `but` is a mark of tests to leave out.
+        """Run areas completely, and every promise; `but` is a mark of tests to leave out.
 
         Tests that start Spark spend half of their time waiting, so there is one process more than
         there are cores.
@@ -124,7 +124,7 @@ class Groups:
         )
 
     def whole(self, area: Area, *, but: str = "") -> int:
-        """Run one area whole."""
+        """Run one complete area."""
         if area.other_sparks:
             return self.other_sparks(area)
         if not area.small:
@@ -137,7 +137,7 @@ class Groups:
                 os.environ["HEADGATE_TEST_EXAMPLES"] = examples
 
     def other_sparks(self, area: Area) -> int:
-        """Run an area's tests on each other version of Spark that is installed; 0 if all pass."""
+        """Run an area's tests on each other Spark version that is installed; 0 if all pass."""
         codes = [self._on_spark(version, area.tests) for version in installed_sparks()]
         return next((code for code in codes if code), 0)
 
@@ -186,18 +186,18 @@ class Groups:
 
 
 def installed_sparks() -> list[str]:
-    """Return the other versions of Spark that are installed, the oldest first."""
+    """Return the other Spark versions that are installed, the oldest first."""
     folder = Path(os.environ.get("HEADGATE_HOME") or "var") / "sparks"
     return [version for version in spark_versions() if (folder / version).is_dir()]
 
 
 def spark_versions() -> list[str]:
-    """Return the other versions of Spark that drivers can run on, the oldest first."""
+    """Return the other Spark versions that drivers can run on, the oldest first."""
     return sorted(path.stem for path in Path("connectors/sparks").glob("*.txt"))
 
 
 def how_to_install_sparks() -> str:
-    """Return the commands that install the other versions of Spark."""
+    """Return the commands that install the other Spark versions."""
     return " and ".join(f"`make spark ARGS={version}`" for version in spark_versions())
 
 

@@ -3,9 +3,9 @@
     python bootstrap/sbom.py [FILE]
 
 The wheels are those in requirements.txt, with their digests. Jars are PySpark's, those of other
-installed versions of Spark, and those of the connectors for each of them. A jar's coordinates are
-read from the jar; a jar without coordinates is named after its file. Scripts are the packages of
-npm from which the SQL editor is built, with the digests in its lockfile. No network is needed.
+installed Spark versions, and those of the connectors for each of them. A jar's coordinates are read
+from the jar; a jar without coordinates is named after its file. Scripts are the packages of npm
+from which the SQL editor is built, with the digests in its lockfile. No network is needed.
 """
 
 import base64

@@ -43,7 +43,7 @@ def main(names: Sequence[str]) -> int:
 def record(
     table: AreaTable, before: dict[str, str], name: str, code: int, reports: Reports
 ) -> None:
-    """Record an area that has passed whole, or print why it is not recorded."""
+    """Record an area that has passed completely, or print why it is not recorded."""
     if code:
         return
     problem = ""

@@ -170,7 +170,7 @@ def read_bytes(path: Path, *, within: Path | None = None, most: int = MOST_BYTES
 
 
 def read_file(path: Path, most: int = -1, *, within: Path | None = None) -> str | None:
-    """Return the text in `path`, at most `most` characters; None if there is no such file."""
+    """Return the content of `path`, at most `most` characters; None if there is no such file."""
     try:
         if most < 0:
             return read_bytes(path, within=within).decode("utf-8")

@@ -1,7 +1,8 @@
 """Read a driver's spool; this defines the format that drivers write and that repairs read.
 
 A spool is a folder of segments named by their first sequence number; each line is `SEQ<tab>ENTRY`,
-with the entry as sent to the stream. Segments are only appended to, and only deleted as a whole.
+with the entry as sent to the stream. Segments are only appended to, and deleted only as entire
+files.
 """
 
 import os

@@ -219,7 +219,7 @@ def _move_up(name: str, folder: int, top: int) -> bool:
 
 
 def _opened(name: str, outer: int) -> int:
-    """Open a folder that is to be emptied, and allow us to."""
+    """Open a folder to be emptied, and make it writable for us."""
     flags = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(name, flags | os.O_PATH, dir_fd=outer)
     try:

@@ -1,4 +1,4 @@
-"""Download connectors with Maven and versions of Spark with pip.
+"""Download connectors with Maven and Spark versions with pip.
 
 `bootstrap/fetch.py` uses this module at a terminal. It needs only the standard library. Each folder
 is replaced as a whole and contains the digest of its pom or its list of packages. If the digest and
@@ -77,7 +77,7 @@ class Downloads:
     follow: Follow
 
     def versions(self) -> list[str]:
-        """Return the versions of Spark, other than Headgate's own, that can be installed."""
+        """Return the Spark versions, other than Headgate's own, that can be installed."""
         return sorted(path.stem for path in self.recipes.glob("sparks/*.txt"))
 
     def recipe_names(self) -> list[str]:
@@ -85,7 +85,7 @@ class Downloads:
         return sorted(path.parent.name for path in self.recipes.glob("*/connector.toml"))
 
     def check_version(self, version: str) -> None:
-        """Raise `DownloadFailed` if a version of Spark cannot be installed."""
+        """Raise `DownloadFailed` if a Spark version cannot be installed."""
         if version not in self.versions():
             raise DownloadFailed(
                 f"Spark {version!r} cannot be installed.",
@@ -119,7 +119,7 @@ class Downloads:
         self.report(f"  Spark {version}, in {self.sparks / version}")
 
     def connector(self, name: str, version: str = "", coordinates: Sequence[str] = ()) -> None:
-        """Download a connector for a version of Spark; "" is Headgate's own.
+        """Download a connector for a Spark version; "" is Headgate's own.
 
         Without coordinates, the connector's recipe names them. Raises `DownloadFailed`.
         """
@@ -161,7 +161,7 @@ class Downloads:
         )
 
     def folder_of(self, name: str, version: str) -> Path:
-        """Return the folder of a connector for a version of Spark; "" is Headgate's own."""
+        """Return the folder of a connector for a Spark version; "" is Headgate's own."""
         return self.connectors / version / name
 
     def jars_of_spark(self, version: str) -> frozenset[str]:

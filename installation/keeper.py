@@ -2,7 +2,7 @@
 
 `up` needs the tables and the migrations to prepare a start, some 100 MB, and then only waits. So
 once the system runs, it execs this module: the process stays the same, with its lock and its
-children, but without what it has imported.
+children, but without its imports.
 """
 
 import json

@@ -112,7 +112,7 @@ def stream_of(epoch: int) -> str:
 
 
 def revocation_of(epoch: int) -> str:
-    """Return the Redis key that tells a driver whether its epoch has been revoked."""
+    """Return the Redis key that revokes a driver's epoch."""
     return f"{settings.EVENT_STREAM}:revoked:{epoch}"
 
 

@@ -231,8 +231,8 @@ def upload_code(server: Server, files: list[File]) -> None:
 def with_digests(file: File, digest: Callable[[Path], str]) -> str:
     """Return a file's text with each code folder replaced by its digest.
 
-    Text without such folders is returned unchanged, and so is invalid YAML: the server reports what
-    is wrong with it.
+    Text without such folders is returned unchanged, and so is invalid YAML: the server reports its
+    errors.
     """
     if "upload" not in file.text:
         return file.text

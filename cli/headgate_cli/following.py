@@ -97,7 +97,7 @@ class ProgressLine:
             note(text)
 
     def end(self) -> None:
-        """Clear the terminal's line, so that what follows starts on a new line."""
+        """Clear the terminal's line, so that further output starts on a new line."""
         if self._live and self._shown:
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()

@@ -124,7 +124,7 @@ _CLOSED = set[str]()
 
 
 def is_closed() -> bool:
-    """Return whether nobody reads the results any more: commands that only print can end."""
+    """Return whether nobody reads the results any longer: commands that only print can end."""
     return "stdout" in _CLOSED
 
 

@@ -71,7 +71,7 @@ class DemoQuery:
 
 @dataclass(frozen=True, slots=True)
 class DemoApplication:
-    """One application that queries share, with its scheduler pools and what it gets access to."""
+    """One application that queries share, with its scheduler pools and its access."""
 
     name: str
     spec: Form

@@ -430,10 +430,10 @@ def settle(
     """Record the state of a gap; return how many of its numbers are missing.
 
     Only this function repairs, closes or gives up a gap: after each judging, at a run's end, and
-    after a repair from a checkpoint. `hopeless`: what is missing now will not arrive. `source`:
-    where numbers that have arrived since came from. `remaining`: how many are missing, if known;
-    if that changes the row, the row and its numbers are read again under a lock, because two of
-    these may happen at the same time.
+    after a repair from a checkpoint. `hopeless`: the missing numbers will not arrive. `source`:
+    where numbers that have arrived since came from. `remaining`: how many are missing, if known; if
+    that changes the row, the row and its numbers are read again under a lock, because two of these
+    may happen at the same time.
     """
     if remaining is not None and not _settled(gap, remaining, now, hopeless, source):
         return remaining

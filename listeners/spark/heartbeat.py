@@ -140,7 +140,7 @@ class ThreadDumps:
             self._of(event.run).at = monotonic()
 
     def request(self, run: int, asked: str) -> None:
-        """Request a dump for a run; `asked` is the request time, and each counts once."""
+        """Request a dump for a run; `asked` is the request's time, and each counts once."""
         self._of(run).requested_at = asked
 
     def look(self, runs: Iterable[RunKnown], pulses: Sequence[QueryPulse]) -> ThreadDump | None:

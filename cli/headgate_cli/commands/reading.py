@@ -50,7 +50,7 @@ def watched(
     """Print the rows whose cells have changed; raise `CommandEnded` when the limit expires.
 
     Each document is one line of JSON, or one document in a YAML stream. Returns once nobody reads
-    the output any more.
+    the output any longer.
     """
     before, widths = dict[str, list[str]](), list[int]()
     first = True

@@ -60,7 +60,7 @@ class TrialCommand(BaseCommand):
 def demo_advice(does: str, shown: str) -> str:
     """Return how to see the part of the demo that uses the server.
 
-    `does` is what `make run` does, and `shown` what it then shows.
+    `does` describes the effect of `make run`, and `shown` what it then shows.
     """
     if settings.HOME.holder() is None:
         return f"`make run` {does}; `make stop` ends both."

@@ -1,4 +1,4 @@
-"""List the versions of Spark on this host with their checksums, or remove one."""
+"""List the Spark versions on this host with their checksums, or remove one."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from queries.services.downloads import remove_spark
 
 
 class Command(BaseCommand):
-    """List or remove versions of Spark; `headgate-server spark add` installs them."""
+    """List or remove Spark versions; `headgate-server spark add` installs them."""
 
     help = "List the Spark versions on this host and check their jars, or remove one."
     requires_system_checks = ()
