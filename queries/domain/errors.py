@@ -22,7 +22,7 @@ MOST_PROBLEMS = 50
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One error in an input: the field, the given value, what is wrong, what to do."""
+    """One error in an input: the field, the given value, the problem and the remedy."""
 
     field: str  # dotted path in the JSON form: "sources.0.options.path"
     value: str  # as given, masked where secret, at most 200 characters

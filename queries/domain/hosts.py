@@ -91,7 +91,7 @@ def choose(setting: str, lacks: str = "", *, late: bool = False) -> IsolationCho
     """Return the isolation to use; `lacks` is why the wanted kind is impossible, "" if it is not.
 
     `auto` means bubblewrap if possible. `late`: `lacks` is why that is not known yet. Raises
-    `ValueError` for a kind that does not exist, which is never replaced by another.
+    `ValueError` for a kind that does not exist, which is never replaced with another.
     """
     if late:
         return IsolationChoice(

@@ -1,8 +1,8 @@
 """The files that the control plane, shims and drivers exchange: forms, names, version.
 
-Both sides import this module, but nothing from each other. Every file is replaced whole
-(write, fsync, rename), so a reader sees either the old form or the new one, never a mixture.
-The files are authoritative, and Redis is only a hint (`docs/architecture.md`).
+Both sides import this module, but nothing from each other. Every file is replaced atomically
+(write, fsync, rename), so a reader sees either the old form or the new one, never a mixture. The
+files are authoritative, and Redis is only a hint (`docs/architecture.md`).
 
 A driver's directory contains two folders. A driver reads `control`; an isolated driver cannot write
 to it. A driver writes the files in `own`, none of which decides which process is signalled.

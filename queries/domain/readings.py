@@ -4,9 +4,9 @@ Times are seconds of any clock that only moves forward. A change is shown togeth
 came after it, so the newest state is always shown, and shown last.
 
 What is read from outside (brokers, tables, storages, reports of drivers) is stored, and shown until
-the next reading. A sentence that is older than its limit is shown with its age, because what it
-states may be over. `tests/api/test_times_of_sentences.py` checks this for every REST body and
-selector.
+the next reading. A sentence that is older than its limit is shown with its age, because its
+statement may be outdated. `tests/api/test_times_of_sentences.py` checks this for every REST body
+and selector.
 """
 
 from collections.abc import Iterable
@@ -61,7 +61,7 @@ _DAY = timedelta(days=1)
 
 @dataclass(frozen=True, slots=True)
 class Dated:
-    """A sentence from outside, and when what it states was read."""
+    """A sentence from outside, and when its facts were read."""
 
     text: str
     read_at: datetime

@@ -108,7 +108,7 @@ def delay(policy: RestartPolicy, n: int, *, key: str) -> timedelta:
     """Return how long to wait after the `n`-th failure in a row (n from 1).
 
     The first restart is immediate; then `base × 2^(n-2)`, at most `max`, ± 20 %. `key` identifies
-    what is waiting: the jitter depends on it and on n, so deciding twice gives the same result.
+    the waiting object: the jitter depends on it and on n, so deciding twice gives the same result.
     """
     if n <= 1:
         return timedelta(0)

@@ -3,8 +3,8 @@ missing one.
 
 A driver runs users' code, so its reports may contain anything: they are validated like requests.
 
-Only a user can tell. With a new checkpoint, a query that was only renamed would read its source
-again or skip existing data, so the new query does not start until an author has decided.
+Only a user can decide this. With a new checkpoint, a query that was only renamed would read its
+source again or skip existing data, so the new query does not start until an author has decided.
 """
 
 import hashlib
@@ -76,7 +76,7 @@ class Believed:
 
 
 def believed(reported_queries: Iterable[FoundQuery]) -> Believed:
-    """Return the well-formed found queries, at most 50, and what was rejected."""
+    """Return the well-formed queries, at most 50, and the reasons for rejecting others."""
     queries: list[FoundQuery] = []
     refused: list[str] = []
     numbers: set[int] = set()

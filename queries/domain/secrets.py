@@ -1,5 +1,4 @@
-"""The secrets that definitions use, what an admin has granted, and the hosts that they may be sent
-to.
+"""The secrets in definitions, the grants by admins, and the hosts that secrets may be sent to.
 
 A pattern is one of these:
 

@@ -60,12 +60,12 @@ def spark_named(text: object) -> Spark | None:
 
 
 def has_trigger(spark: Spark, kind: str) -> bool:
-    """Return whether a version of Spark has a kind of trigger."""
+    """Return whether a Spark version has a kind of trigger."""
     return not is_older(spark, TRIGGERS_SINCE.get(kind, SPARKS[0]))
 
 
 def has_feature(spark: Spark, feature: Feature) -> bool:
-    """Return whether a version of Spark has a feature."""
+    """Return whether a Spark version has a feature."""
     return not is_older(spark, FEATURES_SINCE[feature])
 
 
@@ -215,7 +215,7 @@ UNSUPPORTED_SPARK = "The checkpoint was written by Spark {}, which Headgate does
 
 
 class NoWayBack(NotAllowed):
-    """The version of Spark cannot continue the checkpoint."""
+    """The Spark version cannot continue the checkpoint."""
 
     code = "no-way-back"
 
@@ -342,10 +342,10 @@ def _state(written: Written) -> list[tuple[Spark, str]]:
 
 
 def as_json(old: Written, new: Written, spark: Spark, back: Spark | None) -> dict[str, Any]:
-    """Return what a change of version does to a checkpoint, in JSON form.
+    """Return the effect of a version change on a checkpoint, in JSON form.
 
     `old` is the checkpoint before; `new` a copy on which `spark` has run, or `old` if it has not.
-    `back` is the version that ran on it until now; None if only the checkpoint can tell ("from"),
+    `back` is the version that ran on it until now; None if only the checkpoint shows it ("from"),
     which need not be a version that can be chosen here ("back" is "" then).
     """
     back, origin = back or old.back, back or old.versions

@@ -89,5 +89,5 @@ class SystemHealth:
 
     @property
     def problems(self) -> tuple[Part, ...]:
-        """Return the parts that have a problem of their own, worst first as listed."""
+        """Return the parts that have their own problem, worst first as listed."""
         return tuple(part for part in self.parts if part.state == PartState.PROBLEM)

@@ -176,8 +176,9 @@ def forgotten(
     """Return the contents that may be deleted, least recently used first.
 
     named: the contents that definitions, runs and unfinished work refer to. oldest_driver: when the
-    oldest live driver was launched; it may still use contents from that time that nothing refers to
-    any more (such as packages after an upgrade). None if everything that drivers use is in `named`.
+    oldest live driver was launched; it may still use contents from that time that are no longer
+    referenced (such as packages after an upgrade). None if everything that drivers use is in
+    `named`.
     """
     expired_contents = [
         content

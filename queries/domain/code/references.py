@@ -1,9 +1,9 @@
 """References from a definition to code: a folder in a git repository, and the packages required
 by name.
 
-Definitions store full commit hashes: a branch or tag can move, and a run must be able to report
-what it ran. A branch or tag without a commit is resolved before the definition is saved. The host
-must be one that an admin has listed.
+Definitions store full commit hashes: a branch or tag can move, and a run must be able to report its
+code. A branch or tag without a commit is resolved before the definition is saved. The host must be
+one that an admin has listed.
 
 Wheels come from the installation's own index. A line that specifies a file, a URL, another index or
 an editable project is rejected, because it would install something that no admin has provided.

@@ -9,7 +9,7 @@ Sources: Iceberg's CatalogUtil and CatalogProperties (`type`, `catalog-impl`, `u
 ignore case, because Spark passes them as a CaseInsensitiveStringMap. A catalog's name contains no
 dot (Spark: Catalogs.load).
 
-Hadoop's configuration determines what a path means: a key can mount one folder over another,
+Hadoop's configuration determines the meaning of a path: a key can mount one folder over another,
 redirect a scheme to another file system, or cause a text to be decoded into Java objects. Nobody is
 allowed to set such keys. Everyone is allowed to set the keys that tune a client or set its address
 and account. All other keys are reserved for users who have permission to write Python

@@ -277,7 +277,7 @@ class Threshold(StrictForm):
 
 
 class Schedule(StrictForm):
-    """When a query or a script starts by itself: one of `cron`, `after` and `files`."""
+    """When a query or a script starts automatically: one of `cron`, `after` and `files`."""
 
     #: Five fields: minute, hour, day of month, month, day of week; read in `time_zone`.
     cron: str = Field(default="", max_length=200)

@@ -67,7 +67,7 @@ OK = ChangeResult(ChangeOutcome.OK)
 
 
 def waits(reason: Because = NOTHING) -> ChangeResult:
-    """Return the result of a change that is not finished, with what it is waiting for."""
+    """Return the result of an unfinished change, with the condition that it is waiting for."""
     return ChangeResult(ChangeOutcome.WAITS, reason)
 
 

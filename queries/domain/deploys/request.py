@@ -2,7 +2,7 @@
 
 A change to an application's code, packages, configuration or pools restarts its driver with all of
 its queries: they are one unit, in waves of applications. Other queries restart individually. A wave
-contains units of one kind, except for the canary wave. Units that write what others read go in
+contains units of one kind, except for the canary wave. Units that write others' inputs go in
 earlier waves (`queries.domain.lineage.graph`).
 
 A change to code or packages also affects queries whose own definition is unchanged. Some of them
@@ -293,7 +293,7 @@ def tried_beside(
 ) -> frozenset[str]:
     """Return the unchanged queries to test with new code and packages, or a new Spark.
 
-    new_sparks: applications whose Spark changes; all their queries are tried, because each has its
+    new_sparks: applications whose Spark changes; all their queries are tested, because each has its
     own checkpoint. new_imports: applications whose code or packages change. tried: applications
     with a changed query that is already being tested. All Python queries are tested. SQL queries do
     not import anything, so if there are only SQL queries, one is enough to show that the packages

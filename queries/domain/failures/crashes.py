@@ -103,7 +103,7 @@ def words(code: str) -> str:
 
 
 def advice(python: str, jvm: str, killed: str) -> FailureAdvice:
-    """Return what a driver's end means and the remedy; `killed` is a `Killer`, "" if unknown."""
+    """Explain a driver's end and the remedy; `killed` is a `Killer`, "" if unknown."""
     meaning, way_out = _KILLED.get(killed) or _unknown_killer(python, jvm)
     return FailureAdvice(Category.PROCESS, meaning, way_out)
 

@@ -1,4 +1,4 @@
-"""Classify a failure: its category, what it means and what to do.
+"""Classify a failure: its category, meaning and remedy.
 
 Restarts depend on this: RETRY continues forever, POISON and LIMITED stop at the policy's limit,
 FATAL waits for an operator. Unknown failures are retried, because a wrong RETRY costs minutes and a
@@ -163,7 +163,7 @@ def classify(
 def classify_exit(
     *, python: str, jvm: str, oom: bool, killed: str = "", log_tail: str = ""
 ) -> Classified:
-    """Return what a driver's death means, from the shim's exit report.
+    """Return the meaning of a driver's death, from the shim's exit report.
 
     `python` and `jvm` are "0", "1"…, "SIGKILL"… or "UNKNOWN"; `killed` is a `Killer`, or "". A
     driver's death is always RETRY: the application's backoff counts it.

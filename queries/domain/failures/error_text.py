@@ -106,7 +106,7 @@ WRAPPERS = frozenset(
 
 
 def bounded(text: str, limit: int = TEXT_LIMIT) -> str:
-    """Return the text, cut in the middle: three quarters from its head, the rest from its tail."""
+    """Return the string cut in the middle: three quarters of its head, then its tail."""
     if len(text) <= limit:
         return text
     head = limit * 3 // 4
@@ -278,7 +278,7 @@ def fingerprint(*, error_class: str, type_name: str, root_cause: str, message: s
 
 
 def normalised(text: str) -> str:
-    """Return the text without the parts that differ between occurrences, at most 300 characters."""
+    """Return the message without its varying parts, at most 300 characters."""
     text = text[:LINE_LIMIT]
     for pattern, name in _VARYING:
         text = pattern.sub(name, text)

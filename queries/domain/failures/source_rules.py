@@ -2,7 +2,7 @@
 Iceberg.
 
 Advice that could make users give up records must match the exact condition: Kafka's connector
-throws one type for eighteen conditions, of which seven are about loss.
+throws one type for eighteen conditions; seven of them are about loss.
 
 They come from the code of Delta 4.4.0 (on Spark 4.2) and Iceberg 1.11.0 (on Spark 4.1), and from
 failures recorded with them. Iceberg's failures, and some of Delta's, have a message but no
@@ -151,7 +151,7 @@ KAFKA_MESSAGES: tuple[FailureRule, ...] = (
 
 
 def detailed(advice: FailureAdvice, text: str) -> FailureAdvice:
-    """Return the advice with the partitions and offsets that Spark reports in the text."""
+    """Return the advice with the partitions and offsets in Spark's message."""
     if advice is PARTITIONS:
         return _with_partitions(advice, text)
     if advice.category is not Category.SOURCE_LOST:

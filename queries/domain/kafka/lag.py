@@ -58,7 +58,7 @@ class PartitionLook:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """How far a partition, a topic or a whole query is behind."""
+    """How far a partition, a topic or an entire query is behind."""
 
     records: int | None  # unread offsets that still exist, in `unit`; None: unknown
     gone: int  # unread offsets that no longer exist
@@ -131,7 +131,7 @@ def deleted_unread(committed: int | None, earliest: int | None) -> int:
 
 
 def total(parts: Sequence[Behind]) -> Behind:
-    """Return how far behind the whole is: total records and rates, and the oldest record's age.
+    """Return the total lag: records and rates, and the oldest record's age.
 
     Unknown values of a part are left out; the result is None if the value is unknown for all parts.
     """

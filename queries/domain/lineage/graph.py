@@ -33,7 +33,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """All known edges, and what is unknown about each query."""
+    """All known edges, and the unknown parts of each query."""
 
     edges: tuple[Edge, ...] = ()
     unknown: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # query -> sentences
@@ -43,11 +43,11 @@ class Graph:
     unwritten: frozenset[str] = frozenset()  # queries of which not all writes are known
 
     def downstream(self, queries: Iterable[str]) -> list[str]:
-        """Return the queries that read what these write, directly or not: nearest first."""
+        """Return the queries that read these queries' output, directly or not: nearest first."""
         return _reached(self.after, queries)
 
     def upstream(self, queries: Iterable[str]) -> list[str]:
-        """Return the queries that write what these read, directly or not: nearest first."""
+        """Return the queries that write these queries' inputs, directly or not: nearest first."""
         return _reached(self.before, queries)
 
     def unsure_downstream(self, queries: Iterable[str]) -> list[str]:

@@ -226,7 +226,7 @@ class _collecting:
 
 
 def below(field: str, problem: Problem) -> Problem:
-    """Return a problem with a part as a problem with the whole object."""
+    """Return a problem with a part as a problem with its object."""
     return Problem(f"{field}.{problem.field}", problem.value, problem.message, problem.way_out)
 
 

@@ -73,7 +73,7 @@ class ObjectPlan:
 def differences(before: Any, after: Any) -> tuple[Change, ...]:
     """Return the fields that differ between two states in JSON, by field.
 
-    Lists are compared by position, strings as a whole.
+    Lists are compared by position, strings in full.
     """
     return tuple(
         Change(field, _shown(field, old), _shown(field, new))

@@ -63,7 +63,7 @@ def _grouped(select: exp.Select) -> list[exp.Expression]:
 
 
 def _key(select: exp.Select, key: exp.Expression) -> exp.Expression:
-    """Return what a grouping key refers to: a position in the list, an alias, or itself."""
+    """Return the target of a grouping key: a position in the list, an alias, or itself."""
     if isinstance(key, exp.Literal) and key.is_int and int(key.this) <= len(select.expressions):
         return _unaliased(select.expressions[int(key.this) - 1])
     if isinstance(key, exp.Column) and not key.table:

@@ -1,4 +1,4 @@
-"""The outcome of a preflight: passed, silently different, incomplete, or failed, and what to do.
+"""The outcome of a preflight: passed, silently different, incomplete, or failed, with the remedy.
 
 The outcome also lists what was not tested. No rows reached the real sink and the copy is not the
 original, so a pass covers only state, source and plan.
@@ -47,7 +47,7 @@ class PreflightVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SparkChange:
-    """A preflight with another version of Spark than the one that wrote the checkpoint."""
+    """A preflight with a different Spark version from the one that wrote the checkpoint."""
 
     back: Spark | None  # the version of the last good run; None: no run is known
     to: Spark

@@ -23,7 +23,7 @@ _SHAPE = 'Give minute, hour, day of month, month and day of week: "0 3 * * *" (0
 
 
 def schedule_problems(schedule: Schedule | None, *, ends: bool) -> list[Problem]:
-    """Return what is wrong with a schedule; `ends` says whether what it starts ends by itself."""
+    """Return what is wrong with a schedule; `ends` says whether its target ends on its own."""
     if schedule is None:
         return []
     problems = []

@@ -144,7 +144,7 @@ def open_runs(draft: Draft) -> None:
 
 
 def _cause(draft: Draft, work: QueryDraft) -> Reason:
-    """Return why a run is opened, based on what the query was doing until now."""
+    """Return why a run is opened, based on the query's activity until now."""
     query = work.observed
     if work.restart_block is RestartBlock.ON_HOLD:
         return Reason.PROBE

@@ -81,7 +81,7 @@ def executors(reported_executors: Iterable[Mapping[str, Any]], *, now: datetime)
 
 
 def missing_executors(wanted: ExecutorsWanted) -> str:
-    """Return what a driver requested, what the cluster has, and what would fit."""
+    """Return the driver's request, the cluster's resources, and a size that would fit."""
     since = datetime.fromisoformat(wanted.since)
     more = f" with {wanted.overhead_mb} MB of overhead" if wanted.overhead_mb else ""
     size = f"{wanted.memory_mb} MB{more} and {counted(wanted.cores, 'core')}"
@@ -243,7 +243,7 @@ class RunSeen:
 
     @property
     def candidacy(self) -> Candidacy:
-        """Return what the run was doing when its driver died."""
+        """Return the run's activity when its driver died."""
         if self.status is None or self.waits_until is not None:  # it had not started on the query
             return Candidacy.NONE
         if self.proven_at is None:
@@ -332,7 +332,7 @@ class Slots:
 
     @property
     def free(self) -> Reason:
-        """Return NONE if a driver may start, otherwise what it is waiting for."""
+        """Return NONE if a driver may start, otherwise the condition that it is waiting for."""
         if self.starting >= self.limit:
             return Reason.WAITS_SLOT
         return Reason.NONE if self.has_memory else Reason.WAITS_MEMORY

@@ -330,7 +330,7 @@ def starting_query(draft: Draft) -> QueryDraft | None:
 
 
 def next_to_start(draft: Draft) -> QueryDraft | None:
-    """Return the due query to start now: first those that looked guilty at the last death.
+    """Return the due query to start now: first the suspects of the last death.
 
     None while the driver's session is not up, while another query has its turn, or if none is due.
     """

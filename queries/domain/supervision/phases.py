@@ -207,7 +207,7 @@ def with_run(draft: Draft, work: QueryDraft) -> Named:
 
 
 def starting_session(draft: Draft) -> Because:
-    """Return what a driver is waiting for while its Spark session is not up."""
+    """Describe what a driver is waiting for while its Spark session is not up."""
     return _missing_resources(draft) or _slowed(draft, Because(Detail.SESSION_STARTING))
 
 
@@ -257,7 +257,7 @@ def _stopping(draft: Draft, work: QueryDraft, run: RunSeen) -> Named:
 
 
 def _unproven(draft: Draft, trigger: str, started_at: str) -> Because:
-    """Return what a started query is waiting for; Spark does not report missing cores."""
+    """Describe what a started query is waiting for; Spark does not report missing cores."""
     started = datetime.fromisoformat(started_at)
     if trigger in HOLDING_TRIGGERS and draft.now - started >= PROOF_OF_CORES:
         what = "continuous epoch" if trigger == "continuous" else "batch"

@@ -1,8 +1,8 @@
-"""An application that runs a user's script: its desired state, and what the script's end means.
+"""An application that runs a user's script: its desired state, and the meaning of the script's end.
 
 The script decides which queries exist and when they start; supervision decides whether the script
 runs. So the application has the desired state and the backoff, and its queries have neither: each
-shows what the script, or the end of its driver, did to it.
+shows the effect of the script, or of its driver's end.
 """
 
 from queries.domain.protocol import ScriptReport, ScriptState

@@ -1,4 +1,4 @@
-"""Calculate how far a query is behind a table, and when what it needs can be removed.
+"""Calculate how far a query is behind a table, and when the versions that it needs can be removed.
 
 A version is one commit: a version of a Delta table, or a snapshot of an Iceberg table. Versions are
 numbered. The current Iceberg snapshot has its sequence number, and its ancestors the ones below; in
@@ -84,7 +84,7 @@ def delta_lag(
     `commits` are the unread versions, as far as known; `written` are their files' times, which
     determine their removal. `initial` is the table as of the offset's version, if the source is
     still reading the table as of that version. `earliest` is the log's first version, if known.
-    `changes` is what the source does with versions that change rows.
+    `changes` is how the source handles versions that change rows.
     """
     if state.table and offset.table != state.table:
         return TableLag(latest=latest + 1, problem=_REPLACED)

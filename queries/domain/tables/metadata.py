@@ -57,7 +57,7 @@ _PART = re.compile(rf"([+-]?\d{{1,12}})\s+({'|'.join(_UNITS)})s?\b", re.IGNORECA
 
 @dataclass(frozen=True, slots=True)
 class DeltaCommit:
-    """One version of a table: what its commit added and removed."""
+    """One version of a table: the files that its commit added and removed."""
 
     version: int
     at: datetime | None = None  # when it was committed; None if the commit does not say

@@ -88,7 +88,7 @@ def in_iceberg(query: str, table: IcebergTable) -> InTable:
 
 
 def rewound(name: str, in_table: InTable, batch: int, newest: int) -> list[str]:
-    """Say what a rewind to `batch` does to the table; `newest` is the newest batch begun.
+    """Describe the effect of a rewind to `batch` on the table; `newest` is the newest batch begun.
 
     The query keeps its id, and plans the batches after `batch` again.
     """
@@ -112,7 +112,7 @@ def rewound(name: str, in_table: InTable, batch: int, newest: int) -> list[str]:
 
 
 def restarted(name: str, in_table: InTable) -> list[str]:
-    """Say what the table does if the query keeps its id and numbers its batches from 0 again."""
+    """Describe the table's behaviour if the query keeps its id and restarts at batch 0."""
     if in_table.newest is None:
         return [_no_batch_text(name, in_table), "Rows that are read again are added."]
     batches = _span(0, in_table.newest)
@@ -141,7 +141,7 @@ def continued(name: str, in_table: InTable, batch: int) -> list[str]:
 
 
 def new_id(name: str, *, same: bool) -> list[str]:
-    """Say what a table does for a query with a new id; `same`: the original writes to it too."""
+    """Describe a table's handling of a new query id; `same`: the original writes to it too."""
     if not same:
         return [f"Table {name} skips no batch of the new query, because it has a new ID."]
     return [
@@ -151,7 +151,7 @@ def new_id(name: str, *, same: bool) -> list[str]:
 
 
 def resumed(name: str, in_table: InTable, batch: int | None) -> list[str]:
-    """Say what the table does with a batch that runs again with the same id and number.
+    """Describe how the table handles a batch that runs again with the same id and number.
 
     `batch` is the batch that has started and has not committed; None if there is none.
     """
@@ -166,7 +166,7 @@ def resumed(name: str, in_table: InTable, batch: int | None) -> list[str]:
 
 
 def unknown(name: str, why: str) -> list[str]:
-    """Say what is known if the table's log could not be read."""
+    """Describe the known facts if the table's log could not be read."""
     return [
         f"What table {name} will do is unknown: {why} A table skips all batches of a query's ID "
         "up to the newest one that the table has."

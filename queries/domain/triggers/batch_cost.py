@@ -40,7 +40,7 @@ Z95 = 1.96
 
 @dataclass(frozen=True, slots=True)
 class BatchSample:
-    """One executed batch: what it read and how long its trigger took."""
+    """One executed batch: its rows and its trigger's duration."""
 
     rows: int
     ms: float

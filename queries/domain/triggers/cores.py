@@ -124,7 +124,7 @@ def core_problems(spec: SqlQuery | PythonQuery, ground: Ground) -> list[Problem]
 
 
 def core_doubts(spec: SqlQuery | PythonQuery, ground: Ground) -> list[str]:
-    """Return what is unknown about a query's cores, as sentences."""
+    """Return the unknown facts about a query's cores, as sentences."""
     if spec.trigger.kind not in HOLDING_TRIGGERS:
         return []
     rule = "It needs one core per source partition for as long as it runs"

@@ -158,7 +158,7 @@ class Diagnosis:
 
 
 def evidence_of(progress: Mapping[str, Any], driver: Mapping[str, Any] | None) -> BatchEvidence:
-    """Return what Spark's progress and the driver's evidence (None: there is none) say."""
+    """Return the evidence from Spark's progress and from the driver (None: there is none)."""
     began = time_of(progress.get("timestamp"))
     spent = progress.get("durationMs")
     phases = spent if isinstance(spent, dict) else {}

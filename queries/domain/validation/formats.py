@@ -174,7 +174,7 @@ def own_output_problems(spec: SqlQuery) -> list[Problem]:
 
 
 def connector_way_out(name: str, recipes: frozenset[str], spark: Spark = OURS) -> str:
-    """Return the sentence that explains how to install a connector for a version of Spark.
+    """Return the sentence that explains how to install a connector for a Spark version.
 
     `recipes` are the connectors that a command downloads; the command for Kafka also starts a trial
     broker.

@@ -226,7 +226,7 @@ def misspelt(
 
 
 def query_problems(spec: SqlQuery | PythonQuery, spark: Spark) -> list[Problem]:
-    """Return a problem for each thing that a query uses and a version of Spark lacks."""
+    """Return a problem for each thing that a query uses and a Spark version lacks."""
     kind = str(spec.trigger.kind)
     problems = conf_problems(spec.conf, spark)
     if not has_trigger(spark, kind):
@@ -237,7 +237,7 @@ def query_problems(spec: SqlQuery | PythonQuery, spark: Spark) -> list[Problem]:
 
 
 def conf_problems(conf: Mapping[str, str], spark: Spark) -> list[Problem]:
-    """Return the configuration keys that a version of Spark would silently ignore."""
+    """Return the configuration keys that a Spark version would silently ignore."""
     return [
         Problem(
             f"conf.{key}",

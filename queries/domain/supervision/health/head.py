@@ -66,7 +66,7 @@ class HeadFacts:
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """One sentence about a query, and what may be shown next to it."""
+    """One sentence about a query, and the details shown next to it."""
 
     about: HeadTopic
     sentence: str

@@ -51,7 +51,7 @@ class WaitingRows:
 def waiting(
     progress: Mapping[str, Any] | None, *, appends: bool, delay: Delay | None
 ) -> WaitingRows | None:
-    """Return what the newest batch left waiting in the state; None if nothing is waiting.
+    """Return the rows that the newest batch left waiting in the state; None if there are none.
 
     `appends`: the output mode is append. Without a watermark nothing waits, and a progress event
     that does not have Spark's form is ignored.
