@@ -429,7 +429,7 @@ def disk_of(path: str) -> Disk | None:
 
 
 def home_disk() -> Disk | None:
-    """Return the file system of HEADGATE_HOME, which has a part of its own in the health."""
+    """Return the file system of HEADGATE_HOME, which has its own part in the health."""
     return disk_of(str(settings.HEADGATE_HOME))
 
 

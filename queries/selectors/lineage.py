@@ -72,7 +72,7 @@ def lineage(planned: Planned | None = None) -> Graph:
 def selected(graph: Graph, selection: Selection) -> tuple[Graph, frozenset[str]]:
     """Return the part of a graph with the matching queries and their direct neighbours.
 
-    Also return the names of the matching queries; without terms, the whole graph and no names.
+    Also return the names of the matching queries; without terms, the complete graph and no names.
     """
     if not selection:
         return graph, frozenset()

@@ -304,7 +304,7 @@ def _managed(which: Q) -> Iterable[Managed]:
 
 
 def as_of_now() -> Moment:
-    """Return the moment as of which definitions are read from now on."""
+    """Return the time as of which definitions are read from now on."""
     place = Subquery(Checkpoint.objects.order_by("-pk").values("pk")[:1])
     newest = Transition.objects.order_by("-pk").values_list("pk", place).first()
     if newest is None:  # a subquery needs a row, and the history may have been pruned

@@ -127,7 +127,7 @@ def change_of(
 ) -> StateChange | None:
     """Return how a definition changes the state in the query's checkpoint.
 
-    `state` lists what the query's state depends on, according to version `state_by` of Spark's
+    `state` lists the dependencies of the query's state, according to version `state_by` of Spark's
     analyzer. Returns None if the checkpoint is empty, or if the definition is the one that wrote
     it.
     """

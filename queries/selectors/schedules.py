@@ -148,10 +148,9 @@ class Tally:
 
 @dataclass(frozen=True)
 class ScheduleLine:
-    """One schedule, and what it did within the window.
+    """One schedule, and its outcomes within the window.
 
-    What its definition has is read when it is shown, so that one that cannot be read spoils no
-    other line.
+    Its definition is read when it is shown, so that an unreadable one does not affect other lines.
     """
 
     owner: Query | Application
@@ -168,7 +167,7 @@ class ScheduleLine:
 
     @property
     def starts(self) -> str:
-        """Return what it starts: "query" or "script"."""
+        """Return the kind of its target: "query" or "script"."""
         return "query" if isinstance(self.owner, Query) else "script"
 
     @property

@@ -49,7 +49,7 @@ _LEFT = re.compile(r"\..+-[a-z0-9_]{8}")
 
 
 def remove_connector(name: str, spark: Spark, *, actor: str, now: datetime) -> None:
-    """Remove a connector for a version of Spark.
+    """Remove a connector for a Spark version.
 
     Raises `Missing` if it is not installed, and `Conflict` while an application names it or a
     driver runs with it.
@@ -63,7 +63,7 @@ def remove_connector(name: str, spark: Spark, *, actor: str, now: datetime) -> N
 
 
 def remove_spark(spark: Spark, *, actor: str, now: datetime) -> None:
-    """Remove a version of Spark; its connectors stay.
+    """Remove a Spark version; its connectors stay.
 
     Raises `NotAllowed` for Headgate's own version, `Missing` if the version is not installed, and
     `Conflict` while an application names it or a driver runs on it.
@@ -82,7 +82,7 @@ def remove_spark(spark: Spark, *, actor: str, now: datetime) -> None:
 def _unused(
     what: str, uses: Callable[[SparkUser], bool], actor: str, now: datetime
 ) -> Iterator[None]:
-    """Record a removal, and keep the lock so that nothing can begin to use what is removed.
+    """Record a removal, and keep the lock so that nothing can begin to use the removed item.
 
     Raises `Conflict` if something uses it.
     """
@@ -103,7 +103,7 @@ def _unused(
 
 
 def prune_sparks(*, now: datetime) -> int:
-    """Remove versions of Spark that nothing on any host has used for HEADGATE_CODE_DAYS.
+    """Remove Spark versions that nothing on any host has used for HEADGATE_CODE_DAYS.
 
     A version is used if an existing application names it or an open driver runs on it, including
     preflights and other probes. Returns how many were removed. Also deletes the leftovers of
@@ -202,7 +202,7 @@ class Archiver:
         return target
 
     def _wanted(self) -> Iterator[tuple[Path, Spark]]:
-        """Yield the archives that drivers on this host would use, and their version of Spark."""
+        """Yield the archives that drivers on this host would use, and their Spark version."""
         named = {user.spark for user in spark_users()} if is_set_up() else set()
         installed_versions = installed_sparks() & {OURS, *named}
         for spark in (

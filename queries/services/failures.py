@@ -324,9 +324,9 @@ def _says_something(status: DriverStatus) -> bool:
 
 
 def probe_answer(driver: Driver, *specs: Any, launcher: Launcher) -> ProbeResult | None:
-    """Return what a probe has found so far, None if nothing; `specs` are the definitions it tests.
+    """Return a probe's findings so far, None without any; `specs` are the definitions it tests.
 
-    Raises ValueError (`UnreadableResult`, or bytes that are not text) if the answer is incomplete.
+    Raises ValueError (`UnreadableResult`, or undecodable bytes) if the answer is incomplete.
     """
     text = launcher.probe_result(driver.application.name, driver.epoch)
     if not text:

@@ -1,6 +1,4 @@
-"""Grants by admins, secrets and allowed paths, audited, and what cannot start because one is
-missing.
-"""
+"""Grants by admins, secrets and allowed paths, audited, and starts blocked by a missing one."""
 
 from collections.abc import Mapping
 from dataclasses import replace

@@ -111,7 +111,7 @@ def open_visit(text: str, *, now: datetime) -> str | None:
 
 
 def shown(path: str, *, now: datetime) -> VisitedUi | None:
-    """Return the UI currently shown below a visit's path; None if there is none (any more)."""
+    """Return the UI currently shown below a visit's path; None if there is none (or no longer)."""
     visit = (
         SparkUiVisit.objects.select_related("user", "driver__application")
         .filter(path=_digest(path), opened_at__gt=now - VISIT_LASTS)

@@ -3,7 +3,7 @@
 Only the columns needed are read, because a create request reads them for all queries, under a lock.
 
 Definitions name connectors, never jars. A connector is installed atomically (for example by `make
-kafka`), so a folder that contains jars is ready. Its jars are for one version of Spark: those for
+kafka`), so a folder that contains jars is ready. Its jars are for one Spark version: those for
 other versions than ours are in a folder named by the version (`connectors/4.2/kafka`).
 """
 
@@ -212,7 +212,7 @@ class Connector:
 def connectors() -> list[Connector]:
     """Return the connectors that are installed or that an application names.
 
-    Those for the newest version of Spark come first; those for the same version are by name.
+    Those for the newest Spark version come first; those for the same version are by name.
     """
     users = [one for one in spark_users() if one.driver is None]
     return [
@@ -226,7 +226,7 @@ def connectors() -> list[Connector]:
 
 
 def not_installed(sparks: Iterable[Spark] = (OURS,)) -> list[Connector]:
-    """Return the connectors that a command would download for these versions of Spark."""
+    """Return the connectors that a command would download for these Spark versions."""
     return [
         _connector(name, spark)
         for spark in sparks
@@ -254,7 +254,7 @@ def _connector(name: str, spark: Spark, users: Iterable[SparkUser] = ()) -> Conn
 
 
 def declared_connectors(spark: Spark = OURS) -> dict[str, Declared]:
-    """Return the declarations of the connectors installed for a version of Spark, by name."""
+    """Return the declarations of the connectors installed for a Spark version, by name."""
     return {name: _declared(name, spark)[0] for name in ready_connectors(spark)}
 
 
@@ -280,7 +280,7 @@ def _declared(name: str, spark: Spark = OURS) -> tuple[Declared, str]:
 
 
 def recipes(spark: Spark = OURS) -> frozenset[str]:
-    """Return the names of the connectors that a command downloads for a version of Spark."""
+    """Return the names of the connectors that a command downloads for a Spark version."""
     names = (path.parent.name for path in _recipes_folder().glob(f"*/{FILE}"))
     return frozenset(name for name in names if _is_for(_recipe(name), spark))
 
@@ -299,13 +299,13 @@ def _recipes_folder() -> Path:
 
 
 def folder_for(spark: Spark) -> Path:
-    """Return the folder of the connectors for a version of Spark."""
+    """Return the folder of the connectors for a Spark version."""
     found = Path(settings.CONNECTORS_DIR)
     return found if spark == OURS else found / spark
 
 
 def ready_connectors(spark: Spark = OURS) -> frozenset[str]:
-    """Return the names of the connectors installed on this host for a version of Spark."""
+    """Return the names of the connectors installed on this host for a Spark version."""
     folder = folder_for(spark)
     if not folder.is_dir():
         return frozenset()
@@ -317,7 +317,7 @@ def ready_connectors(spark: Spark = OURS) -> frozenset[str]:
 
 
 def jars_of(name: str, spark: Spark = OURS) -> list[Path]:
-    """Return a connector's jars for a version of Spark, by name; none if it is not installed."""
+    """Return a connector's jars for a Spark version, by name; none if it is not installed."""
     if name not in ready_connectors(spark):
         return []
     return sorted((folder_for(spark) / name).glob("*.jar"))

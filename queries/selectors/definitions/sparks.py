@@ -119,7 +119,7 @@ def _sum_of(path: Path, *_: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SparkHere:
-    """A version of Spark that applications can choose, and whether this host has it."""
+    """A Spark version that applications can choose, and whether this host has it."""
 
     version: Spark
     exact: str  # "4.2.1"; "" if it is not installed

@@ -1,4 +1,4 @@
-"""Manage accounts, roles and sessions; refuse to share what a root worker runs.
+"""Manage accounts, roles and sessions; refuse to share a root worker's installation.
 
 Drivers of a worker that runs as root run as root too, without its capabilities if they are
 isolated. Without isolation, an author's code can do all that the worker can. Either is acceptable

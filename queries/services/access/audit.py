@@ -327,7 +327,7 @@ class Proof:
 
 
 def prove(*, now: datetime, earlier: Mark = BEGINNING, old_keys: Sequence[str] = ()) -> Proof:
-    """Verify the whole log; raise `Broken` at the first entry that was altered.
+    """Verify the complete log; raise `Broken` at the first entry that was altered.
 
     `earlier` is a head from an earlier export. `old_keys` are previous values of SECRET_KEY.
     """

@@ -112,7 +112,7 @@ class Round:
 
 
 def look_ahead(*, now: datetime, limit_s: float = LIMIT_S, place: Round | None = None) -> int:
-    """Record when state will be full, what a crash would replay, and failed preflights.
+    """Record when state will be full, the replay after a crash, and failed preflights.
 
     Continues at `place` for at most `limit_s`; without `place`, starts from the beginning. Returns
     the number of queries whose forecast has changed. Unreadable values count as unknown and are not

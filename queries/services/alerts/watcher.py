@@ -3,7 +3,7 @@
 A tick of the leader sends the ping, so none is sent without a worker, Redis and the database. Nor
 is one sent while another part has a problem.
 
-All its state is in one file: what it watches, the channels as last read from the database (their
+All its state is in one file: the watched parts, the channels as last read from the database (their
 URLs are references, never secrets), and undelivered messages.
 """
 

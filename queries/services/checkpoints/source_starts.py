@@ -1,4 +1,4 @@
-"""Determine where each source of a query starts after a reset, and what is repeated or skipped."""
+"""Determine where each source of a query starts after a reset, and the repeated or skipped data."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing, suppress

@@ -1,7 +1,7 @@
 """Reach checkpoints and tables that are not on a local disk, through one storage JVM per
 application.
 
-A storage JVM is launched like a probe, with a row of its own, so it counts in the host's memory and
+A storage JVM is launched like a probe, with its own row, so it counts in the host's memory and
 starts. It exits when it is not used; `note_ended` closes its row.
 """
 

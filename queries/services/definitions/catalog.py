@@ -252,7 +252,7 @@ def _write(plan: Callable[..., Save], actor: str, now: datetime, as_of: Moment |
 
 
 def _living(given: R, existing_rows: Mapping[str, R]) -> R:
-    """Return a row as it is now; raise `NotAllowed` if it has been deleted."""
+    """Return a row's current state; raise `NotAllowed` if it has been deleted."""
     row = existing_rows.get(given.name)
     if row is None or row.pk != given.pk:
         raise NotAllowed(f"{given} has been deleted.", way_out="Create it again.")

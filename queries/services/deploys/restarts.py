@@ -157,7 +157,7 @@ def restart_unit(
 ) -> list[DeployChange]:
     """Request a unit's restart and record it on each change; return changes that are not restarted.
 
-    A change without an operation of its own restarts with its application's driver.
+    A change without its own operation restarts with its application's driver.
     """
     operations = {change.pk: request(step, change) for change in unit}
     epoch = Installation.get().last_epoch  # all locks are held: later epochs are higher

@@ -57,7 +57,7 @@ def asker_of(deploy: Deploy) -> Asker:
 
 
 def user_of(deploy: Deploy, *, now: datetime) -> User:
-    """Return a deploy's requester, limited to what the token currently allows.
+    """Return a deploy's requester, limited to the token's current permissions.
 
     Raises `NotAllowed` if the account is no longer active, or the token is gone.
     """
@@ -240,7 +240,7 @@ def _note_written(change: DeployChange, item: SetItem | None) -> None:
 
 
 def prepare_rest(step: DeployStep) -> Plan:
-    """Plan the whole set again: the waves have been written, so only the rest remains."""
+    """Plan the complete set again: the waves have been written, so only the rest remains."""
     return _part(_planned(step), lambda item: True, leaving=True)
 
 

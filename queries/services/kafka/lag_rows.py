@@ -212,7 +212,7 @@ def _partition_look(
     *,
     replaced: bool,
 ) -> PartitionLook:
-    """Return one partition as it is now, with its rates and the time of its first unread record.
+    """Return one partition's current state, with its rates and the time of its first unread record.
 
     If the topic has replaced another, that time is unknown: the old topic's time does not apply to
     it.
@@ -342,7 +342,7 @@ def risk_columns(
     may_have_read: bool,
     now: datetime,
 ) -> dict[str, Any]:
-    """Return the risk columns: what a query will lose of its topics and tables, and when."""
+    """Return the risk columns: what a query will lose from its topics and tables, and when."""
     within = timedelta(hours=settings.RISK_WITHIN_H)
     of_topics = risk(
         [(look_of(row), clock_of(row, now=now)) for row in rows if row.partition >= 0],

@@ -109,7 +109,7 @@ def _line(
     actor: str = "",
     batch: int | None = None,
 ) -> Loss:
-    """Write one correction: for a piece of an entry, or for its whole count if `piece` is None."""
+    """Write one correction: for a piece of an entry, or for its full count if `piece` is None."""
     offsets = loss.offsets if piece is None else piece.offsets
     return Loss.objects.create(
         query_id=loss.query_id,

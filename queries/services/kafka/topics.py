@@ -1,5 +1,4 @@
-"""Query the broker for a source's partitions, and store topic ids to count what a replaced topic
-lost.
+"""Query the broker for a source's partitions, and store topic ids to count replaced topics' losses.
 
 A trigger may occupy a core for each partition, and starting offsets must specify each partition.
 The broker is queried before a definition is saved and outside its transaction. A broker that is not
@@ -9,7 +8,7 @@ instead.
 A pass over the brokers compares (`judge`, which writes nothing) and stores (`store`). If the query
 fails on data loss, the id of a replaced topic is kept: the query is at risk until it is reset, and
 its driver refuses to start it. If Spark is configured to skip gaps, the new topic's id is stored as
-soon as a batch has read it. In both cases, the ledger records what was never read.
+soon as a batch has read it. In both cases, the ledger contains the records that were never read.
 """
 
 import logging

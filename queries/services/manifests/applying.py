@@ -110,7 +110,7 @@ class _Writer:
         return [item for item in self._plan.items if item.kind == kind]
 
     def _add_receipt(self) -> None:
-        """Add the audit entry of the whole set, if it changes anything."""
+        """Add the audit entry of the complete set, if it changes anything."""
         asked, rows = self._plan.asked, self._definitions.rows
         rules = any(item.changes or item.is_new for item in self._of_kind(Kind.ALERT_RULE))
         if rows.is_empty and not rules and not self._plan.leaving:

@@ -145,7 +145,7 @@ def _of(index: int, file: SetFile, asked: ApplySet) -> Iterator[SetItem]:
 
 
 def _resolved(asked: ApplySet, items: Iterable[SetItem]) -> ApplySet:
-    """Resolve each application's branch or tag to a commit, once for the whole set."""
+    """Resolve each application's branch or tag to a commit, once for the set."""
     found = list(asked.resolved)
     for item in items:
         if item.manifest is None or item.kind != Kind.APPLICATION or item.problems:

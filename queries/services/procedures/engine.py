@@ -56,7 +56,7 @@ _leases = Leases(LEASE)
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The result of a step: it is finished, or what it is waiting for."""
+    """The result of a step: finished, or the condition that it is waiting for."""
 
     done: bool
     detail: str = ""
@@ -66,7 +66,7 @@ DONE = StepResult(True)
 
 
 def waiting(detail: str) -> StepResult:
-    """Return the result of a step that must be taken again, with what it is waiting for."""
+    """Return the result of a step that must be repeated, with the condition that it waits for."""
     return StepResult(False, detail)
 
 

@@ -274,7 +274,7 @@ class UpstreamEnds:
 
 
 def ends(state: ScheduleState, schedule: Schedule, most: int) -> UpstreamEnds:
-    """Return at most `most` ended runs, read at once: a run that ends meanwhile is seen later.
+    """Return at most `most` ended runs, read at once: later ends are seen later.
 
     An end counts as `any` once the query is not restarted: the newest run represents the earlier
     ones.

@@ -59,7 +59,7 @@ RETENTION = timedelta(days=90)
 
 
 class _Overtaken(Conflict):
-    """Another worker has handled the schedule meanwhile."""
+    """Another worker has handled the schedule in the meantime."""
 
 
 def follow_schedule(revision: QueryRevision | ApplicationRevision) -> None:
@@ -153,10 +153,10 @@ def run_schedules(*, now: datetime) -> None:
 def decide_due(
     target: Target, schedule: Schedule, now: datetime, instead: PlannedState | SkipReason
 ) -> None:
-    """Decide what is due by a schedule that is changed now, in the transaction of its change.
+    """Decide the due times of a schedule that is changed now, in the transaction of its change.
 
-    `instead`: what becomes of a time that would start: WAITING leaves it to the next tick; a
-    reason skips it, as it skips times that wait already.
+    `instead`: the outcome of a time that would start: WAITING leaves it to the next tick; a reason
+    skips it, as it skips times that are already waiting.
     """
     target.lock()
     state = _state(ScheduleState.objects.filter(**target.columns))
@@ -174,7 +174,7 @@ def decide_due(
 
 @dataclass(frozen=True, slots=True)
 class _Due:
-    """Planned times that are due, oldest first, and what is then handled."""
+    """Planned times that are due, oldest first, and the position after them."""
 
     planned: list[tuple[str, datetime]]  # (key, time)
     handled: Mapping[str, Any] = field(default_factory=dict)  # columns of the state
@@ -244,10 +244,10 @@ def _decide(
 
 
 def _recall(state: ScheduleState, target: Target, schedule: Schedule | None, now: datetime) -> None:
-    """Bring back what a clock that was ahead has handled: those times are not due yet.
+    """Restore times that were handled because a clock was ahead: they are not due yet.
 
-    Planned times that gave no run are forgotten, and decided when they are due. Those that gave one
-    keep it, and are not run again.
+    Planned times without a run are forgotten, and decided when they are due. Those with a run keep
+    it, and are not run again.
     """
     if state.newest_arrival_at is not None and is_ahead(state.newest_arrival_at, now):
         state.newest_arrival_at = now
@@ -366,9 +366,9 @@ def _start(row: PlannedRun, target: Target, schedule: Schedule, now: datetime) -
 def _settle(
     target: Target, state: ScheduleState, schedule: Schedule | None, now: datetime
 ) -> ScheduledObject:
-    """Note the ends of its open planned runs; return what the next planned time depends on.
+    """Note the ends of its open planned runs; return the facts for the next planned time.
 
-    Without a schedule, no time that waits is started.
+    Without a schedule, waiting times are not started.
     """
     rows = PlannedRun.objects.filter(**target.columns, state__in=OPEN_STATES).order_by("due_at")
     paused = state.paused_at is not None

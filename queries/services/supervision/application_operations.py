@@ -1,4 +1,4 @@
-"""The operator's verbs on a whole application: its driver and all its queries."""
+"""The operator's verbs on an entire application: its driver and all its queries."""
 
 from datetime import datetime, timedelta
 from typing import Any

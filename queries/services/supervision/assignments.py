@@ -129,7 +129,7 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
 
 
 def launched_with(spec: DriverSpec) -> str:
-    """Return a digest of what a driver is launched with: equal if a new one would be the same.
+    """Return a digest of a driver's launch parameters: equal if a new one would be the same.
 
     The time limits of starts are left out: a standby fits whatever limits it was launched with.
     So is why our classes are missing: a worker that has started again does not know it yet.
@@ -202,7 +202,7 @@ def _variables_named(driver: Driver, spec: ApplicationSpec) -> tuple[str, ...]:
 
 
 def spark_folder(spark: Spark) -> str:
-    """Return the folder of another version of Spark for a driver; "" for ours.
+    """Return the folder of another Spark version for a driver; "" for ours.
 
     Raises `LaunchRefused` if this host does not have it.
     """
@@ -217,7 +217,7 @@ def spark_folder(spark: Spark) -> str:
 
 
 def connector_jars(names: tuple[str, ...], spark: Spark = OURS) -> tuple[str, ...]:
-    """Return the jars of the connectors installed for a version of Spark, without duplicates.
+    """Return the jars of the connectors installed for a Spark version, without duplicates.
 
     Raises `LaunchRefused` if a connector is not installed: otherwise, Spark would report only after
     its start that it cannot find a data source.

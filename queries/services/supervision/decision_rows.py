@@ -266,7 +266,7 @@ def update_run(run: Run, status: RunStatus | None, choice: QueryDecision, *, now
 
 
 def _replayed(run: Run, *, ended: bool, now: datetime) -> dict[str, Any] | None:
-    """Return what the run replayed; None until its first batch has been reported."""
+    """Return the run's replay; None until its first batch has been reported."""
     if run.first_commit_at is None:
         return None
     replay = None

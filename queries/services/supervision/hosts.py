@@ -59,7 +59,7 @@ class ClaimAttempt:
 def attempt(worker: Worker, first: ClaimSeen | None, *, take: bool) -> ClaimAttempt:
     """Check whether this host's name is free, and with `take`, claim it.
 
-    `first` is what the first attempt saw. `free` is False if another worker was faster.
+    `first` is the state seen by the first attempt. `free` is False if another worker was faster.
     """
     claim = look(worker)
     match judge_claim(first or claim, claim):

@@ -91,7 +91,7 @@ def _reconcile(application_id: int, *, launcher: Launcher, now: datetime) -> boo
 
 
 def responsibility_for(rows: Rows) -> Responsibility:
-    """Return what this host's worker is responsible for in an application."""
+    """Return the responsibility of this host's worker for an application."""
     this_host, placed_on = settings.HEADGATE_HOST, rows.placed_on
     silent = placed_on not in ("", this_host) and is_silent(placed_on)
     return responsibility(placed_on, this_host, silent=silent, movable=rows.movable)

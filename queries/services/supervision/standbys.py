@@ -79,7 +79,7 @@ def keep_standbys(*, launcher: Launcher, now: datetime) -> None:
 
 
 def keep_standby(application_id: int, *, launcher: Launcher, now: datetime) -> None:
-    """Bring one application's standby on this host a step closer to what is wanted."""
+    """Bring one application's standby on this host a step closer to its desired state."""
     rows = read_rows(application_id)
     if rows is None:
         return

@@ -121,7 +121,7 @@ def could_not_try(
 
 
 class StateChanges(Conflict):
-    """The revision changes what the state in the checkpoint means."""
+    """The revision changes the meaning of the state in the checkpoint."""
 
     code = "state-changes"
 
