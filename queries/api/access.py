@@ -62,7 +62,7 @@ class AuditView(ApiView):
 
 
 class AuditExportView(ApiView):
-    """The whole audit log."""
+    """The complete audit log."""
 
     @answers(
         "export_audit_log",
@@ -166,7 +166,7 @@ class ApplicationTeamView(ApiView):
 
 @described
 class MeBody(Body):
-    """The user of a request, and what the request is allowed to do.
+    """The user of a request, and the request's permissions.
 
     role: The user's role, as limited by the token's scope.
     teams: Only applications of these teams or without a team can be acted on; null: no limit.

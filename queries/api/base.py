@@ -120,7 +120,7 @@ class Streamed:
         self._copy: IO[bytes] | None = None
 
     def digest(self) -> str:
-        """Return the digest of the whole body; raise `errors.TooLarge` above `most` bytes."""
+        """Return the digest of the complete body; raise `errors.TooLarge` above `most` bytes."""
         hasher, size = sha256(), 0
         self._copy = SpooledTemporaryFile(max_size=_BLOCK)  # noqa: SIM115  # closed by `close`
         while block := self._stream.read(_BLOCK):

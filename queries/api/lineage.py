@@ -106,9 +106,9 @@ class LineageBody(Body):
 class QueryLineageBody(Body):
     """The lineage of one query: everything upstream and downstream of it.
 
-    upstream: Queries that write what it reads, directly or through others; nearest first.
-    downstream: Queries that read what it writes, directly or through others; nearest first.
-    unsure_upstream: Queries whose reads or writes are not all known, so upstream may be incomplete.
+    upstream: Queries that write its inputs, directly or through others; nearest first. downstream:
+    Queries that read its output, directly or through others; nearest first. unsure_upstream:
+    Queries whose reads or writes are not all known, so upstream may be incomplete.
     unsure_downstream: The same for downstream. edges: Edges of the query and of its upstream and
     downstream queries. left_out: Edges beyond the first 5,000.
     """

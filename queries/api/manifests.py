@@ -139,12 +139,11 @@ class SkippedCheckBody(Body):
 class ObjectBody(Body):
     """The changes to one object: made by an apply, or planned.
 
-    path: Empty if no file contains the object any more.
-    drift: Null if nothing has been edited since its file was applied.
-    revision: The revision of its definition; null if it has none.
-    not_checked: Skipped checks of its definition.
-    state_change: Effects on the state in its checkpoint; empty if none are known.
-    effect: What must happen before its changes take effect; null if it does not change.
+    path: Empty if no file contains the object any longer. drift: Null if nothing has been edited
+    since its file was applied. revision: The revision of its definition; null if it has none.
+    not_checked: Skipped checks of its definition. state_change: Effects on the state in its
+    checkpoint; empty if none are known. effect: What must happen before its changes take effect;
+    null if it does not change.
     """
 
     kind = serializers.CharField()

@@ -27,8 +27,8 @@ from queries.services.probes.probe_steps import MOST_ROWS, ROWS
 class Preflight(QueryReplace):
     """A definition to test, in the same form as in a PUT.
 
-    spec: Null, the default, for the newest revision.
-    spark: The version of Spark for the test; null, the default, means the application's.
+    spec: Null, the default, for the newest revision. spark: The Spark version for the test; null,
+    the default, means the application's.
     """
 
     spec = QuerySpecField(required=False, default=None)

@@ -1,4 +1,4 @@
-"""The system's own health over REST, with the versions of Spark and connectors of this host."""
+"""The system's own health over REST, with the Spark versions and connectors of this host."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -74,7 +74,7 @@ class ConnectorsView(ApiView):
 
 
 class ConnectorView(ApiView):
-    """One connector for a version of Spark."""
+    """One connector for a Spark version."""
 
     @answers("remove_connector", None, role=ADMINISTER)
     def delete(self, spark: str, name: str) -> None:
@@ -103,13 +103,13 @@ class SparkBody(Body):
 
 
 class SparksBody(Body):
-    """All versions of Spark, newest first."""
+    """All Spark versions, newest first."""
 
     results = SparkBody(many=True)
 
 
 class SparksView(ApiView):
-    """The versions of Spark that applications can choose."""
+    """The Spark versions that applications can choose."""
 
     @answers("list_sparks", SparksBody)
     def get(self) -> dict[str, Any]:
@@ -118,11 +118,11 @@ class SparksView(ApiView):
 
 
 class SparkView(ApiView):
-    """One version of Spark."""
+    """One Spark version."""
 
     @answers("remove_spark", None, role=ADMINISTER)
     def delete(self, version: str) -> None:
-        """Remove a version of Spark that nothing uses from this host; admins only."""
+        """Remove an unused Spark version from this host; admins only."""
         remove_spark(_version(version), **self.by)
 
 

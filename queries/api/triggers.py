@@ -210,7 +210,7 @@ class ExposureBody(Body):
 
 
 class QueryExposureBody(Body):
-    """Whether a query uses async progress tracking, and what a crash would therefore replay."""
+    """Whether a query uses async progress tracking, and the resulting replay after a crash."""
 
     async_progress = serializers.BooleanField()
     exposure = ExposureBody(allow_null=True)

@@ -46,7 +46,7 @@ from queries.views.console.shell import actor_and_now, needs, redirect_with_mess
 
 @needs(VIEW, "GET")
 def system(request: HttpRequest) -> HttpResponse:
-    """Show each part of the system with a sentence about its state, and the versions of Spark."""
+    """Show each part of the system with a sentence on its state, and the Spark versions."""
     context = {
         "health": system_health(timezone.now()),
         "sparks": sparks_here(),
@@ -92,7 +92,7 @@ urlpatterns = [path("settings/system/", system, name="system")]
 
 @dataclass(frozen=True, slots=True)
 class SparkSection:
-    """The connectors for a version of Spark."""
+    """The connectors for a Spark version."""
 
     spark: Spark
     command: str  # that installs that version; "" if this host has it
@@ -102,7 +102,7 @@ class SparkSection:
 
 @needs(VIEW)
 def connector_list(request: HttpRequest) -> HttpResponseBase:
-    """List the connectors by version of Spark, with jars, checksums and applications."""
+    """List the connectors by Spark version, with jars, checksums and applications."""
     ready, all_connectors = installed_sparks(), connectors()
     named = {(connector.spark, connector.name) for connector in all_connectors}
     sections = [
@@ -138,7 +138,7 @@ def remove_connector_page(request: HttpRequest, spark: str, name: str) -> HttpRe
 
 @needs(ADMINISTER, "POST")
 def remove_spark_page(request: HttpRequest, version: str) -> HttpResponseBase:
-    """Remove a version of Spark that nothing uses."""
+    """Remove an unused Spark version."""
     remove_spark(_version(version), **actor_and_now(request))
     return redirect_with_message(request, f"Removed Spark {version}.", reverse("system"))
 

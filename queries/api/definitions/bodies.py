@@ -309,7 +309,7 @@ class ForeignBatchesBody(Body):
     desired=Desired,
 )
 class QueryBody(Body):
-    """A query: its definition (masked), its desired state, and what it is doing.
+    """A query: its definition (masked), its desired state, and its current activity.
 
     team: The team that owns its application; null if open to everyone. discovered: Whether a script
     starts it; it cannot be changed or started individually. summary: Its current state in one

@@ -1,6 +1,4 @@
-"""The audit log: actions by users and with tokens, state changes, operation outcomes; whole as a
-file.
-"""
+"""The audit log: actions by users and with tokens, state changes, operation outcomes; export."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -58,7 +56,7 @@ def activity(request: HttpRequest) -> HttpResponseBase:
 
 @needs(ADMINISTER)
 def export(request: HttpRequest) -> HttpResponseBase:
-    """Return the whole log as a file, with one line of JSON per entry."""
+    """Return the complete log as a file, with one line of JSON per entry."""
     answer = export_audit_log(request, **actor_and_now(request))
     answer["Content-Disposition"] = 'attachment; filename="headgate-audit.jsonl"'
     return answer

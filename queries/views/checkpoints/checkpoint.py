@@ -144,7 +144,7 @@ def batches_tab(request: HttpRequest, name: str) -> HttpResponse:
 
 @needs(VIEW)
 def batch_page(request: HttpRequest, name: str, number: int) -> HttpResponse:
-    """Show one batch: what it read from each partition, and which files it read."""
+    """Show one batch: its offsets in each partition, and the files that it read."""
     context = _head(request, name, "batches")
     logs: CheckpointLogs | None = context["logs"]
     batch = batches.batch_by_number(logs, number) if logs else None

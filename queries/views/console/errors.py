@@ -1,5 +1,4 @@
-"""Turn errors in a user's request into a page that keeps what the form has sent, never a
-traceback.
+"""Turn errors in a user's request into a page that keeps the form's input, never a traceback.
 
 Passwords and other secrets are never written into a page. Users must enter them again, just as they
 must select files again.
@@ -225,7 +224,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """Reject a form without a valid token; keep what was typed only if it was typed here."""
+    """Reject a form without a valid token; keep the input only if it was typed here."""
     problem, way_out = (
         "This form was not sent: it did not have a valid token.",
         "The page may be older than your sign-in, or cookies are blocked.",

@@ -2,9 +2,9 @@
 
 The hub runs in the process's event loop. It subscribes to Redis while there are viewers, draws
 stale topics in its own thread, and sends all viewers of a page the same bytes. Each fragment has a
-number. A viewer that reconnects with the last number it saw receives what it missed; a viewer that
-comes from another process receives everything. A viewer that reads slowly misses only values that
-newer ones have replaced.
+number. A viewer that reconnects with the last number it saw receives the fragments that it missed;
+a viewer that comes from another process receives everything. A viewer that reads slowly misses only
+values that newer ones have replaced.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ _AGES = re.compile(r"(<time [^>]*data-(?:age|until)[^>]*>)[^<]*</time>")
 
 @dataclass
 class _Drawn:
-    """A topic as last drawn: its fragments by event, and what has changed since."""
+    """A topic as last drawn: its fragments by event, and the changes since."""
 
     fragments: dict[str, Fragment] = field(default_factory=dict)
     changes: set[str] | None = None  # unprocessed messages; None: everything

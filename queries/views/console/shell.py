@@ -117,7 +117,7 @@ def banner(now: datetime) -> list[BannerLine]:
 
 
 def _crash_loops(now: datetime) -> list[BannerLine]:
-    """Return the queries that fail repeatedly: one incident for each, or one for a whole driver."""
+    """Return the queries that fail repeatedly: one incident for each, or one per driver."""
     loops = crash_loops(now=now)
     names = names_of(loops)
     together: dict[CrashLoop, list[str]] = defaultdict(list)
@@ -342,7 +342,7 @@ def wants_json(request: HttpRequest) -> bool:
 
 
 def is_script(request: HttpRequest) -> bool:
-    """Return whether a script shows the response and leaves the form as it is: ours, or htmx."""
+    """Return whether a script shows the response and leaves the form unchanged: ours, or htmx."""
     return wants_json(request) or (request.method == "POST" and "HX-Request" in request.headers)
 
 

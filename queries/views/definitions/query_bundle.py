@@ -84,7 +84,7 @@ class Bundle:
         return (self.main, *self.rows.values(), self.own)
 
     def is_valid(self) -> bool:
-        """Return whether all input can be parsed; the catalog checks what it means."""
+        """Return whether all input can be parsed; the catalog checks its meaning."""
         return all(form.is_valid() for form in self.forms)
 
     def faulty(self) -> str:

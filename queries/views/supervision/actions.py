@@ -187,7 +187,7 @@ def changes_something(verb: Verb, line: QueryLine) -> bool:
 
 
 def short(verb: Verb, line: QueryLine) -> str:
-    """Return one line about what the verb will do in a bulk action."""
+    """Return one line on the effect of the verb in a bulk action."""
     if verb is Verb.START:
         return f"Starts on revision {line.revision}. {continues(line)}"
     if verb is Verb.STOP and line.query.desired == Desired.STOPPED:

@@ -255,7 +255,7 @@ class Lane:
 
 @dataclass(frozen=True, slots=True)
 class Lanes:
-    """The whole picture."""
+    """The complete picture."""
 
     lanes: list[Lane]
     ticks: list[tuple[float, datetime]]  # percent of the width

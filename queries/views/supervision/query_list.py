@@ -289,7 +289,7 @@ _PARTS = ("health", "attention", "lanes", "failures", "acts")
 
 @needs(VIEW)
 def overview(request: HttpRequest) -> HttpResponse:
-    """Show the whole installation on one page."""
+    """Show the entire installation on one page."""
     now = timezone.now()
     return render(request, "supervision/overview/overview.html", _context(now) | {"parts": _PARTS})
 

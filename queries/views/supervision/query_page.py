@@ -53,7 +53,7 @@ _NEWS_FOR = timedelta(days=1)
 
 @needs(VIEW)
 def live_tab(request: HttpRequest, name: str) -> HttpResponse:
-    """Show what the query is doing, and its charts."""
+    """Show the query's current activity and its charts."""
     chosen = request.GET.get("range", DEFAULT_RANGE)
     context = head(request, name, "query")
     since, until = span(request, context["now"])
@@ -101,7 +101,7 @@ def failures_tab(request: HttpRequest, name: str) -> HttpResponse:
 
 @needs(VIEW)
 def definition_tab(request: HttpRequest, name: str) -> HttpResponse:
-    """Show a revision, what it changed, and all other revisions."""
+    """Show a revision, its changes, and all other revisions."""
     context = head(request, name, "query-definition")
     revisions = list(revisions_of(context["query"]))
     number = request.GET.get("revision", "")

@@ -1,4 +1,4 @@
-"""A run's page: one start of a query in a driver, why it began, what it did, how it ended."""
+"""A run's page: one start of a query in a driver: its reason, activity and end."""
 
 import json
 from dataclasses import dataclass
