@@ -1,4 +1,4 @@
-"""Read how busy this host's processors are; a container sees the figures of its whole host."""
+"""Read how busy this host's processors are; a container sees the figures of its entire host."""
 
 import os
 from pathlib import Path

@@ -105,7 +105,7 @@ def note_verdicts() -> None:
 
 
 def recheck_sql() -> None:
-    """Check with Spark's parser any SQL that was saved unchecked, and read what it names."""
+    """Check with Spark's parser any SQL that was saved unchecked, and read its relations."""
     sql_recheck.recheck_sql(now=timezone.now())
     sql_recheck.read_unread_sql()
 
@@ -176,6 +176,6 @@ def prune_snapshots() -> None:
 
 
 def prune_code() -> None:
-    """Delete code, packages and versions of Spark that have been unreferenced for a few days."""
+    """Delete code, packages and Spark versions that have been unreferenced for a few days."""
     prune_contents(now=timezone.now())
     prune_sparks(now=timezone.now())

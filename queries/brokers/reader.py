@@ -1,7 +1,7 @@
 """Read the first and last offsets of a broker's topics, and the times of records.
 
 Nothing is committed and no consumer group is left behind: partitions are assigned manually, and one
-record is read from each. Every wait has a limit, and so does each check as a whole: a broker that
+record is read from each. Every wait has a limit, and so does each complete check: a broker that
 hangs delays only its own check.
 """
 

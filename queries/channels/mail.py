@@ -60,7 +60,7 @@ def send(settings: Mapping[str, Any], message: Message, *, timeout_s: float) -> 
 
 
 def mail_of(settings: Mapping[str, Any], message: Message) -> EmailMessage:
-    """Return the email: its subject contains the step, its text contains facts and a link."""
+    """Return the email: its subject contains the step, its body contains facts and a link."""
     mail = EmailMessage()
     sender = str(settings["sender"])
     mark = {"resolved": "Resolved: ", "reminder": "Reminder: ", "escalated": "Escalated: "}

@@ -45,7 +45,7 @@ class Launcher(Protocol):
         """Replace the assignment unless a higher generation exists, and nudge the driver."""
 
     def seal(self, application: str, epoch: int) -> bool:
-        """Make sure that a driver that has not been started cannot be started any more.
+        """Make sure that a driver that has not been started can no longer be started.
 
         Returns True if an exit of the driver is recorded: the one written now (UNKNOWN), or an
         earlier one. Returns False if any process of the driver exists or existed: the next sighting
@@ -188,7 +188,7 @@ class NotMade(Exception):
 class LaunchRefused(Exception):
     """The driver cannot be launched here; the message is a sentence with the remedy.
 
-    `passing`: the problem is temporary; the same launch is tried again a little later.
+    `passing`: the problem is temporary; the same launch is retried a little later.
     """
 
     def __init__(self, message: str, *, passing: bool = False) -> None:

@@ -33,7 +33,7 @@ class Snapshot(models.Model):
 
 
 class Loss(models.Model):
-    """One line of a query's loss ledger: what was lost, how much, when, and who accepted it."""
+    """One entry of a query's loss ledger: what was lost, how much, when, and who accepted it."""
 
     query = models.ForeignKey("queries.Query", on_delete=models.CASCADE, related_name="losses")
     kind = models.CharField(max_length=12, choices=[(kind, kind) for kind in LossKind])

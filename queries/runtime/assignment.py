@@ -1,6 +1,6 @@
 """Read the assignment repeatedly, and make the driver's runs match it.
 
-Level-triggered: each check compares the whole file with the existing runs, so a lost or repeated
+Level-triggered: each check compares the complete file with the existing runs, so a lost or repeated
 nudge makes no difference, and an entry stays until its end has been acknowledged.
 """
 

@@ -458,7 +458,7 @@ class QueryRun:
         )
 
     def _report_hanging(self, verdict: RunVerdict, read_failure: Read) -> None:
-        """Report what is hanging and, if it is known, that the run has failed."""
+        """Report the hanging parts and, if it is known, that the run has failed."""
         self._show(verdict.hangs)
         if self._over:
             return

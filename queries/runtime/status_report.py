@@ -1,4 +1,4 @@
-"""Write status.json, the driver's report about itself: always as a whole, only by its main loop.
+"""Write status.json, the driver's report about itself: always complete, only by its main loop.
 
 Runs report from their own threads; the board keeps each run's newest status and notifies the main
 loop when there is something to write.

@@ -115,7 +115,7 @@ class Mirror:
         return modified_at(self.folder)  # when `asked` was created in it
 
     def refresh(self, storage: HadoopStorage, location: str, *, now: datetime) -> bool:
-        """Read what is new; return whether anything changed. Raises `StorageFailed`."""
+        """Read new data; return whether anything changed. Raises `StorageFailed`."""
         wanted = {entry.name: entry for entry in _newest(storage, location)}
         self.checkpoint.mkdir(mode=0o700, parents=True, exist_ok=True)
         described_files = {
@@ -286,8 +286,8 @@ def fetch(
 ) -> Copied:
     """Copy a checkpoint as of a batch to a folder on this host, which must not exist.
 
-    All files come over the storage JVM's socket: what it wrote to a folder, the code in its
-    sandbox could replace.
+    All files come over the storage JVM's socket: code in its sandbox could replace files in a
+    folder.
     """
     copy_folder = work.with_name(f"{work.name}-copy")
 

@@ -169,7 +169,7 @@ def _spec(spark: str) -> DriverSpec:
 
 
 def _queries(scratch: Path) -> tuple[AssignmentEntry, ...]:
-    """Return queries that use what most streaming queries use, and write what they read."""
+    """Return queries that use the features of most streaming queries, and write their input."""
     for name, text in (
         ("in/rows.json", _ROWS),
         ("carriers/rows.csv", "carrier,name\nUA,United\nDL,Delta\n"),

@@ -1,6 +1,6 @@
 """Read a checkpoint's own logs, and report those that only this driver can read.
 
-Spark's listener bus may drop events; `offsets/` and `commits/` always show what was executed. In
+Spark's listener bus may drop events; `offsets/` and `commits/` always show the executed batches. In
 continuous processing, these logs are the only sign of progress.
 
 Each read costs requests: two listings, and one for each new entry of `offsets/`. So the logs are

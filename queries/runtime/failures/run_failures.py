@@ -50,7 +50,7 @@ def none() -> RunFailure | None:
 
 
 def start_timed_out(thread: threading.Thread, problem: str, busy: str, mask: Mask) -> RunError:
-    """Return the failure of a start that was given up, with its thread's place in users' code.
+    """Return the failure of an abandoned start, with its thread's place in users' code.
 
     `problem` is what is wrong with the query's start; `busy` is a sentence about the host, or "".
     """

@@ -29,7 +29,7 @@ class TimeLimit:
     ) -> None:
         """Begin now. `moved` is called every second.
 
-        `over` is called once, from another thread, with what has happened: "not finished within…".
+        `over` is called once, from another thread, with a description: "not finished within…".
         """
         self._limit_s, self._most_s = limit_s, max(limit_s, most_s)
         self._moved, self._over = moved, over

@@ -144,7 +144,7 @@ class Sandbox:
         return python
 
     def _give_up(self, why: Killer) -> NoReturn:
-        """Give bubblewrap, our child, a moment to report what is missing, then end it."""
+        """Give bubblewrap, our child, a moment to report the missing part, then end it."""
         os.close(self._go)
         started = identities.start_time(self.process.pid)
         if not identities.wait_end(self.process.pid, started, SAYS_WITHIN_S):
