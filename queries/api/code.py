@@ -143,7 +143,7 @@ class UploadsView(ApiView):
     def post(self) -> Response:
         """Upload code: a tar, plain or gzipped, a zip, a wheel, or one Python file.
 
-        Requires the right to write Python. An archive can contain up to 5,000 files and 50 MiB, no
+        Requires permission to write Python. An archive can contain up to 5,000 files and 50 MiB, no
         links, and no paths that lead out of it. If the code already exists, the response is 200.
         """
         stream = self._archive()

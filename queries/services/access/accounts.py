@@ -50,7 +50,7 @@ def refuse_author(name: str, before: Role | None = None) -> None:
 def refuse_python(user: User) -> None:
     """Raise `Conflict` if a user who is not an admin would write Python with such a worker."""
     if (why := risk()) and highest_role(user) is not Role.ADMIN:
-        _refuse(f"{user.get_username()} cannot get the right to write Python", why)
+        _refuse(f"{user.get_username()} cannot get permission to write Python", why)
 
 
 def risk() -> str:

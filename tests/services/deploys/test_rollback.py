@@ -93,7 +93,7 @@ def test_code_that_was_taken_out_meanwhile_does_not_come_back(
     )
     monkeypatch.setattr(catalog, "plan_query", lambda **_: None)  # its draft is another test's
     _saved_meanwhile(stage, monkeypatch, **sql)
-    with pytest.raises(Forbidden, match="the right to write Python"):
+    with pytest.raises(Forbidden, match="permission to write Python"):
         back(stage, 1, python=False)
     assert stage.row("delays").revisions.count() == 2  # the one that came is undone with it
 
