@@ -119,7 +119,7 @@ def type_words(annotation: Any, *, place: str = "") -> str:
         return f"list of {_plural(type_words(arguments[0], place=place))}"
     if origin is dict:
         return "object"
-    names = {str: "text", int: "whole number", float: "number", bool: "`true`, `false`"}
+    names = {str: "string", int: "whole number", float: "number", bool: "`true`, `false`"}
     if annotation in names:
         return names[annotation]
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
@@ -128,7 +128,7 @@ def type_words(annotation: Any, *, place: str = "") -> str:
 
 
 def _plural(word: str) -> str:
-    return {"text": "texts"}.get(word) or word.replace("[object]", "[objects]")
+    return {"string": "strings"}.get(word) or word.replace("[object]", "[objects]")
 
 
 def limits(field: FieldInfo) -> str:

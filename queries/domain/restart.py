@@ -82,17 +82,17 @@ class RestartPolicy(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    #: Delay before the second retry, in seconds; it doubles with each further one.
+    #: Delay before the second retry, in seconds; it doubles with each later retry.
     base_delay_s: float = Field(default=5, gt=0, le=3600)
-    #: The longest delay, in seconds.
+    #: The maximum delay, in seconds.
     max_delay_s: float = Field(default=300, gt=0, le=86400)
-    #: Seconds that a run with a commit must be healthy until earlier failures no longer count.
+    #: Seconds that a run with a commit must stay healthy before earlier failures stop counting.
     healthy_after_s: float = Field(default=600, gt=0, le=86400)
-    #: Max identical failures (on the same batch, or without a commit); then the query is on hold.
+    #: Identical failures (on the same batch, or without a commit) that put the query on hold.
     poison_limit: int = Field(default=3, ge=1, le=100)
     #: Seconds between two retry probes of a query that is on hold.
     probe_every_s: float = Field(default=1800, gt=0, le=86400 * 7)
-    #: Whether a query whose verdict is STALLED is restarted.
+    #: Whether STALLED queries are restarted.
     restart_on_stall: bool = False
 
 

@@ -127,7 +127,7 @@ class Watermark(StrictForm):
     """How late rows may arrive: Spark's `withWatermark(column, delay)`."""
 
     column: str  # a timestamp column of the source
-    delay: str  # Watermark delay, a Spark interval: "10 minutes"
+    delay: str  # watermark delay as a Spark interval: "10 minutes"
 
 
 class Source(StrictForm):
@@ -135,9 +135,9 @@ class Source(StrictForm):
 
     name: str = _at_most(LONGEST_VIEW)  # its name in the SQL
     format: str  # `kafka`, `rate`, `delta`, `parquet`, `json` or another installed format
-    options: dict[str, Text] = Field(default_factory=dict)  # Spark's options of the format
-    ddl_schema: str = Field(default="", alias="schema")  # DDL; empty if the format has its own
-    watermark: Watermark | None = None  # without it, state is never dropped
+    options: dict[str, Text] = Field(default_factory=dict)  # Spark's options for the format
+    ddl_schema: str = Field(default="", alias="schema")  # DDL string, unless the format has its own
+    watermark: Watermark | None = None  # if omitted, state is never dropped
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -147,8 +147,8 @@ class Table(StrictForm):
 
     name: str = _at_most(LONGEST_VIEW)  # its name in the SQL
     format: str  # a batch format: `parquet`, `delta`, `csv` or another installed format
-    options: dict[str, Text] = Field(default_factory=dict)  # Spark's options of the format
-    ddl_schema: str = Field(default="", alias="schema")  # DDL; empty if the format has its own
+    options: dict[str, Text] = Field(default_factory=dict)  # Spark's options for the format
+    ddl_schema: str = Field(default="", alias="schema")  # DDL string, unless the format has its own
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -157,9 +157,9 @@ class Sink(StrictForm):
     """Where the rows go: `writeStream.format(...)`."""
 
     format: str  # `parquet`, `delta`, `kafka`, `console`, `noop` or another installed format
-    options: dict[str, Text] = Field(default_factory=dict)  # Spark's options of the format
+    options: dict[str, Text] = Field(default_factory=dict)  # Spark's options for the format
     output_mode: Literal["append", "update", "complete"] = "append"  # which rows a batch writes
-    partition_by: tuple[str, ...] = ()  # columns; of file formats and tables
+    partition_by: tuple[str, ...] = ()  # columns, for file formats and tables only
 
 
 class TriggerKind(StrEnum):
@@ -191,7 +191,7 @@ class ProcessingTime(_TriggerBase):
 
     spark = "processingTime"
     kind: Literal["processing_time"] = "processing_time"
-    interval: str = "0 seconds"  # between the starts of two batches
+    interval: str = "0 seconds"  # time between the starts of two batches
 
 
 class Once(_TriggerBase):
@@ -213,7 +213,7 @@ class Continuous(_TriggerBase):
 
     spark, holds = "continuous", True
     kind: Literal["continuous"] = "continuous"
-    interval: str  # between two entries in the checkpoint
+    interval: str  # time between two checkpoint entries
 
 
 class RealTime(_TriggerBase):
@@ -221,7 +221,7 @@ class RealTime(_TriggerBase):
 
     spark, holds = "realTime", True
     kind: Literal["real_time"] = "real_time"
-    interval: str = "5 seconds"  # the length of a batch, 5 seconds or more
+    interval: str = "5 seconds"  # batch length, 5 seconds or more
 
 
 Trigger = Annotated[
@@ -269,38 +269,38 @@ class Threshold(StrictForm):
     Either `value` or `factor` is set; 0 means not set.
     """
 
-    figure: ThresholdFigure  # what is limited; its name has the unit
-    value: float = Field(default=0.0, ge=0, le=1e18)  # in the figure's unit
-    #: Of `batch_seconds` only: times the 95th percentile of last week's hourly means.
+    figure: ThresholdFigure  # the limited figure; its name contains the unit
+    value: float = Field(default=0.0, ge=0, le=1e18)  # the limit, in the figure's unit
+    #: For `batch_seconds` only: a multiple of last week's 95th percentile of hourly means.
     factor: float = Field(default=0.0, ge=0, le=1000)
-    window_minutes: int = Field(default=10, ge=5, le=1440)  # of the average, or of the total
+    window_minutes: int = Field(default=10, ge=5, le=1440)  # averaging or summing window
 
 
 class Schedule(StrictForm):
     """When a query or a script starts automatically: one of `cron`, `after` and `files`."""
 
-    #: Five fields: minute, hour, day of month, month, day of week; read in `time_zone`.
+    #: Five fields: minute, hour, day of month, month, day of week; interpreted in `time_zone`.
     cron: str = Field(default="", max_length=200)
     time_zone: str = Field(default="UTC", max_length=64)  # IANA name: "Europe/Berlin"
-    #: The upstream query: another query whose runs it follows.
+    #: The upstream query, whose runs it follows.
     after: str = Field(default="", max_length=160)
-    #: Which runs count: those that have read all available data, or any that is not restarted.
+    #: Which runs count: those that have read all available data, or all that are not restarted.
     after_end: Literal["completed", "any"] = "completed"
-    #: A folder or prefix within the allowed paths: new files at any depth below it.
+    #: A folder or prefix within the allowed paths; new files at any depth start a run.
     files: str = Field(default="", max_length=1024)
-    #: Seconds without another new file until it starts; ten times that is the longest wait.
+    #: Seconds without another new file before it starts; the longest wait is ten times this.
     quiet_period_s: int = Field(default=60, ge=0, le=86_400)
     poll_interval_s: int = Field(default=60, ge=10, le=86_400)  # seconds between two listings
-    #: A planned time while the query still runs: skip it, or start when the run has ended. Runs
-    #: that follow others or files always wait.
+    #: What to do at a planned time during a run: skip it, or start when the run ends. Schedules
+    #: with `after` or `files` always wait.
     overlap: Literal["skip", "queue"] = "skip"
-    #: Planned times that passed while no worker ran: run the newest of them, or skip them all.
+    #: Planned times that passed while no worker was running: run the newest, or skip them all.
     missed: Literal["run_once", "skip"] = "run_once"
-    #: Seconds after a planned time within which `run_once` still runs it.
+    #: Seconds after a planned time during which `run_once` can still run it.
     catch_up_window_s: int = Field(default=86_400, ge=60, le=31_536_000)
-    #: Seconds after which a run is stopped gracefully; 0: no limit.
+    #: Seconds after which a run is stopped gracefully; 0 means no limit.
     timeout_s: int = Field(default=0, ge=0, le=31_536_000)
-    #: Values for parameters of the query; texts may contain `{time}` and `{date}`.
+    #: Parameter values for the query; strings can contain `{time}` and `{date}`.
     params: dict[str, Any] = Field(default_factory=dict)
 
     @property
@@ -312,21 +312,21 @@ class Schedule(StrictForm):
 class _QueryBase(StrictForm):
     # Purpose, shown on its page.
     description: Annotated[str, Effect.NONE] = Field(default="", max_length=2000)
-    # Limits on its figures, which open incidents.
+    # Limits on its figures; crossing one opens an incident.
     thresholds: Annotated[tuple[Threshold, ...], Effect.NONE] = Field(
         default=(), max_length=MOST_THRESHOLDS
     )
-    # Where the rows go; required, except for a function that returns a writer.
+    # Where the rows are written; required, except for a function that returns a writer.
     sink: Annotated[Sink | None, Effect.QUERY] = None
     # When a batch starts.
     trigger: Annotated[Trigger, Effect.QUERY] = Field(default_factory=ProcessingTime)
-    # Scheduler pool of the application; empty: Spark's default pool.
+    # One of the application's scheduler pools; if empty, Spark's default pool.
     pool: Annotated[str, Effect.QUERY] = ""
-    # SQL configuration of the session; a checkpoint keeps some keys from its first batch on.
+    # SQL configuration of the session; a checkpoint's first batch fixes some keys.
     conf: Annotated[dict[str, Text], Effect.QUERY] = Field(default_factory=dict)
-    # Defaults of the run's parameters: `:name` in SQL, `params` of a function.
+    # Default parameter values: `:name` in SQL, `params` in a function.
     params: Annotated[dict[str, Any], Effect.QUERY] = Field(default_factory=dict)
-    # When it starts by itself; needs a trigger that ends.
+    # When it starts automatically; requires a trigger that ends.
     schedule: Annotated[Schedule | None, Effect.NONE] = None
 
 
@@ -356,7 +356,7 @@ class Submit(StrictForm):
     """`spark-submit` options that have no field in an application; 0 means not set."""
 
     py_files: tuple[str, ...] = ()  # `--py-files`: .py, .zip and .egg files in the code folders
-    files: tuple[str, ...] = ()  # `--files`: in the code folders, found by `SparkFiles.get(name)`
+    files: tuple[str, ...] = ()  # `--files`: files in the code folders, for `SparkFiles.get(name)`
     executor_memory: str = ""  # `spark.executor.memory`
     executor_cores: int = Field(default=0, ge=0, le=1024)  # `spark.executor.cores`
     num_executors: int = Field(default=0, ge=0, le=10000)  # `spark.executor.instances`
@@ -369,7 +369,7 @@ class Script(StrictForm):
     file: str = ""  # absolute path in one of the application's code folders
     module: str = ""  # `package.module`, run as with `python -m`
     arguments: tuple[str, ...] = ()  # `sys.argv[1:]`
-    submit: Submit = Field(default_factory=Submit)  # options of spark-submit
+    submit: Submit = Field(default_factory=Submit)  # spark-submit options
 
 
 class Code(StrictForm):
@@ -377,26 +377,27 @@ class Code(StrictForm):
 
     upload: str = Field(default="", max_length=71)  # `sha256:…`, as returned by `POST code/`
     git: str = Field(default="", max_length=500)  # `https://host/path` or `ssh://git@host/path`
-    commit: str = Field(default="", max_length=64)  # full hash
+    commit: str = Field(default="", max_length=64)  # the full hash
     ref: str = Field(default="", max_length=250)  # branch or tag that the commit was resolved from
-    folder: str = Field(default="", max_length=500)  # in the repository; empty: all of it
+    # Folder in the repository; if empty, the whole repository.
+    folder: str = Field(default="", max_length=500)
 
 
 class ApplicationSpec(StrictForm):
     """One Spark driver process and everything it runs with."""
 
-    #: Whether its queries are defined in Headgate, or started by a script.
+    #: Whether its queries are defined in Headgate or started by a script.
     kind: Annotated[Literal["queries", "script"], Effect.DRIVER] = "queries"
     # Required if `kind` is "script".
     script: Annotated[Script | None, Effect.DRIVER] = None
     # Purpose, shown on its page.
     description: Annotated[str, Effect.NONE] = Field(default="", max_length=2000)
-    # Version of Spark; it must be installed on the host.
+    # Spark version, which must be installed on the host.
     spark: Annotated[Spark, Effect.DRIVER] = OURS
     # `local[N]`, or the URL of a cluster.
     master: Annotated[str, Effect.DRIVER] = "local[2]"
     memory: Annotated[str, Effect.DRIVER] = "1g"  # `spark.driver.memory`
-    # Spark configuration; only allowed keys.
+    # Spark configuration, with allowed keys only.
     conf: Annotated[dict[str, Text], Effect.DRIVER] = Field(default_factory=dict)
     # Environment variables; for secrets, "env:NAME" or "file:NAME".
     env: Annotated[dict[str, Text], Effect.DRIVER] = Field(default_factory=dict)
@@ -404,21 +405,21 @@ class ApplicationSpec(StrictForm):
     python_path: Annotated[tuple[str, ...], Effect.DRIVER] = ()
     # Uploaded code, or code from git; imported after `python_path`.
     code: Annotated[Code | None, Effect.DRIVER] = None
-    # Requirements, one per line: the wheels that the code imports.
+    # Requirements for the wheels that the code imports, one per line.
     packages: Annotated[str, Effect.DRIVER] = _at_most(LONGEST_REQUIREMENTS, default="")
     connectors: Annotated[tuple[str, ...], Effect.DRIVER] = ()  # names of installed connectors
-    scheduler_mode: Annotated[SchedulerMode, Effect.DRIVER] = "FAIR"  # FAIR: pools share the cores
-    # What a failed query restarts: only itself, or the driver with all its queries.
+    scheduler_mode: Annotated[SchedulerMode, Effect.DRIVER] = "FAIR"  # with FAIR, pools share cores
+    # Whether a failure restarts only the query, or the driver with all its queries.
     failure_scope: Annotated[Literal["query", "application"], Effect.NONE] = "query"
     # How failures are retried.
     policy: Annotated[RestartPolicy, Effect.NONE] = Field(default_factory=RestartPolicy)
-    # "own": a second driver without queries waits to take over when the driver ends.
+    # With "own", a second driver without queries waits to take over when the driver ends.
     standby: Annotated[Literal["none", "own"], Effect.NONE] = "none"
     # `module:Class` of streaming query listeners.
     listeners: Annotated[tuple[str, ...], Effect.DRIVER] = ()
     # If true, a revision can start only after it has passed a preflight.
     require_preflight: Annotated[bool, Effect.NONE] = False
-    schedule: Annotated[Schedule | None, Effect.NONE] = None  # when its script starts by itself
+    schedule: Annotated[Schedule | None, Effect.NONE] = None  # when its script starts automatically
 
     @property
     def has_code(self) -> bool:
@@ -429,7 +430,7 @@ class ApplicationSpec(StrictForm):
 class PoolSpec(StrictForm):
     """A FAIR scheduler pool of an application."""
 
-    name: str  # what the `pool` of a query refers to
+    name: str  # the name in a query's `pool`
     weight: int = Field(default=1, ge=1, le=1000)  # share of the cores, relative to other pools
-    min_share: int = Field(default=0, ge=0, le=1000)  # cores that it gets before the others share
+    min_share: int = Field(default=0, ge=0, le=1000)  # cores it gets before the rest are shared
     mode: SchedulerMode = "FAIR"  # how its queries share the cores of the pool
