@@ -122,7 +122,7 @@ def about(operation: Json) -> str:
 
 
 def followed(server: Server, operation: Json, limit: TimeLimit, progress: ProgressLine) -> Json:
-    """Return an operation once it has ended; raise `CommandEnded` if the limit expires first."""
+    """Return an operation once it has ended; raise `CommandEnded` if the timeout expires first."""
     name = f"operation/{operation['id']}"
     with hint_if_interrupted(name, progress) if operation["cancellable"] else nullcontext():
         while operation["outcome"] is None:
@@ -136,7 +136,7 @@ def followed(server: Server, operation: Json, limit: TimeLimit, progress: Progre
 
 
 def completed(server: Server, operation: Json, limit: TimeLimit) -> str:
-    """Return how a query's start has ended; raise `CommandEnded` if the limit expires first.
+    """Return how a query's start has ended; raise `CommandEnded` if the timeout expires first.
 
     If a query failed and is being restarted automatically, the wait continues.
     """

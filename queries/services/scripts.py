@@ -290,7 +290,7 @@ def _question(row: Application, script: Script, identity: str) -> _PendingQuesti
     if open_ones.exists():
         raise Conflict(
             f"The driver of {row.name} is still ending.",
-            way_out="Answer when it has ended; this takes seconds.",
+            way_out="Answer once it has ended; this takes a few seconds.",
         )
     return _PendingQuestion(
         pending["identity"], pending["name"], pending["asked"], list(candidate_queries(script))

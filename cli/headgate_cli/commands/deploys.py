@@ -156,7 +156,7 @@ def _refused(answer: Json) -> int:
 
 
 def followed(api: Server, deploy: Json, limit: TimeLimit) -> Json:
-    """Return a deploy once it has ended; raise `CommandEnded` if the limit expires first."""
+    """Return a deploy once it has ended; raise `CommandEnded` if the timeout expires first."""
     progress, shown = ProgressLine(), ""
     with hint_if_interrupted(f"deploy/{deploy['id']}", progress):
         while deploy["state"] in _OPEN:

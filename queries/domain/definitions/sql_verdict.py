@@ -283,7 +283,7 @@ def not_bound(marker: str) -> Problem:
     """Return the problem with a marker of another language, such as `?` or `{low}`."""
     name = "".join(_WORD.findall(marker)) or "name"
     way_out = f"Write :{name}, and add {name} with a default to params."
-    return Problem("sql", marker, "is not a parameter syntax that Headgate binds.", way_out)
+    return Problem("sql", marker, "is not a parameter syntax that Headgate supports.", way_out)
 
 
 def columns_of(part: Source | Table) -> str | None:

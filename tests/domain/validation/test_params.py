@@ -43,10 +43,10 @@ def test_a_text_that_uses_each_parameter_once_or_more_is_accepted() -> None:
         ("SELECT :day FROM a", {"day": "env:DAY"}, "params.day", "show in its plans"),
         ("SELECT :n FROM a", {"n": 2**63}, "params.n", "BIGINT"),
         ("not ( sql", {"a b": 1}, "params.a b", "not a valid name"),
-        ("SELECT {a} FROM a", {}, "sql", "not a parameter syntax that Headgate binds"),
-        ("SELECT {{a}} FROM a", {}, "sql", "not a parameter syntax that Headgate binds"),
-        ("SELECT @a FROM a", {}, "sql", "not a parameter syntax that Headgate binds"),
-        ("SELECT $a FROM a", {}, "sql", "not a parameter syntax that Headgate binds"),
+        ("SELECT {a} FROM a", {}, "sql", "not a parameter syntax that Headgate supports"),
+        ("SELECT {{a}} FROM a", {}, "sql", "not a parameter syntax that Headgate supports"),
+        ("SELECT @a FROM a", {}, "sql", "not a parameter syntax that Headgate supports"),
+        ("SELECT $a FROM a", {}, "sql", "not a parameter syntax that Headgate supports"),
     ],
 )
 def test_a_problem_names_the_parameter(
