@@ -173,8 +173,9 @@ KINDS: Mapping[TriggerKind, TriggerProfile] = {
     ),
     TriggerKind.CONTINUOUS: TriggerProfile(
         "Continuous",
-        "Long-running tasks with a latency of milliseconds. One core per source partition, held "
-        "permanently; at least once; experimental in Spark, which reports no progress for it.",
+        "Long-running tasks process rows with a latency of milliseconds and permanently hold one "
+        "core per source partition. Delivery is at least once. Experimental in Spark, which does "
+        "not report progress.",
         "continuous: Kafka, no aggregation, at least once",
         "continuous, checkpoint every {interval}",
         Continuous(interval="1 second"),
@@ -185,10 +186,10 @@ KINDS: Mapping[TriggerKind, TriggerProfile] = {
     ),
     TriggerKind.REAL_TIME: TriggerProfile(
         "Real time",
-        "Rows are processed while the batch runs, with a latency of milliseconds. One core per "
-        "source partition, held permanently; update mode; a restart replays the batch in flight "
-        "and, for stateless queries, possibly the one before it, because progress is tracked "
-        "asynchronously by default.",
+        "Rows are processed while the batch runs, with a latency of milliseconds. The query "
+        "permanently holds one core per source partition and needs update mode. A restart replays "
+        "the batch in flight and, for stateless queries, possibly the previous one, because "
+        "progress is tracked asynchronously by default.",
         "real time: Kafka, update mode, milliseconds",
         "real-time, batches of {interval}",
         RealTime(interval="5 seconds"),
