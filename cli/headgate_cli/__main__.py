@@ -7,6 +7,7 @@ import typer
 
 from headgate_cli.commands import (
     deploys,
+    importing,
     lifecycle,
     login,
     logs,
@@ -45,6 +46,7 @@ for _command in (
     ),
 ):
     app.command()(_command)
+app.command(name="import")(importing.import_jobs)
 
 #: The error for a wrong command line, wherever the library defines it.
 _UsageError: Any = typer.BadParameter.__bases__[0]

@@ -66,7 +66,7 @@ def read(names: Collection[str]) -> Set:
     nothing.
     """
     paths: dict[Path, None] = {}
-    texts = [File("stdin", _stdin(), Path.cwd())] if STDIN in names else []
+    texts = [File("stdin", stdin_text(), Path.cwd())] if STDIN in names else []
     for name in names:
         if name != STDIN:
             paths |= dict.fromkeys(_below(Path(name)))
@@ -76,7 +76,8 @@ def read(names: Collection[str]) -> Set:
     return Set([*texts, *files], checkout)
 
 
-def _stdin() -> str:
+def stdin_text() -> str:
+    """Return the text on stdin; raise `CommandEnded` if it is not UTF-8."""
     try:
         return sys.stdin.buffer.read().decode() if sys.stdin is not None else ""
     except UnicodeDecodeError:

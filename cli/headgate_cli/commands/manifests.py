@@ -75,9 +75,9 @@ def apply(
     application's `code.upload` is packed and uploaded.
     """
     limit, api = TimeLimit(timeout), server(context)
-    answer = _sent(api, request, dry_run=dry_run)
-    _show(answer, output, values=dry_run)
-    if _is_refused(answer):
+    answer = send_set(api, request, dry_run=dry_run)
+    show_answer(answer, output, values=dry_run)
+    if is_refused(answer):
         return ExitCode.REFUSED
     begun = answer.get("operations", [])
     if begun and not wait:
@@ -100,9 +100,9 @@ def diff(
 
     Nothing is written, but code is uploaded, because the changes depend on its digest.
     """
-    answer = _sent(server(context), request, dry_run=True)
-    _show(answer, output, values=True)
-    if _is_refused(answer):
+    answer = send_set(server(context), request, dry_run=True)
+    show_answer(answer, output, values=True)
+    if is_refused(answer):
         return ExitCode.REFUSED
     return ExitCode.DIFFERENT if differing(answer) else ExitCode.DONE
 
@@ -154,7 +154,7 @@ def export(
         print_result(str(path))
 
 
-def _sent(api: Server, request: Request, *, dry_run: bool) -> Json:
+def send_set(api: Server, request: Request, *, dry_run: bool) -> Json:
     """Return the response to a set, even to a rejected one; raise `CommandEnded` otherwise."""
     body = {**request.body(api), "dry_run": dry_run}
     answer: Json = api.post("apply", body=body, accept=(REFUSED_SET,))
@@ -164,7 +164,8 @@ def _sent(api: Server, request: Request, *, dry_run: bool) -> Json:
     return answer
 
 
-def _show(answer: Json, output: OutputForm, *, values: bool) -> None:
+def show_answer(answer: Json, output: OutputForm, *, values: bool) -> None:
+    """Print the response to a set; with `values`, each changed field before and after."""
     if output is OutputForm.TABLE:
         show(answer, values=values)
     elif output is OutputForm.NAME:
@@ -174,7 +175,8 @@ def _show(answer: Json, output: OutputForm, *, values: bool) -> None:
         show_document(answer, output)
 
 
-def _is_refused(answer: Json) -> bool:
+def is_refused(answer: Json) -> bool:
+    """Return whether a set was rejected."""
     return any(planned_object["outcome"] == "refused" for planned_object in answer["objects"])
 
 

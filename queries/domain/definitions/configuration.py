@@ -84,7 +84,7 @@ def cores_of(master: str) -> int | None:
 
 
 #: Spark configuration that an application may set: regular expressions for whole names.
-_APPLICATION = re.compile(
+APPLICATION_KEYS = re.compile(
     "|".join(
         (
             r"spark\.sql\..+",
@@ -119,7 +119,7 @@ _APPLICATION = re.compile(
     )
 )
 #: Exceptions to the list above: keys that load classes, and keys that Headgate sets itself.
-_RESERVED: tuple[tuple[str, str], ...] = (
+RESERVED_KEYS: tuple[tuple[str, str], ...] = (
     (r"spark\.master", "Set the application's master."),
     (r"spark\.driver\.memory", "Set the application's memory."),
     (r"spark\.app\.name|spark\.app\.id", "Spark shows the application's name."),
@@ -146,9 +146,9 @@ _RESERVED: tuple[tuple[str, str], ...] = (
     (r"spark\.sql\.(maven\.additionalRemoteRepositories|udt\..+)", ""),
 )
 #: Matches a JVM class name, alone or in a list.
-_CLASS = re.compile(r"(?:^|[\s,:;])((?:[a-z_]\w*\.)+[A-Z][\w$]*)(?=$|[\s,:;])")
+CLASS_NAME = re.compile(r"(?:^|[\s,:;])((?:[a-z_]\w*\.)+[A-Z][\w$]*)(?=$|[\s,:;])")
 #: Classes that configuration may make the JVM load, identified by class name and never by key.
-_SAFE_CLASSES = re.compile(
+SAFE_CLASSES = re.compile(
     r"org\.apache\.spark\.serializer\.(Java|Kryo)Serializer"
     r"|org\.apache\.spark\.sql\.execution\.streaming\.state\.(RocksDB|HDFSBacked)StateStoreProvider"
     r"|org\.apache\.spark\.io\.\w+CompressionCodec"
@@ -184,7 +184,7 @@ _STATIC_SQL = re.compile(
 )
 _ENVIRONMENT_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 #: Variables that control Python, the JVM, Spark, the loader, libraries or Headgate itself.
-_ENVIRONMENT_RESERVED = re.compile(
+RESERVED_ENVIRONMENT = re.compile(
     r"PATH|HOME|PWD|SHELL|USER|LOGNAME|TMPDIR|LD_.+|DYLD_.+|PYTHON.*|PYSPARK_.+|SPARK_.+|JAVA_.+"
     r"|_JAVA_OPTIONS|JDK_JAVA_OPTIONS|CLASSPATH|HADOOP_.+|YARN_.+|HEADGATE_.+|DJANGO_.+"
     r"|SECRET_KEY|DATABASE_URL|REDIS_URL|CELERY_.+|VIRTUAL_ENV"
@@ -201,7 +201,7 @@ RESERVED_OPTIONS = {
     "queryname": "Spark shows the query's name.",
 }
 #: A key whose last word is one of these describes a secret but does not contain it.
-_ABOUT_A_SECRET = re.compile(
+ABOUT_A_SECRET = re.compile(
     r"(?:[._-]|(?<=[a-z])(?=[A-Z]))(column|field|name|path|location|type|class|url|uri|endpoint"
     r"|provider|mode|enabled|mechanism|interval|seconds|ms|count|limit)$",
     re.IGNORECASE,
@@ -251,7 +251,7 @@ def environment_problems(env: Mapping[str, str], *, allowed: tuple[str, ...]) ->
         if not _ENVIRONMENT_NAME.fullmatch(name):
             way_out = "Use letters, digits and _."
             problems.append(Problem(field, value, "is not a variable name.", way_out))
-        elif _ENVIRONMENT_RESERVED.fullmatch(name):
+        elif RESERVED_ENVIRONMENT.fullmatch(name):
             message = "controls Python, Java, Spark, a library or Headgate and cannot be set here."
             problems.append(Problem(field, value, message, "Choose another name."))
         if "\0" in value:
@@ -308,7 +308,7 @@ def reference_problems(
 def _written_out(key: str, value: str) -> bool:
     if not value or is_reference(value) or MASK in value:
         return False
-    named = is_secret_name(key) and not _ABOUT_A_SECRET.search(key)
+    named = is_secret_name(key) and not ABOUT_A_SECRET.search(key)
     if named and is_path_to_secret(key, value):
         return False
     return named or mask_text(value) != value
@@ -321,12 +321,12 @@ def _conf_problem(key: str, value: str) -> Problem | None:
     if "${" in value:
         message = "contains ${…}, which Spark and Hadoop replace with values from the process."
         return Problem(field, value[:200], message, "Enter the value itself.")
-    for pattern, way_out in _RESERVED:
+    for pattern, way_out in RESERVED_KEYS:
         if re.fullmatch(pattern, key):
             return Problem(field, value, "cannot be set here.", way_out or _WHY_RESERVED)
     if refused := declarations.catalog_service_problem(key, value):
         return refused
-    if not _APPLICATION.fullmatch(key):
+    if not APPLICATION_KEYS.fullmatch(key):
         way_out = (
             "You can set spark.sql.…, spark.hadoop.…, and memory, shuffle, network and executor "
             "settings."
@@ -354,8 +354,8 @@ def _reach_problem(key: str, value: str) -> Problem | None:
 
 def unknown_class(value: str) -> str:
     """Return the first unknown class in a value; "" if there is none."""
-    named = _CLASS.findall(value)
-    return next((name for name in named if not _SAFE_CLASSES.fullmatch(name)), "")
+    named = CLASS_NAME.findall(value)
+    return next((name for name in named if not SAFE_CLASSES.fullmatch(name)), "")
 
 
 #: What the analyzer reads: the meaning of names, types and operators.

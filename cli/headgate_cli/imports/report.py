@@ -1,0 +1,97 @@
+"""What an import produces: an application's manifest, and a report with each token of the input."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from headgate_cli.imports.rules import RULES
+from headgate_cli.server import Json
+
+MASK = "••••••"
+#: How a manifest refers to a value of the environment.
+VALUE = re.compile(r"\$\{values\.([A-Za-z_][\w.-]*)\}")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """Tokens of the input, and what became of them: a manifest's field, or the reason why not."""
+
+    tokens: tuple[str, ...]  # as written, with secrets masked
+    field: str = ""  # "spec.memory"; "" if not taken over
+    reason: str = ""  # why not, and what to do instead; a remark if it was taken over
+
+    def __str__(self) -> str:
+        text = " ".join(self.tokens)
+        if not self.field:
+            return f"not taken over: {text}: {self.reason}"
+        return f"{self.field}: {text}" + (f" ({self.reason})" if self.reason else "")
+
+
+@dataclass(slots=True)
+class ImportedJob:
+    """One job: the application that runs its script, and the report."""
+
+    origin: str  # file and line, or kind and name
+    name: str = ""
+    spec: Json = field(default_factory=lambda: {"kind": "script"})
+    entries: list[Entry] = field(default_factory=list)
+    defaults: dict[str, str] = field(default_factory=dict)  # of parameters, by name
+
+    def take(self, path: str, value: object, *tokens: str, remark: str = "") -> None:
+        """Set a field of the spec, or add to its list or mapping, and report it.
+
+        A second value of a single field is reported as replaced, as spark-submit does.
+        """
+        *parents, name = path.split(".") if not path.startswith(("conf.", "env.")) else _pair(path)
+        owner = self.spec
+        for parent in parents:
+            owner = owner.setdefault(parent, {})
+        if isinstance(value, list):
+            present = owner.setdefault(name, [])
+            present += [element for element in value if element not in present]
+        else:
+            if name in owner and owner[name] != value:
+                remark = f"replaces {owner[name]}" + (f"; {remark}" if remark else "")
+            owner[name] = value
+        self.entries.append(Entry(masked(tokens), f"spec.{path}", remark))
+
+    def leave(self, reason: str, *tokens: str) -> None:
+        """Report tokens that are not taken over."""
+        self.entries.append(Entry(masked(tokens), "", reason))
+
+    @property
+    def parameters(self) -> dict[str, str]:
+        """Return the `${values.NAME}` in the manifest with their known defaults ("" if none)."""
+        names = dict.fromkeys(VALUE.findall(repr(self.spec)))
+        return {name: self.defaults.get(name, "") for name in names}
+
+    @property
+    def is_runnable(self) -> bool:
+        """Return whether the job has a Python program."""
+        return "script" in self.spec
+
+    def manifest(self) -> Json:
+        """Return the application's manifest; without `desired`, applying it starts nothing."""
+        return {
+            "apiVersion": "headgate/v1",
+            "kind": "Application",
+            "metadata": {"name": self.name},
+            "spec": self.spec,
+        }
+
+
+def masked(tokens: Iterable[str]) -> tuple[str, ...]:
+    """Return tokens without what looks like a secret, by name or by shape."""
+    return tuple(RULES.masked(token) for token in tokens)
+
+
+def application_name(text: str) -> str:
+    """Return the closest valid name: lower-case letters, digits, `.`, `_` and `-`."""
+    name = re.sub(r"[^a-z0-9._-]+", "-", VALUE.sub(r"\1", text).lower()).strip("-._")
+    return name[:80] or "job"
+
+
+def _pair(path: str) -> list[str]:
+    """Split the path of a mapping's key, which may contain dots itself."""
+    name, _, key = path.partition(".")
+    return [name, key]

@@ -1,0 +1,255 @@
+"""`headgate import`: from the ways in which people start jobs today to manifests."""
+
+import importlib.util
+import json
+import shlex
+import sys
+from collections import Counter
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import yaml
+from django.conf import settings
+from hypothesis import given
+from hypothesis import strategies as st
+
+from queries.models.applications import Application
+from tests.cli.conftest import SOURCE, Shell
+
+CASES = Path(__file__).parent / "imports"
+BASE = Path(settings.BASE_DIR)
+
+if str(SOURCE) not in sys.path:  # the command is a distribution of its own
+    sys.path.append(str(SOURCE))
+
+from headgate_cli.imports import rules, sources  # noqa: E402
+from headgate_cli.imports.report import ImportedJob  # noqa: E402
+from headgate_cli.output import CommandEnded  # noqa: E402
+
+
+def imported(name: str) -> tuple[ImportedJob, list[str]]:
+    """Return the job of a case, and its report with the rest of the file's."""
+    jobs, rest = sources.jobs_in(name, (CASES / name).read_text())
+    assert len(jobs) == 1
+    return jobs[0], [str(entry) for entry in (*jobs[0].entries, *rest)]
+
+
+def line(text: str) -> ImportedJob:
+    """Return the job of one command."""
+    return sources.jobs_in("line", text)[0][0]
+
+
+def test_a_shell_script_becomes_an_application_that_runs_the_same_program() -> None:
+    job, report = imported("kafka-to-delta.sh")
+    assert job.name == "order-totals"
+    assert job.spec == {
+        "kind": "script",
+        "master": "yarn",
+        "memory": "4g",
+        "connectors": ["delta", "kafka"],
+        "python_path": ["/opt/jobs"],
+        "script": {
+            "file": "/opt/jobs/totals.py",
+            "arguments": ["--brokers", "${values.BROKERS}", "--day", "${values.DATE_F}"],
+            "submit": {
+                "executor_memory": "8g",
+                "num_executors": 10,
+                "py_files": ["/opt/jobs/lib.zip"],
+            },
+        },
+        "conf": {
+            "spark.yarn.queue": "streaming",
+            "spark.sql.shuffle.partitions": "${values.PARTITIONS}",
+            "spark.hadoop.fs.s3a.secret.key": "env:SPARK_HADOOP_FS_S3A_SECRET_KEY",
+            "spark.hadoop.fs.s3a.access.key": "env:AWS_KEY",
+        },
+    }
+    assert job.parameters == {
+        "BROKERS": "kafka-1:9092,kafka-2:9092",
+        "DATE_F": "",
+        "PARTITIONS": "200",
+    }
+    text = "\n".join(report)
+    assert "not taken over: com.example:geo:1.0: There is no connector for it" in text
+    assert "not taken over: line 5: cd /opt/jobs: Headgate runs no shell." in text
+    assert "hunter2" not in text
+    assert "wJalrXUtnFEMI" not in text
+
+
+def test_a_unit_of_systemd_becomes_an_application_with_its_environment() -> None:
+    job, report = imported("clicks.service")
+    assert job.spec["master"] == "spark://head:7077"
+    assert job.spec["script"]["submit"] == {"executor_memory": "2g"}
+    assert job.spec["script"]["file"] == "clicks.py"
+    assert job.spec["script"]["arguments"] == ["--topic", "clicks;late"]
+    assert job.spec["code"] == {"upload": "./code"}
+    assert job.spec["env"] == {
+        "STAGE": "production",
+        "REGION": "eu west",
+        "DB_PASSWORD": "env:DB_PASSWORD",
+    }
+    text = "\n".join(report)
+    assert "spark.executor.memory=4g: --executor-memory decides." in text
+    assert "not taken over: Restart=always: Headgate restarts a failed script" in text
+    assert "hunter2" not in text
+
+
+def test_a_scheduled_application_of_kubernetes_keeps_its_time() -> None:
+    job, report = imported("nightly.yaml")
+    assert job.name == "nightly-report"
+    assert job.spec["schedule"] == {
+        "cron": "15 2 * * *",
+        "time_zone": "Europe/Berlin",
+        "overlap": "skip",
+    }
+    assert job.spec["spark"] == "4.1"
+    assert job.spec["connectors"] == ["s3"]
+    assert job.spec["memory"] == "2g"
+    assert job.spec["env"] == {"STAGE": "production", "TOKEN": "env:TOKEN"}
+    assert job.spec["conf"] == {
+        "spark.sql.shuffle.partitions": "64",
+        "spark.hadoop.fs.s3a.secret.key": "env:SPARK_HADOOP_FS_S3A_SECRET_KEY",
+    }
+    text = "\n".join(report)
+    assert "restartPolicy.type: OnFailure: Headgate restarts a failed script" in text
+    assert "driver.env: TOKEN from secretKeyRef report token (an admin binds" in text
+    assert "ConfigMap: Only objects of the Spark operator" in text
+    assert "wJalrXUtnFEMI" not in text
+
+
+def test_a_jar_is_named_as_not_supported() -> None:
+    job, report = imported("scala.yaml")
+    assert not job.is_runnable
+    assert any("Jars of Scala and Java are not supported." in entry for entry in report)
+    assert any("Headgate runs Spark 4.1, 4.2, 4.3" in entry for entry in report)
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in CASES.glob("*.yaml")))
+def test_every_leaf_of_a_manifest_is_in_the_report_once(name: str) -> None:
+    _, report = imported(name)
+    text = "\n".join(report)
+    for document in list(yaml.safe_load_all((CASES / name).read_text()))[:1]:
+        for key, value in leaves(document):
+            if value == "wJalrXUtnFEMI":
+                assert f"{key}=••••••" in text
+            else:
+                assert text.count(str(value).lower()) + text.count(str(value)) >= 1, (key, value)
+
+
+def leaves(value: Any, key: str = "") -> list[tuple[str, Any]]:
+    """Return each leaf of a document with the key that holds it."""
+    if isinstance(value, dict):
+        return [leaf for name, part in value.items() for leaf in leaves(part, name)]
+    if isinstance(value, list):
+        return [leaf for part in value for leaf in leaves(part, key)]
+    return [(key, value)]
+
+
+WORDS = st.text(
+    st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), min_size=1, max_size=12
+).filter(lambda text: "," not in text and "=" not in text and not text.startswith("-"))
+PAIRS = st.one_of(
+    st.tuples(st.just("--conf"), st.builds("spark.sql.{}={}".format, st.just("x"), WORDS)),
+    st.tuples(st.just("--conf"), WORDS),
+    st.tuples(
+        st.sampled_from(["--master", "--driver-memory", "--jars", "--files", "--queue", "--class"]),
+        WORDS,
+    ),
+    st.tuples(st.sampled_from(["--verbose", "--supervise", "--unknown"])),
+)
+
+
+@given(st.lists(PAIRS, max_size=6), st.lists(WORDS, max_size=4))
+def test_every_word_of_a_command_is_in_the_report_once(
+    options: list[tuple[str, ...]], arguments: list[str]
+) -> None:
+    words = [word for option in options for word in option]
+    quoted = [shlex.quote(word) for word in ["spark-submit", *words, "/srv/job.py", *arguments]]
+    job = line(" ".join(quoted))
+    tokens = Counter(token for entry in job.entries for token in entry.tokens)
+    assert tokens == Counter(quoted)
+
+
+SECRET = st.from_regex(r"[A-Za-z0-9]{12}", fullmatch=True)
+
+
+@given(SECRET, st.sampled_from(["'{}'", '"{}"', "{}"]))
+def test_no_secret_is_in_a_manifest_or_in_a_report(secret: str, quotes: str) -> None:
+    value = quotes.format(secret)
+    job = line(
+        f"DB_PASSWORD={value} spark-submit --conf spark.hadoop.fs.s3a.secret.key={value} "
+        f"--conf spark.foo.password={value} --conf spark.sql.x=jdbc:a://u:{secret}@host/db "
+        f"/srv/job.py --token {value} --api-key={value} http://u:{secret}@host"
+    )
+    assert secret not in json.dumps(job.manifest())
+    assert secret not in "\n".join(map(str, job.entries))
+    assert secret not in repr(job.defaults)
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments"),
+    [
+        (r"spark-submit /j.py 'a b' c\ d", ["a b", "c d"]),
+        ("spark-submit /j.py a \\\n  b # c", ["a", "b"]),
+        ("spark-submit /j.py '$HOME' \"$HOME/x\"", ["$HOME", "${values.HOME}/x"]),
+        ("spark-submit /j.py ${A:-b} `date`", ["${values.A}", "${values.DATE}"]),
+        ("spark-submit /j.py $'a\\tb' && echo done", ["a\tb"]),
+        ("cat <<X | spark-submit /j.py\nspark-submit /other.py\nX\n", []),
+    ],
+)
+def test_words_are_those_of_a_shell(text: str, arguments: list[str]) -> None:
+    jobs, _ = sources.jobs_in("line", text)
+    assert [job.spec["script"].get("arguments", []) for job in jobs] == [arguments]
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("spark-submit /j.py 'a", "Line 1: the quote ' is not closed."),
+        ("echo hello", "contains no spark-submit command"),
+        ("kind: SparkApplication\nspec: [", "is not valid YAML"),
+    ],
+)
+def test_what_cannot_be_read_is_rejected(text: str, part: str) -> None:
+    with pytest.raises(CommandEnded) as ended:
+        sources.jobs_in("line", text)
+    assert part in str(ended.value.message)
+
+
+def test_the_rules_are_those_of_the_server() -> None:
+    generator = module(BASE / "bootstrap" / "import_rules.py")
+    assert generator.FILE.read_text() == generator.text(), "run bootstrap/import_rules.py"
+    connectors = {path.parent.name for path in BASE.glob("connectors/*/connector.toml")}
+    assert set(rules._CONNECTORS.values()) <= connectors
+
+
+def module(path: Path) -> ModuleType:
+    """Return a module of the set-up, which is not a package."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec
+    assert spec.loader
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+def test_an_imported_job_is_applied_after_its_difference(shell: Shell) -> None:
+    code = shell.folder / "jobs" / "code" / "job.py"
+    code.parent.mkdir(parents=True)
+    code.write_text("print('hello')\n")
+    (shell.folder / "run.sh").write_text(
+        "spark-submit --name Daily --driver-memory 2g s3a://jobs/job.py --day $DAY\n"
+    )
+    shell("import", "run.sh", "--apply", code=1)
+    apply = ("import", "run.sh", "--to", "jobs", "--apply", "--owner", "data", "--set", "DAY=1")
+    shell(*apply, stdin="n\n", code=130)
+    assert not Application.objects.exists()
+    done = shell(*apply, stdin="y\n")
+    assert "created       Application daily" in done.out
+    assert "parameter to fill in: DAY" in done.err
+    revision = Application.objects.get(name="daily").revisions.get()
+    assert revision.spec["script"]["arguments"] == ["--day", "1"]
+    assert yaml.safe_load((shell.folder / "jobs" / "values.yaml").read_text()) == {"DAY": ""}
+    assert "1 unchanged" in shell(*apply).out
