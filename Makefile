@@ -76,9 +76,9 @@ screenshots: ## Take the images of README and docs from a running demo; ARGS="--
 try-containers: ## Build the image, run the compose file on this host's engine, break it, measure
 	@$(SETUP) bootstrap/try_containers.py $(ARGS)
 
-.PHONY: docs-reference
-docs-reference: ## Write the tables of fields in docs/ from the models of definitions
+docs-reference: ## Write the tables of fields in docs/, and the rules of `headgate import`, from the models
 	@$(SETUP) --dev bootstrap/reference.py
+	@$(SETUP) --dev bootstrap/import_rules.py
 
 sbom: ## Write the bill of materials (CycloneDX) of wheels, jars and scripts to HEADGATE_HOME/sbom.cdx.json
 	@$(SETUP) --dev bootstrap/sbom.py $(ARGS)

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from headgate_cli import files
-from headgate_cli.commands.manifests import is_refused, send_set, show_answer
+from headgate_cli.commands.manifests import is_rejected, send_set, show_answer
 from headgate_cli.imports.report import ImportedJob
 from headgate_cli.imports.sources import jobs_in
 from headgate_cli.output import ExitCode, OutputForm, note, print_result, refused, yaml_text
@@ -60,7 +60,7 @@ def import_jobs(
     for dry_run in (True, False):
         answer = send_set(api, request, dry_run=dry_run)
         show_answer(answer, OutputForm.TABLE, values=dry_run)
-        if is_refused(answer):
+        if is_rejected(answer):
             return ExitCode.REFUSED
         if dry_run and not differing(answer):
             return ExitCode.DONE

@@ -77,7 +77,7 @@ def apply(
     limit, api = TimeLimit(timeout), server(context)
     answer = send_set(api, request, dry_run=dry_run)
     show_answer(answer, output, values=dry_run)
-    if is_refused(answer):
+    if is_rejected(answer):
         return ExitCode.REFUSED
     begun = answer.get("operations", [])
     if begun and not wait:
@@ -102,7 +102,7 @@ def diff(
     """
     answer = send_set(server(context), request, dry_run=True)
     show_answer(answer, output, values=True)
-    if is_refused(answer):
+    if is_rejected(answer):
         return ExitCode.REFUSED
     return ExitCode.DIFFERENT if differing(answer) else ExitCode.DONE
 
@@ -175,7 +175,7 @@ def show_answer(answer: Json, output: OutputForm, *, values: bool) -> None:
         show_document(answer, output)
 
 
-def is_refused(answer: Json) -> bool:
+def is_rejected(answer: Json) -> bool:
     """Return whether a set was rejected."""
     return any(planned_object["outcome"] == "refused" for planned_object in answer["objects"])
 

@@ -1,6 +1,6 @@
 """The server's rules for what a definition may set, as generated into `rules.json`.
 
-`bootstrap/import_rules.py` writes the file from the server's own tables, and a test holds it equal,
+`make docs-reference` writes the file from the server's own tables, and a test holds it equal,
 so that an import without a server decides as a save would.
 """
 

@@ -6,6 +6,7 @@ from pathlib import PurePosixPath
 
 from headgate_cli.imports import spark_application, spark_submit
 from headgate_cli.imports.report import Entry, ImportedJob, masked
+from headgate_cli.imports.rules import RULES
 from headgate_cli.imports.shell_words import Command, Word, commands
 from headgate_cli.output import refused
 
@@ -60,7 +61,7 @@ def _of_script(name: str, text: str, rest: list[Entry]) -> Iterator[ImportedJob]
             job.defaults = {
                 variable: value
                 for variable, (value, _) in variables.items()
-                if "${" not in value and not spark_submit.RULES.is_secret(variable, value)
+                if "${" not in value and not RULES.is_secret(variable, value)
             }
             for word in command.words[: len(command.words) - len(words)]:
                 job.leave("Headgate runs no shell.", word.source)

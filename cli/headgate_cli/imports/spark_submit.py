@@ -109,7 +109,7 @@ def _options(words: Sequence[Word]) -> tuple[list[tuple[str, str, tuple[str, ...
     index = 0
     while index < len(words) and words[index].text.startswith("-"):
         option, equals, value = words[index].text.partition("=")
-        sources = (words[index].source,)
+        sources: tuple[str, ...] = (words[index].source,)
         if option in OPTIONS and not equals and index + 1 < len(words):
             index += 1
             value, sources = words[index].text, (*sources, words[index].source)
