@@ -60,7 +60,7 @@ _LEFT = {
     "--driver-java-options": "The JVM's options are reserved for Headgate.",
     "--driver-library-path": "Use a connector.",
     "--exclude-packages": "A connector has its dependencies resolved already.",
-    "--jars": "Use a connector: `headgate-server connector list` shows which there are.",
+    "--jars": "Use a connector: the Connectors page shows which there are.",
     "--keytab": "An admin configures Kerberos on the workers' hosts.",
     "--kill": "It is not a job: use `headgate stop`.",
     "--load-spark-defaults": "Headgate does not read spark-defaults.conf: pass its keys as --conf.",
