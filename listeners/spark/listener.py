@@ -96,7 +96,7 @@ def python_rss_mb() -> float:
 
 
 QUEUE = "ours"
-_BUS_CLASS = "org.apache.spark.sql.execution.streaming.runtime.StreamingQueryListenerBus"
+_STREAMING = "org.apache.spark.sql.execution.streaming."
 _LISTENER_CAPACITY = f"spark.scheduler.listenerbus.eventqueue.{QUEUE}.capacity"
 
 
@@ -158,13 +158,19 @@ def attach_private(spark: Any, java: Any, *, capacity: int) -> Any | None:
         conf = context.conf()
         if not conf.contains(_LISTENER_CAPACITY):
             conf.set(_LISTENER_CAPACITY, str(capacity))
-        bus = getattr(jvm, _BUS_CLASS)(jvm.scala.Option.empty())
+        bus = getattr(jvm, _bus_class(str(spark.version)))(jvm.scala.Option.empty())
         bus.addListener(java)
         context.listenerBus().addToQueue(bus, QUEUE)
         return bus if queue_exists(spark, QUEUE) else None
     except (Py4JError, TypeError) as error:
         logger.warning("no private listener queue, so using the fallback: %s", error)
         return None
+
+
+def _bus_class(version: str) -> str:
+    """Return the name of Spark's bus for listeners of queries; 4.1 moved it to another package."""
+    package = "" if version.startswith(("3.", "4.0.")) else "runtime."
+    return f"{_STREAMING}{package}StreamingQueryListenerBus"
 
 
 def queue_exists(spark: Any, queue: str) -> bool:

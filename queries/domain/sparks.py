@@ -6,15 +6,15 @@ Headgate's own PySpark on a driver's import path (docs/decisions/0035-a-spark-is
 A version that lacks a condition reports the failure with a message only, or with a more general
 condition; the rules for messages then classify the failure.
 
-Source: `error/error-conditions.json` in the jars of 4.1.4, 4.2.1 and 4.3.0.
+Source: `error/error-conditions.json` in the jars of 4.0.5, 4.1.4, 4.2.1 and 4.3.0.
 
 The offset log of every batch contains the values of these keys. Spark continues with them, whatever
 the definition says. If the log lacks a key because an older version wrote the log, Spark continues
 with the behaviour of older versions, and pins it from then on. A version omits keys that it does
 not know from the logs that it writes.
 
-Source: `OffsetSeqMetadata.relevantSQLConfs` and `relevantSQLConfDefaultValues` of 4.1.4, 4.2.1 and
-4.3.0, read from their jars, and the defaults of their `SQLConf`.
+Source: `OffsetSeqMetadata.relevantSQLConfs` and `relevantSQLConfDefaultValues` of 4.0.5, 4.1.4,
+4.2.1 and 4.3.0, read from their jars, and the defaults of their `SQLConf`.
 
 Spark promises that a newer version continues a checkpoint of an older one, but not the reverse. If
 the older version is known to fail, or to continue with wrong values, the rollback is rejected. What
@@ -31,7 +31,7 @@ from typing import Any, Literal, get_args
 
 from queries.domain.errors import NotAllowed
 
-Spark = Literal["4.1", "4.2", "4.3"]
+Spark = Literal["4.0", "4.1", "4.2", "4.3"]
 SPARKS: tuple[Spark, ...] = get_args(Spark)
 #: The version that Headgate's own Python environment contains (requirements.txt).
 OURS: Spark = "4.3"
@@ -44,13 +44,16 @@ class Feature(StrEnum):
 
     STATE_IN_REAL_TIME = "state in real-time mode"
     ASYNC_IN_REAL_TIME = "async progress tracking in real-time mode"
+    CHECKPOINTS_ON_S3 = "checkpoints on S3"
 
 
 #: The first version with each feature. Source: the condition STREAMING_REAL_TIME_MODE of each
-#: version's jars; 4.2 refuses both.
+#: version's jars; 4.2 refuses both. Hadoop 3.4.1, which 4.0 contains, cannot create an object only
+#: if it does not exist, so no checkpoint there could be fenced (decision 0046).
 FEATURES_SINCE: Mapping[Feature, Spark] = {
     Feature.STATE_IN_REAL_TIME: "4.3",
     Feature.ASYNC_IN_REAL_TIME: "4.3",
+    Feature.CHECKPOINTS_ON_S3: "4.1",
 }
 
 
@@ -90,15 +93,24 @@ def installable(spark: str, connector: str = "") -> str:
 
 
 CONDITIONS_SINCE: Mapping[str, Spark] = {
+    "CANNOT_LOAD_CHECKPOINT_FILE_MANAGER": "4.1",
+    "CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED": "4.1",
+    "CHECK_CONSTRAINT_VIOLATION": "4.1",
     "CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT": "4.3",
     "KAFKA_DATA_SOURCE_NOT_ENABLED": "4.3",
+    "MALFORMED_STATE_IN_RATE_PER_MICRO_BATCH_SOURCE": "4.1",
     "PYTHON_EXCEPTION": "4.2",
+    "REMAINDER_BY_ZERO": "4.1",
+    "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY": "4.1",
+    "STATE_STORE_COMMIT_VALIDATION_FAILED": "4.1",
     "STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED": "4.2",
+    "STATE_STORE_UNEXPECTED_EMPTY_FILE_IN_ROCKSDB_ZIP": "4.1",
     "STATE_STORE_UNKNOWN_INTERNAL_COLUMN_FAMILY": "4.2",
     "STREAMING_ASYNC_OPERATION_FAILED": "4.3",
     "STREAMING_CHECKPOINT_LOG_WRITE_FAILURE": "4.3",
     "STREAMING_CHECKPOINT_MISSING_METADATA_FILE": "4.2",
     "STREAMING_QUERY_EVOLUTION_ERROR": "4.2",
+    "STREAMING_REAL_TIME_MODE": "4.1",
     "STREAMING_SHUFFLE_WRITER_CONNECTION_TIMEOUT": "4.3",
     "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY": "4.2",
     "STREAMING_UNFINISHED_REPARTITION_DETECTED": "4.2",
@@ -253,8 +265,11 @@ class Written:
 
     @property
     def back(self) -> Spark | None:
-        """Return the version that would continue the batch as before; None if none is here."""
-        return self.spark or (SPARKS[0] if ENCODING in self.conf else None)
+        """Return the version that would continue the batch as before; None if none is here.
+
+        Of 4.0 and 4.1, which cannot be told apart, it is the one with the longer support.
+        """
+        return self.spark or ("4.1" if ENCODING in self.conf else None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ _POM = "{http://maven.apache.org/POM/4.0.0}"
 CLASSES = {
     ("azure", ""): "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem",
     ("gcs", ""): "org.apache.hadoop.fs.gs.GoogleHadoopFileSystem",
+    ("gcs", "4.0"): "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
     ("gcs", "4.1"): "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
     ("jdbc", ""): "org.postgresql.Driver",
     ("kafka", ""): "org.apache.spark.sql.kafka010.KafkaSourceProvider",

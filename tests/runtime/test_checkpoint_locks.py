@@ -15,6 +15,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from headgate_ground.files import lock_holder
 from queries.runtime.checkpoints.locks import CheckpointLock, Locks
 from queries.runtime.checkpoints.owners import CheckpointRefused
+from queries.runtime.failures.error_capture import StepFailed
 
 ENDS_WITHIN_S = 30
 [PY4J] = Path(pyspark.__file__).parent.joinpath("jars").glob("py4j-*.jar")
@@ -192,3 +193,16 @@ def test_a_start_that_waits_for_a_former_owner_ends_its_wait_once_it_is_not_want
     )
     assert told[0] is not None
     assert told[1:] == [None]
+
+
+def test_a_spark_that_cannot_fence_s3_takes_no_checkpoint_there(
+    drivers: Drivers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A script names its checkpoints itself, so no save can reject them."""
+    locks = drivers.one().locks
+    monkeypatch.setattr(pyspark, "__version__", "4.0.5")
+    with pytest.raises(StepFailed, match=r"Spark 4\.0 cannot exclude a second writer"):
+        locks.take("s3a://flights/delays", run=1, epoch=1)
+    monkeypatch.setattr(pyspark, "__version__", "4.1.4")
+    with pytest.raises(CheckpointRefused, match="without Headgate's Java classes"):
+        locks.take("s3a://flights/delays", run=1, epoch=1)

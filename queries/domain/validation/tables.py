@@ -89,7 +89,7 @@ def conf_keys(catalog: str) -> tuple[str, ...]:
 
 #: Format -> the versions of Spark for which it has a release, newest first.
 SPARKS: Mapping[str, tuple[Spark, ...]] = MappingProxyType(
-    {DELTA: ("4.2", "4.1"), ICEBERG: ("4.1",)}
+    {DELTA: ("4.2", "4.1", "4.0"), ICEBERG: ("4.1", "4.0")}
 )
 #: The output modes of their sinks (Spark asks the sink: DELTA_UNSUPPORTED_OUTPUT_MODE,
 #: STREAMING_OUTPUT_MODE.UNSUPPORTED_DATASOURCE).
@@ -204,7 +204,8 @@ def no_release(name: str, spark: Spark) -> tuple[str, str] | None:
     sparks = SPARKS.get(name)
     if sparks is None or spark in sparks:
         return None
-    return f"has no release for Spark {spark}.", f"Choose Spark {' or '.join(sparks)}."
+    choices = " or ".join(filter(None, (", ".join(sparks[:-1]), sparks[-1])))
+    return f"has no release for Spark {spark}.", f"Choose Spark {choices}."
 
 
 def table_problems(field: str, name: str, kind: str, options: Mapping[str, str]) -> list[Problem]:

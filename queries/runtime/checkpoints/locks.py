@@ -39,8 +39,11 @@ from headgate_ground.files import (
 )
 from queries.domain.checkpoints.ownership import lock_file, owner_file
 from queries.domain.protocol import WarningCode
+from queries.domain.sparks import Feature, has_feature, spark_named
+from queries.runtime.build import CONFIGURATION
 from queries.runtime.checkpoints.logs import remote
 from queries.runtime.checkpoints.owners import CheckpointRefused, Fence, Find, Owner, Owners
+from queries.runtime.failures.error_capture import StepFailed
 
 logger = logging.getLogger(__name__)
 
@@ -121,6 +124,8 @@ class Locks:
                 "started. Restart the application; its next driver can use the checkpoint."
             )
             raise CheckpointRefused("own", text, self._jvm_pid)
+        if path is None:
+            _require_fence(location)
         if path is None and (missing := self._missing()):
             text = (
                 f"The checkpoint {location} is not on a local disk, and this driver was started "
@@ -333,6 +338,22 @@ class Locks:
     def _missing(self) -> str:
         """Return why this driver cannot watch a checkpoint that is not local; "" if it can."""
         return "nothing watches it" if self._fence is None else self._fence.missing
+
+
+def _require_fence(location: str) -> None:
+    """Raise `StepFailed` if this version of Spark cannot fence checkpoints at a location.
+
+    A save rejects such a checkpoint (decision 0046); a script names its checkpoints itself.
+    """
+    import pyspark  # the driver's own version, which is loaded by now
+
+    spark = spark_named(".".join(pyspark.__version__.split(".")[:2]))
+    on_s3 = location.startswith("s3a:")
+    if on_s3 and spark is not None and not has_feature(spark, Feature.CHECKPOINTS_ON_S3):
+        cause = ValueError(
+            f"{location} is on S3, where Spark {spark} cannot exclude a second writer"
+        )
+        raise StepFailed("checkpoint", cause, error_class=CONFIGURATION)
 
 
 def _python_lock_refusal(location: str) -> CheckpointRefused:

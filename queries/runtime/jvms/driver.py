@@ -214,6 +214,11 @@ def _log_config(path: Path) -> str:
             level="WARN" additivity="false">
       <AppenderRef ref="file"/>
     </Logger>
+    <!-- Before Spark 4.1. -->
+    <Logger name="org.apache.spark.sql.execution.streaming.ProcessingTimeExecutor"
+            level="WARN" additivity="false">
+      <AppenderRef ref="file"/>
+    </Logger>
     <Logger name="org.apache.spark.sql.execution.streaming" level="INFO" additivity="false">
       <AppenderRef ref="file"/>
       <AppenderRef ref="console" level="WARN"/>

@@ -18,7 +18,12 @@ from queries.domain.errors import Invalid, Problem
 from queries.domain.secrets import application as holder_named
 from queries.domain.sparks import SINK_NAMES, SOURCE_NAMES, WAY_OUT, Spark, cannot_go_back, is_older
 from queries.domain.validation import application_rules, query_rules
-from queries.domain.validation.formats import connector_of, store_problems, yarn_problems
+from queries.domain.validation.formats import (
+    connector_of,
+    store_problems,
+    unfenced_problems,
+    yarn_problems,
+)
 from queries.domain.validation.skipped import Check, Skip
 from queries.models.applications import Application
 from queries.models.definitions import Query, QueryRevision
@@ -200,7 +205,8 @@ class Places:
 
 
 def checkpoint_store(of: Query | str, application: ApplicationSpec) -> list[Problem]:
-    """Return a problem if an application has no connector for a checkpoint's store.
+    """Return a problem if an application has no connector for a checkpoint's store, or if its
+    version of Spark cannot fence a checkpoint there.
 
     `of` is the query that has the checkpoint, or the location for a new one.
     """
@@ -209,7 +215,10 @@ def checkpoint_store(of: Query | str, application: ApplicationSpec) -> list[Prob
         of = str(held.first() or "")
     if not connector_of(of):
         return []
-    return store_problems([("checkpoint", of)], application.connectors, recipes(application.spark))
+    return [
+        *store_problems([("checkpoint", of)], application.connectors, recipes(application.spark)),
+        *unfenced_problems(of, application.spark),
+    ]
 
 
 def no_location(checkpoint: str, error: NotALocation) -> Problem:

@@ -18,7 +18,7 @@ from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.kafka.topic_ids import by_topic, ids_of
 from queries.domain.protocol import Assignment, AssignmentEntry, DriverSpec, Want
 from queries.domain.secrets import application as holder_named
-from queries.domain.sparks import OURS, Spark, command
+from queries.domain.sparks import OURS, Feature, Spark, command, has_feature
 from queries.domain.states import DISPATCHED_KINDS, DriverKind
 from queries.domain.supervision.decision import Decision, QueryDecision
 from queries.domain.triggers.batch_cost import FILE_MANAGER, OUR_FILES
@@ -93,7 +93,7 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
         host=driver.host,
         master=spec.master,
         memory=spec.memory,
-        conf=(_CHECKPOINT_FILES if own else {})
+        conf=_checkpoint_files(spec.spark, own)
         | conf_of_connectors(spec.connectors, spec.spark)
         | spec.conf
         | (submitted(spec.script.submit) if script and spec.script else {}),
@@ -150,6 +150,11 @@ def own_classes() -> tuple[tuple[str, ...], str]:
         return (str(jar),), ""
     begin(settings.JARS_DIR)
     return (), missing(settings.JARS_DIR)
+
+
+def _checkpoint_files(spark: Spark, own: tuple[str, ...]) -> dict[str, str]:
+    """Return the setting for our file manager, for versions of Spark that it was compiled for."""
+    return _CHECKPOINT_FILES if own and has_feature(spark, Feature.CHECKPOINTS_ON_S3) else {}
 
 
 def _folders(driver: Driver, runs_script: bool) -> tuple[str, ...]:
