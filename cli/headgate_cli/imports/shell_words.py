@@ -135,7 +135,7 @@ def _value(kind: str, source: str, defaults: dict[str, str]) -> str:
             return _reference(_parameter(source))
         case "variable":
             named = _VARIABLE.fullmatch(source)
-            if named is None or named[1].isdigit():
+            if named is None or re.match(r"\d", named[1]):
                 return _reference(_parameter(source))
             if named[2]:
                 defaults[named[1]] = named[2].removesuffix("}")
@@ -151,4 +151,4 @@ def _reference(name: str) -> str:
 def _parameter(source: str) -> str:
     """Return a name for what only a shell can compute: `$(date +%F)` as DATE_F."""
     name = re.sub(r"\W+", "_", source).strip("_").upper()[:60]
-    return name if name and not name[0].isdigit() else f"ARGUMENT_{name or 'ALL'}"
+    return name if re.match(r"\D", name) else f"ARGUMENT_{name or 'ALL'}"

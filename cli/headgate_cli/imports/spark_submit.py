@@ -78,6 +78,7 @@ _MASTER = re.compile(
     r"|k8s://(https?://)?[\w.-]+(:\d+)?"
 )
 _MEMORY = re.compile(r"\d+[mg]", re.IGNORECASE)
+_COUNT = re.compile(r"[0-9]{1,6}")
 _EXECUTOR_FIELDS = {
     "--executor-memory": "executor_memory",
     "--executor-cores": "executor_cores",
@@ -175,7 +176,7 @@ def _read_executors(job: ImportedJob, option: str, value: str, sources: tuple[st
             job.take(f"script.submit.{name}", value, *sources)
         else:
             job.leave('Set script.submit.executor_memory as "4g" or "1536m".', *sources)
-    elif value.isdigit():
+    elif _COUNT.fullmatch(value):
         job.take(f"script.submit.{name}", int(value), *sources)
     else:
         job.leave(f"Set script.submit.{name} to a number.", *sources)
