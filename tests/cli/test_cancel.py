@@ -96,7 +96,7 @@ def test_what_is_neither_an_operation_nor_a_deploy_is_refused(shell: Shell) -> N
     )
     for name in ("delays", "query/delays", "query/8a4b5c3e-0000-4000-8000-000000000000"):
         refused = shell("cancel", name, code=64)
-        assert f"{name} is not a valid ID" in refused.err
+        assert f"{name} is not a valid operation or deploy ID" in refused.err
         assert "headgate get operations --open" in refused.err
 
 

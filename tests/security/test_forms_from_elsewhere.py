@@ -18,7 +18,14 @@ from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db
 
-_VALUES = {"str": "delays", "query": "delays", "int": "1", "slug": "close", "uuid": str(uuid4())}
+_VALUES = {
+    "str": "delays",
+    "path": "alerts",
+    "query": "delays",
+    "int": "1",
+    "slug": "close",
+    "uuid": str(uuid4()),
+}
 
 
 def _routes(resolver: Any, prefix: str = "") -> Iterator[str]:
