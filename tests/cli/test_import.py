@@ -205,8 +205,108 @@ def test_words_are_those_of_a_shell(text: str, arguments: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
+    ("command", "spec"),
+    [
+        # A word that only a shell can expand may hold options; a literal one is expanded.
+        (
+            'O="--driver-memory 2g --queue q"\nspark-submit $O /j.py',
+            {"memory": "2g", "conf": {"spark.yarn.queue": "q"}},
+        ),
+        ('spark-submit "${CONF[@]}" --driver-memory 2g /j.py', {"memory": "2g"}),
+        ("spark-submit --new-option value --driver-memory 2g /j.py", {"memory": "2g"}),
+        ("spark-submit --driver-memory\\\n 2g /j.py", {"memory": "2g"}),
+        ("exec > >(tee -a log) 2>&1\nspark-submit --driver-memory 2g /j.py", {"memory": "2g"}),
+        ('spark-submit --name "$(echo "$(date)")" --driver-memory 2g /j.py', {"memory": "2g"}),
+    ],
+)
+def test_what_people_write_around_options_loses_none(command: str, spec: dict[str, Any]) -> None:
+    job = line(command)
+    assert job.spec["script"]["file"] == "/j.py"
+    assert {key: job.spec.get(key) for key in spec} == spec
+
+
+def test_a_comment_within_a_setting_of_a_unit_is_none_of_its_words() -> None:
+    unit = (
+        "[Service]\nEnvironment=TOPIC=a\nExecStart=spark-submit \\\n"
+        "# tuned\n  --driver-memory 2g \\\n  /j.py --topic $TOPIC --rate 100%%\n"
+    )
+    jobs, rest = sources.jobs_in("unit", unit)
+    assert jobs[0].spec["script"]["arguments"] == ["--topic", "${values.TOPIC}", "--rate", "100%"]
+    assert jobs[0].parameters == {"TOPIC": "a"}
+    assert any("# tuned" in str(entry) for entry in rest)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "P=hunter2secret\nspark-submit /j.py --password $P",
+        'spark-submit /j.py --pw "${Q:-hunter2secret}"',
+        "spark-submit /j.py -p hunter2secret hunter2secret",
+        "spark-submit /j.py --dsn https://hunter2secret@sentry.example/42",
+        "spark-submit /j.py postgres://etl:hunter2secret@host hunter2secret",
+        "spark-submit --conf spark.redis.auth=hunter2secret /j.py",
+        "spark-submit app.jar --db-pass hunter2secret",
+        "C='host=h;password=hunter2secret'\nspark-submit /j.py $C",
+        "curl https://hooks.slack.com/services/hunter2secret\nspark-submit /j.py",
+        "kind: SparkApplication\nmetadata: {name: a}\nspec:\n  mainApplicationFile: local:///j.py\n"
+        "  executor: {env: [{name: DB_PASSWORD, value: hunter2secret}]}\n",
+    ],
+)
+def test_a_secret_is_found_wherever_people_put_it(text: str) -> None:
+    jobs, rest = sources.jobs_in("line", text)
+    for job in jobs:
+        assert "hunter2secret" not in json.dumps([job.manifest(), job.parameters])
+        assert "hunter2secret" not in "\n".join(map(str, job.entries))
+    assert "hunter2secret" not in "\n".join(map(str, rest))
+
+
+def test_a_parameter_that_names_a_secret_is_no_argument() -> None:
+    job = line("spark-submit /j.py --kafka-password $KAFKA_PASSWORD --day $DAY $DB_TOKEN")
+    assert job.spec["script"]["arguments"] == ["--day", "${values.DAY}"]
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ("CRON_TZ=America/New_York 0 6 * * SUN", "0 6 * * SUN America/New_York"),
+        ("@daily", "0 0 * * *"),
+        ("@every 10m", "*/10 * * * *"),
+        ("@every 7m", ""),
+    ],
+)
+def test_a_time_becomes_five_fields_where_they_can_express_it(schedule: str, expected: str) -> None:
+    text = (
+        "kind: List\nitems:\n- kind: ScheduledSparkApplication\n  metadata: {name: a}\n"
+        f"  spec: {{schedule: '{schedule}', template: {{mainApplicationFile: 'local:///j.py'}}}}\n"
+    )
+    [job], _ = sources.jobs_in("list", text)
+    times = job.spec.get("schedule", {})
+    assert " ".join(filter(None, (times.get("cron"), times.get("time_zone")))) == expected
+
+
+def test_jobs_that_cannot_be_imported_are_counted_and_values_do_not_mix(shell: Shell) -> None:
+    (shell.folder / "run.sh").write_text(
+        "TOPIC=a\nspark-submit s3a://x/one.py $TOPIC\n"
+        "TOPIC=b\nspark-submit s3a://x/two.py $TOPIC\nspark-submit app.jar\n"
+    )
+    done = shell("import", "run.sh", "--to", "jobs", code=1)
+    assert "1 of 3 jobs cannot be imported" in done.err
+    assert "TOPIC differs between the jobs" in done.err
+    assert yaml.safe_load((shell.folder / "jobs" / "values.yaml").read_text()) == {"TOPIC": ""}
+    assert sorted(path.name for path in (shell.folder / "jobs").iterdir()) == [
+        "one.yaml",
+        "two.yaml",
+        "values.yaml",
+    ]
+
+
+@pytest.mark.parametrize(
     ("text", "part"),
     [
+        (
+            "kind: SparkApplication\nspec: {mainApplicationFile: a.py, deps: {jars: 5}}",
+            "does not have the form of the Spark operator",
+        ),
         ("spark-submit /j.py 'a", "Line 1: the quote ' is not closed."),
         ("echo hello", "contains no spark-submit command"),
         ("kind: SparkApplication\nspec: [", "is not valid YAML"),

@@ -53,8 +53,10 @@ def import_jobs(
     if not runnable:
         raise refused("None of the jobs can be imported.", "The report shows why.")
     written = _write(runnable, Path(to)) if to else _print(runnable)
+    if left := len(jobs) - len(runnable):
+        note(f"{left} of {len(jobs)} jobs cannot be imported; the report shows why.")
     if not apply:
-        return ExitCode.DONE
+        return ExitCode.REFUSED if left else ExitCode.DONE
     request = Request(written, value_files=value_files, values=values, owner=owner)
     api = server(context)
     for dry_run in (True, False):
@@ -122,7 +124,12 @@ def _write(jobs: list[ImportedJob], folder: Path) -> list[str]:
     Raises `CommandEnded` before anything is written if a file exists with other contents.
     """
     texts = {folder / f"{job.name}.yaml": yaml_text(job.manifest()) for job in jobs}
-    parameters = {name: value for job in jobs for name, value in job.parameters.items()}
+    parameters: dict[str, str] = {}
+    for job in jobs:
+        for name, value in job.parameters.items():
+            if parameters.setdefault(name, value) != value:
+                note(f"{VALUES_FILE}: {name} differs between the jobs; fill it in for each.")
+                parameters[name] = ""
     manifests = [str(path) for path in texts]
     if parameters:
         texts[folder / VALUES_FILE] = yaml_text(parameters)

@@ -1,13 +1,16 @@
 """What an import produces: an application's manifest, and a report with each token of the input."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from headgate_cli.imports.rules import RULES
 from headgate_cli.server import Json
 
 MASK = "••••••"
+#: Masking shorter values would damage every text.
+_SHORTEST_SECRET = 4
 #: How a manifest refers to a value of the environment.
 VALUE = re.compile(r"\$\{values\.([A-Za-z_][\w.-]*)\}")
 
@@ -36,6 +39,7 @@ class ImportedJob:
     spec: Json = field(default_factory=lambda: {"kind": "script"})
     entries: list[Entry] = field(default_factory=list)
     defaults: dict[str, str] = field(default_factory=dict)  # of parameters, by name
+    secrets: set[str] = field(default_factory=set)  # values, which are masked wherever they are
 
     def take(self, path: str, value: object, *tokens: str, remark: str = "") -> None:
         """Set a field of the spec, or add to its list or mapping, and report it.
@@ -59,6 +63,33 @@ class ImportedJob:
         """Report tokens that are not taken over."""
         self.entries.append(Entry(masked(tokens), "", reason))
 
+    def hide(self, value: str) -> None:
+        """Mask a secret value wherever it is; of a parameter, its default."""
+        for name in VALUE.findall(value):
+            self.secrets.add(self.defaults.pop(name, ""))
+        if not VALUE.search(value):
+            self.secrets.add(value)
+        self.secrets = {secret for secret in self.secrets if len(secret) >= _SHORTEST_SECRET}
+
+    def conceal(self, text: str) -> str:
+        """Return a text with the known secrets masked."""
+        for secret in sorted(self.secrets, key=len, reverse=True):
+            text = text.replace(secret, MASK)
+        return text
+
+    def finish(self) -> None:
+        """Mask the known secrets in the report and in the manifest, which is then rejected."""
+        self.entries = [
+            Entry(tuple(map(self.conceal, entry.tokens)), entry.field, self.conceal(entry.reason))
+            for entry in self.entries
+        ]
+        self.spec = _mapped(self.spec, self.conceal)
+        self.defaults = {
+            name: value
+            for name, value in self.defaults.items()
+            if self.conceal(value) == value and not RULES.is_secret(name, value)
+        }
+
     @property
     def parameters(self) -> dict[str, str]:
         """Return the `${values.NAME}` in the manifest with their known defaults ("" if none)."""
@@ -68,7 +99,8 @@ class ImportedJob:
     @property
     def is_runnable(self) -> bool:
         """Return whether the job has a Python program."""
-        return "script" in self.spec
+        script = self.spec.get("script")
+        return isinstance(script, dict) and "file" in script
 
     def manifest(self) -> Json:
         """Return the application's manifest; without `desired`, applying it starts nothing."""
@@ -78,6 +110,14 @@ class ImportedJob:
             "metadata": {"name": self.name},
             "spec": self.spec,
         }
+
+
+def _mapped(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _mapped(part, change) for key, part in value.items()}
+    if isinstance(value, list):
+        return [_mapped(part, change) for part in value]
+    return change(value) if isinstance(value, str) else value
 
 
 def masked(tokens: Iterable[str]) -> tuple[str, ...]:

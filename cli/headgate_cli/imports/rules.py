@@ -29,6 +29,16 @@ _CONNECTORS = {
 }
 
 
+#: Names and texts that are secrets on a command line, in addition to the server's: short options
+#: such as `-p`, users in an address without a password, webhooks.
+_SHORT_NAME = re.compile(r"(?:^|[._-])auth$|^(?:p|pw|pass|creds?|credentials?)$", re.IGNORECASE)
+_NO_SECRET = re.compile(r"\d{1,5}|true|false", re.IGNORECASE)
+_ADDRESSES = (
+    re.compile(r"(https?://)([^\s/@]+)(@)"),
+    re.compile(r"(https://hooks\.slack\.com/services/|/api/webhooks/)(\S+)()"),
+)
+
+
 @dataclass(frozen=True)
 class Rules:
     """The tables in `rules.json`."""
@@ -52,6 +62,7 @@ class Rules:
                 re.compile(f"({before})({secret})({after})")
                 for before, secret, after in self.secret_values
             ),
+            *_ADDRESSES,
             re.compile(rf"({by_name})(?!(?:env|file):|\$)([^\s\"',;&)}}]+)()", re.IGNORECASE),
         ]
 
@@ -61,14 +72,23 @@ class Rules:
             text = shape.sub(r"\g<1>••••••\g<3>", text)
         return text
 
+    def secrets_in(self, text: str) -> set[str]:
+        """Return what looks like a secret in a text."""
+        return {found[2] for shape in self._shapes for found in shape.finditer(text)}
+
     def is_secret(self, key: str, value: str) -> bool:
         """Return whether a value is a secret, by its key's name or by its shape."""
         if not value or re.fullmatch(r"(?:env|file):[A-Za-z0-9_.\-]+", value):
             return False
-        named = re.search(self.secret_name, key, re.IGNORECASE)
-        return bool(named and not re.search(self.about_a_secret, key, re.IGNORECASE)) or (
-            self.masked(value) != value
-        )
+        return self.names_secret(key, value) or self.masked(value) != value
+
+    def names_secret(self, key: str, value: str = "") -> bool:
+        """Return whether a key's value is a secret, whatever it looks like."""
+        if re.search(self.about_a_secret, key, re.IGNORECASE):
+            return False
+        if re.search(self.secret_name, key, re.IGNORECASE):
+            return True
+        return bool(_SHORT_NAME.search(key)) and not _NO_SECRET.fullmatch(value)
 
     def why_not(self, key: str, value: str) -> str:
         """Return why an application cannot set a key of Spark's configuration; "" if it can."""

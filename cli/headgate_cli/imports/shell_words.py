@@ -10,13 +10,16 @@ from dataclasses import dataclass, field
 
 from headgate_cli.output import refused
 
-_SUBSTITUTION = r"\$\((?:[^()]|\([^()]*\))*\)|`[^`]*`"
-_DOUBLE = rf'"(?:\\.|{_SUBSTITUTION}|[^"\\])*"'
+#: What parentheses contain: further ones to a depth of two.
+_INSIDE = r"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*"
+_SUBSTITUTION = rf"\$\({_INSIDE}\)|`[^`]*`"
+_DOUBLE = rf'"(?:\\.|{_SUBSTITUTION}|\$\{{[^}}]*\}}|[^"\\])*"'
 _TOKEN = re.compile(
     rf"""(?P<continuation>\\\r?\n)
     |(?P<comment>(?<![^\s;&|()])\#[^\n]*)
     |(?P<newline>\r?\n)
     |(?P<space>[ \t\r]+)
+    |(?P<process>[<>]\({_INSIDE}\))
     |(?P<redirection>\d*(?:<<<|<<-?|>>|>&|<&|&>>|&>|[<>]))
     |(?P<operator>&&|\|\||;;|[;&|()])
     |(?P<escape>\\.)
@@ -70,8 +73,11 @@ def commands(text: str, *, operators: bool = True) -> Iterator[Command]:
                 f"Line {line}: the quote {text[position]} is not closed.", "Close the quote."
             )
         kind, source = str(token.lastgroup), token[0]
-        if not operators and kind in ("operator", "redirection", "comment"):
+        if not operators and kind in ("operator", "redirection", "comment", "process"):
             kind = "plain"
+        if kind == "continuation" and operators:  # it does not end a word, except in a unit
+            position, line = token.end(), line + 1
+            continue
         if kind in ("continuation", "comment", "newline", "space", "operator", "redirection"):
             if word is not None:
                 if redirects:
@@ -81,6 +87,8 @@ def commands(text: str, *, operators: bool = True) -> Iterator[Command]:
                 else:
                     command.words.append(word)
                 redirects, word = False, None
+            elif kind in ("newline", "operator"):
+                redirects = False
             if kind == "redirection":
                 command.extras.append(source)
                 redirects = True
@@ -131,7 +139,7 @@ def _value(kind: str, source: str, defaults: dict[str, str]) -> str:
         case "double":
             parts = _IN_QUOTES.finditer(source[1:-1])
             return "".join(_value(str(part.lastgroup), part[0], defaults) for part in parts)
-        case "substitution":
+        case "substitution" | "process":
             return _reference(_parameter(source))
         case "variable":
             named = _VARIABLE.fullmatch(source)

@@ -5,13 +5,14 @@ from collections.abc import Iterator
 from pathlib import PurePosixPath
 
 from headgate_cli.imports import spark_application, spark_submit
-from headgate_cli.imports.report import Entry, ImportedJob, masked
-from headgate_cli.imports.rules import RULES
+from headgate_cli.imports.report import VALUE, Entry, ImportedJob, masked
 from headgate_cli.imports.shell_words import Command, Word, commands
 from headgate_cli.output import refused
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
-_UNIT_LINE = re.compile(r"(?m)^\s*(?P<key>\w+)\s*=(?P<value>(?:\\\n|[^\n])*)$")
+_UNIT_LINE = re.compile(r"(?P<key>\w+)\s*=\s*(?P<value>.*)")
+#: A variable that a shell splits into words.
+_UNQUOTED = re.compile(r"\$\{?(\w+)\}?")
 #: What Headgate does in place of lines of a unit.
 _UNIT_KEYS = {
     "Restart": "Headgate restarts a failed script without limit.",
@@ -44,7 +45,10 @@ def jobs_in(name: str, text: str) -> tuple[list[ImportedJob], list[Entry]]:
 
 
 def _of_script(name: str, text: str, rest: list[Entry]) -> Iterator[ImportedJob]:
-    variables: dict[str, tuple[str, str]] = {}
+    variables: dict[str, str] = {}  # as far as they are literal
+    assigned: list[tuple[Command, list[str]]] = []
+    jobs: list[ImportedJob] = []
+    others: list[tuple[Command, str]] = []
     for command in commands(text):
         words = command.words
         while words and words[0].text in ("export", "declare", "readonly", "local"):
@@ -52,53 +56,109 @@ def _of_script(name: str, text: str, rest: list[Entry]) -> Iterator[ImportedJob]
         if words and all(_ASSIGNMENT.fullmatch(word.text) for word in words):
             for word in words:
                 variable, value = word.text.split("=", 1)
-                variables[variable] = value, word.source
-            _leave(rest, command, "It is the default of a parameter, if the job uses it.")
+                variables[variable] = _resolved(value, {**word.defaults, **variables})
+            assigned.append((command, [word.text.partition("=")[0] for word in words]))
         elif (start := _start(words)) is None:
-            _leave(rest, command, _why_not_run(command))
+            others.append((command, _why_not_run(command)))
         else:
             job = ImportedJob(f"{name}:{command.line}")
             job.defaults = {
-                variable: value
-                for variable, (value, _) in variables.items()
-                if "${" not in value and not RULES.is_secret(variable, value)
+                variable: value for variable, value in variables.items() if "${" not in value
             }
             for word in command.words[: len(command.words) - len(words)]:
                 job.leave("Headgate runs no shell.", word.source)
-            _read(job, words, start)
+            _read(job, _expanded(words, job.defaults), start)
             for extra in command.extras:
                 job.leave("Headgate runs no shell; logs are kept for each driver.", extra)
-            yield job
+            jobs.append(job)
+    _finish(jobs, rest, [*((command, _use(names, jobs)) for command, names in assigned), *others])
+    yield from jobs
+
+
+def _resolved(value: str, variables: dict[str, str]) -> str:
+    """Return a value with the variables in it that are known."""
+    return VALUE.sub(lambda found: variables.get(found[1], found[0]), value)
+
+
+def _expanded(words: list[Word], variables: dict[str, str]) -> list[Word]:
+    """Return the words with each unquoted variable split that is known to hold options."""
+    expanded: list[Word] = []
+    for word in words:
+        found = _UNQUOTED.fullmatch(word.source)
+        value = variables.get(found[1], "") if found else ""
+        parts = [part for command in commands(value) for part in command.words]
+        expanded += parts if value.startswith("-") and parts else [word]
+    return expanded
+
+
+def _use(names: list[str], jobs: list[ImportedJob]) -> str:
+    """Return what became of assignments."""
+    used = {name for job in jobs for name in job.parameters}
+    defaults = {name for job in jobs for name in job.parameters if job.parameters[name]}
+    if defaults.intersection(names):
+        return "It is the default of a parameter."
+    return "It is a parameter to fill in." if used.intersection(names) else "No job takes it over."
+
+
+def _finish(jobs: list[ImportedJob], rest: list[Entry], others: list[tuple[Command, str]]) -> None:
+    """Mask what any job knows as a secret, and report the other commands in their order."""
+    secrets = {secret for job in jobs for secret in job.secrets}
+    for job in jobs:
+        job.secrets |= secrets
+        job.finish()
+    everyone = ImportedJob("", secrets=secrets)
+    for command, reason in sorted(others, key=lambda other: other[0].line):
+        sources = [*(word.source for word in command.words), *command.extras]
+        tokens = (f"line {command.line}:", *map(everyone.conceal, masked(sources)))
+        rest.append(Entry(tokens, "", reason))
 
 
 def _of_unit(name: str, text: str, rest: list[Entry]) -> Iterator[ImportedJob]:
     environment: list[tuple[str, str, str]] = []
-    found: list[ImportedJob] = []
-    for match in _UNIT_LINE.finditer(text):
-        key, value = match["key"], match["value"]
-        source = match[0].strip()
-        line = text.count("\n", 0, match.start()) + 1
-        parsed = (
-            [word for command in commands(value.strip(), operators=False) for word in command.words]
-            if key in ("ExecStart", "Environment")
-            else []
-        )
+    starts: list[tuple[int, list[Word], int]] = []
+    for line, setting in _settings(text):
+        match = _UNIT_LINE.fullmatch(setting)
+        key = match["key"] if match else ""
+        words = []
+        if match and key in ("ExecStart", "Environment"):
+            value = match["value"].replace("%%", "%")
+            words = [word for command in commands(value, operators=False) for word in command.words]
         if key == "Environment":
-            for word in parsed:
+            for word in words:
                 variable, _, content = word.text.partition("=")
                 environment.append((variable, content, f"Environment={word.source}"))
-        elif key == "ExecStart" and (start := _start(parsed)) is not None:
-            job = ImportedJob(f"{name}:{line}")
-            job.leave("A manifest replaces the unit.", "ExecStart=")
-            _read(job, parsed, start)
-            found.append(job)
+        elif key == "ExecStart" and (start := _start(words)) is not None:
+            starts.append((line, words, start))
         else:
             reason = _UNIT_KEYS.get(key, "Headgate replaces the unit.")
-            rest.append(Entry(masked([" ".join(source.split())]), "", reason))
-    for job in found:
+            rest.append(Entry(masked([" ".join(setting.split())]), "", reason))
+    for line, words, start in starts:
+        job = ImportedJob(f"{name}:{line}")
+        job.defaults = {variable: content for variable, content, _ in environment}
         for variable, content, source in environment:
             spark_submit.read_environment(job, variable, content, source)
-    yield from found
+        job.leave("A manifest replaces the unit.", "ExecStart=")
+        _read(job, _expanded(words, job.defaults), start)
+        job.finish()
+        yield job
+
+
+def _settings(text: str) -> Iterator[tuple[int, str]]:
+    """Yield each setting of a unit with its line; comments within a setting come before it."""
+    setting, first = "", 0
+    for line, part in enumerate(text.splitlines(), start=1):
+        if part.lstrip().startswith(("#", ";")):
+            yield line, part.strip()
+            continue
+        setting, first = setting + part, first or line
+        if setting.endswith("\\"):
+            setting = setting[:-1] + " "
+            continue
+        if setting.strip():
+            yield first, setting.strip()
+        setting, first = "", 0
+    if setting.strip():
+        yield first, setting.strip()
 
 
 def _start(words: list[Word]) -> int | None:
@@ -117,11 +177,6 @@ def _read(job: ImportedJob, words: list[Word], start: int) -> None:
         else:
             job.leave("Headgate runs the script itself.", word.source)
     spark_submit.read_command(job, words[start:])
-
-
-def _leave(rest: list[Entry], command: Command, reason: str) -> None:
-    sources = [*(word.source for word in command.words), *command.extras]
-    rest.append(Entry((f"line {command.line}:", *masked(sources)), "", reason))
 
 
 def _why_not_run(command: Command) -> str:

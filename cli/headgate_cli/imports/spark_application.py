@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from headgate_cli.imports.report import Entry, ImportedJob, application_name
+from headgate_cli.imports.report import MASK, Entry, ImportedJob, application_name
 from headgate_cli.imports.rules import RULES
 from headgate_cli.imports.spark_submit import (
     read_conf,
@@ -36,6 +36,22 @@ _LISTS = {
     "excludePackages": "--exclude-packages",
     "archives": "--archives",
 }
+_NO_NAMESPACE = "Headgate has no namespaces and annotations."
+#: Fields that mean the same as a key of Spark's configuration.
+_DYNAMIC = {
+    f"dynamicAllocation.{name}": f"spark.dynamicAllocation.{name}"
+    for name in ("enabled", "initialExecutors", "minExecutors", "maxExecutors")
+} | {"dynamicAllocation.shuffleTrackingTimeout": "spark.dynamicAllocation.shuffleTracking.timeout"}
+#: Times of the operator's library for cron as five fields.
+_NAMED_TIMES = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
 #: What replaces a field, by the beginning of its path.
 _LEFT = {
     "image": "Drivers run in the environment of their worker.",
@@ -53,7 +69,7 @@ _LEFT = {
 
 def is_manifest(text: str) -> bool:
     """Return whether a text holds objects of the Spark operator."""
-    return re.search(rf"(?m)^[\s{{\"-]*kind[\"]?:\s*[\"']?({'|'.join(KINDS)})\b", text) is not None
+    return re.search(rf"\bkind[\"']?\s*:\s*[\"']?({'|'.join(KINDS)})\b", text) is not None
 
 
 def jobs_in(name: str, text: str) -> tuple[list[ImportedJob], list[Entry]]:
@@ -65,14 +81,32 @@ def jobs_in(name: str, text: str) -> tuple[list[ImportedJob], list[Entry]]:
         documents = list(YAML(typ="safe", pure=True).load_all(text))
     except (YAMLError, ValueError) as error:
         raise refused(f"{name} is not valid YAML: {' '.join(str(error).split())}") from None
-    jobs, rest = [], []
-    for document in documents:
+    jobs: list[ImportedJob] = []
+    rest: list[Entry] = []
+    for document in _objects(documents):
         if isinstance(document, dict) and document.get("kind") in KINDS:
-            jobs.append(_job(name, document))
+            try:
+                jobs.append(_job(name, document))
+            except (AttributeError, TypeError, ValueError, RecursionError):
+                raise refused(
+                    f"{name}: the {document['kind']} does not have the form of the Spark operator.",
+                    "Check it with `kubectl apply --dry-run=server`.",
+                ) from None
         elif document is not None:
             kind = document.get("kind", "") if isinstance(document, dict) else "text"
             rest.append(Entry((f"{kind}",), "", "Only objects of the Spark operator are imported."))
     return jobs, rest
+
+
+def _objects(documents: list[Any]) -> Iterator[Any]:
+    """Yield the objects in documents, in lists, and in the List that kubectl prints."""
+    for document in documents:
+        if isinstance(document, list):
+            yield from _objects(document)
+        elif isinstance(document, dict) and document.get("kind") == "List":
+            yield from _objects(list(document.get("items") or ()))
+        else:
+            yield document
 
 
 def _job(name: str, document: Json) -> ImportedJob:
@@ -82,7 +116,8 @@ def _job(name: str, document: Json) -> ImportedJob:
     read_option(job, "--name", title, (f"metadata.name: {title}",))
     job.leave("A manifest of Headgate replaces it.", f"kind: {document['kind']}")
     for path, value in _leaves(metadata, "metadata."):
-        job.leave("Set labels in the manifest's metadata.", f"{path}: {value}")
+        reason = "Set labels in the manifest's metadata." if "labels" in path else _NO_NAMESPACE
+        job.leave(reason, f"{path}: {value}")
     spec = _mapping(document.get("spec"))
     if document["kind"] == "ScheduledSparkApplication":
         spec = _read_schedule(job, spec)
@@ -92,12 +127,13 @@ def _job(name: str, document: Json) -> ImportedJob:
     for path, value in _leaves(others, ""):
         job.leave(_LEFT.get(path.split(".")[0], "It is not part of the job."), f"{path}: {value}")
     _read_spec(job, spec)
+    job.finish()
     return job
 
 
 def _read_spec(job: ImportedJob, spec: Json) -> None:
     program = [str(spec.pop("mainApplicationFile", "") or "")]
-    arguments = [str(argument) for argument in spec.pop("arguments", None) or ()]
+    arguments = _strings(spec.pop("arguments", None))
     master = str(_mapping(spec.get("sparkConf")).get("spark.master", ""))
     if master:
         job.spec["master"] = master
@@ -110,7 +146,7 @@ def _read_spec(job: ImportedJob, spec: Json) -> None:
     for key, option in _LISTS.items():
         values = dependencies.pop(key, None)
         if values:
-            text = ",".join(map(str, values))
+            text = ",".join(_strings(values))
             read_option(job, option, text, (f"deps.{key}", text))
     for path, value in _leaves({"deps": dependencies} if dependencies else {}, ""):
         job.leave("Connectors bring their dependencies.", f"{path}: {value}")
@@ -129,6 +165,12 @@ def _read_spec(job: ImportedJob, spec: Json) -> None:
                 job.leave(f"Headgate runs Spark {choices}: choose one in spec.spark.", token)
         elif path == "type" and value == "Python":
             job.leave("Every job is Python.", token)
+        elif path in ("type", "mainClass"):
+            job.leave("Only Python is supported.", token)
+        elif path in _DYNAMIC:
+            read_conf(job, f"{_DYNAMIC[path]}={value}", (token,))
+        elif path == "restartPolicy.type" and value != "Always":
+            job.leave(f"Headgate restarts a failed script without limit, unlike {value}.", token)
         else:
             reason = _LEFT.get(path.split(".")[0], "Headgate has no such field.")
             job.leave(reason, token)
@@ -139,12 +181,18 @@ def _read_spec(job: ImportedJob, spec: Json) -> None:
 def _read_schedule(job: ImportedJob, spec: Json) -> Json:
     """Take over when it runs; return the job's own spec."""
     template = _mapping(spec.pop("template", None))
-    cron = str(spec.pop("schedule", ""))
-    if len(cron.split()) == 5:
-        job.take("schedule.cron", cron, f"schedule: {cron}")
+    token = f"schedule: {spec.get('schedule', '')}"
+    zoned = re.fullmatch(r"(?:(?:CRON_)?TZ=(\S+)\s+)?(.*)", str(spec.pop("schedule", "")).strip())
+    cron = _five_fields(zoned[2]) if zoned else ""
+    if cron and zoned:
+        job.take("schedule.cron", cron, token)
+        if zoned[1]:
+            job.spec["schedule"]["time_zone"] = zoned[1]
     else:
         job.leave(
-            "Write the time as five fields of cron in spec.schedule.cron.", f"schedule: {cron}"
+            "Without it, the script runs continuously: write five fields of cron in "
+            "spec.schedule.cron.",
+            token,
         )
     zone = spec.pop("timeZone", "")
     if zone and "schedule" in job.spec:
@@ -187,16 +235,40 @@ def _read_environment(job: ImportedJob, driver: Json) -> None:
             job.leave("Set spec.env to its value.", token)
 
 
+def _five_fields(text: str) -> str:
+    """Return a time as five fields of cron; "" if they cannot express it."""
+    every = re.fullmatch(r"@every (\d{1,2})([mh])", text)
+    if every:
+        count, whole = int(every[1]), 60 if every[2] == "m" else 24
+        if count and whole % count == 0:
+            return f"*/{count} * * * *" if every[2] == "m" else f"0 */{count} * * *"
+    fields = _NAMED_TIMES.get(text, text)
+    return fields if len(fields.split()) == 5 else ""
+
+
+def _strings(values: Any) -> list[str]:
+    """Return a list's elements as the operator reads them; raise `ValueError` for another value."""
+    if values is not None and not isinstance(values, list):
+        raise ValueError(values)
+    return [_text(value) for value in values or ()]
+
+
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield the path and the value of each leaf."""
-    if isinstance(value, dict) and value:
+    """Yield the path and the value of each leaf; a variable's name and value are one."""
+    if isinstance(value, dict) and {"name", "value"} <= value.keys():
+        name, text = str(value["name"]), _text(value["value"])
+        secret = RULES.is_secret(name, text)
+        yield path, f"{name}={MASK if secret else text}"
+        others = {key: part for key, part in value.items() if key not in ("name", "value")}
+        yield from _leaves(others, path) if others else ()
+    elif isinstance(value, dict) and value:
         prefix = f"{path}." if path and not path.endswith(".") else path
         for name, part in value.items():
             yield from _leaves(part, f"{prefix}{name}")
     elif isinstance(value, list) and value:
         for index, part in enumerate(value):
             yield from _leaves(part, f"{path}.{index}")
-    elif path and value not in ({}, []):
+    elif path:
         yield path, _text(value)
 
 
@@ -205,4 +277,6 @@ def _mapping(value: Any) -> Json:
 
 
 def _text(value: Any) -> str:
+    if value is None:
+        return "null"
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -86,6 +86,7 @@ _EXECUTOR_FIELDS = {
     "--total-executor-cores": "total_executor_cores",
 }
 #: Options of a program whose next word is their value, as far as a secret is concerned.
+_PROGRAM = re.compile(r"\.(py|jar|r|zip|egg|whl)(\?|$)|^spark-internal$", re.IGNORECASE)
 _PROGRAM_OPTION = re.compile(r"-{1,2}([\w.-]+)")
 
 
@@ -94,7 +95,7 @@ def read_command(job: ImportedJob, words: Sequence[Word]) -> None:
     for word in words:
         job.defaults |= word.defaults
     job.leave("Headgate starts the driver itself.", words[0].source)
-    pairs, program = _options(words[1:])
+    pairs, program = _options(job, words[1:])
     options = {option for option, _, _ in pairs}
     for option, value, sources in sorted(pairs, key=lambda pair: pair[0] not in ("--master",)):
         if option in ("--conf", "-c"):
@@ -104,17 +105,37 @@ def read_command(job: ImportedJob, words: Sequence[Word]) -> None:
     read_program(job, [(word.text, word.source) for word in program])
 
 
-def _options(words: Sequence[Word]) -> tuple[list[tuple[str, str, tuple[str, ...]]], list[Word]]:
-    """Return the options with their values and sources, and the program with its arguments."""
+def _options(
+    job: ImportedJob, words: Sequence[Word]
+) -> tuple[list[tuple[str, str, tuple[str, ...]]], list[Word]]:
+    """Return the options with their values and sources, and the program with its arguments.
+
+    Words that only a shell can expand may be options; so may the word after an unknown option.
+    """
     pairs: list[tuple[str, str, tuple[str, ...]]] = []
     index = 0
-    while index < len(words) and words[index].text.startswith("-"):
+    unknown = False
+    while index < len(words):
+        if not words[index].text.startswith("-"):
+            if _PROGRAM.search(words[index].text) or not any(
+                _PROGRAM.search(word.text) for word in words[index:]
+            ):
+                break
+            if VALUE.search(words[index].text):
+                job.leave("It may contain options: write them out.", words[index].source)
+            elif unknown:
+                job.leave("It belongs to an option that spark-submit lacks.", words[index].source)
+            else:
+                break
+            index += 1
+            continue
         option, equals, value = words[index].text.partition("=")
         sources: tuple[str, ...] = (words[index].source,)
         if option in OPTIONS and not equals and index + 1 < len(words):
             index += 1
             value, sources = words[index].text, (*sources, words[index].source)
         pairs.append((option, value, sources))
+        unknown = option not in OPTIONS | FLAGS and not equals
         index += 1
     return pairs, list(words[index:])
 
@@ -169,7 +190,9 @@ def _read_executors(job: ImportedJob, option: str, value: str, sources: tuple[st
     name = _EXECUTOR_FIELDS[option]
     if str(job.spec.get("master", "local[2]")).startswith("local"):
         job.leave(
-            "It has no effect with a local master, where the driver is the only executor.", *sources
+            "It has no effect with a local master, which is the default: set spec.master, then "
+            f"script.submit.{name}.",
+            *sources,
         )
     elif name == "executor_memory":
         if _MEMORY.fullmatch(value):
@@ -189,6 +212,8 @@ def _read_packages(job: ImportedJob, value: str, sources: tuple[str, ...]) -> No
     if taken:
         remark = "in the version for the application's Spark"
         job.take("connectors", sorted({*connectors.values()}), *taken, remark=remark)
+    if left and VALUE.search(value):
+        way_out = "It contains a variable: write the packages out."
     if left:
         job.leave(way_out, *left)
 
@@ -266,7 +291,8 @@ def _read_secret(
     job: ImportedJob, path: str, key: str, value: str, sources: tuple[str, ...]
 ) -> None:
     """Take over a secret by name. Its value is written nowhere."""
-    if not re.search(RULES.secret_name, key, re.IGNORECASE):  # a secret within a longer text
+    job.hide(value)
+    if not RULES.names_secret(key, value):  # a secret within a longer text
         reason = "It contains a secret: write a reference in its place (docs/security.md)."
         job.leave(reason, *_hidden(sources, key, value))
         return
@@ -293,10 +319,10 @@ def read_program(job: ImportedJob, words: Sequence[tuple[str, str]]) -> None:
         job.leave("There is no program.")
         return
     (path, source), arguments = words[0], words[1:]
-    if PurePosixPath(path).suffix != ".py":
+    if PurePosixPath(path.partition("?")[0]).suffix != ".py":
         what = "Jars of Scala and Java" if path.endswith(".jar") else "Programs other than .py"
-        for text in words:
-            job.leave(f"{what} are not supported.", text[1])
+        job.leave(f"{what} are not supported.", source)
+        _read_arguments(job, arguments, without=f"{what} are not supported.")
         return
     if is_local(path):
         file = path.removeprefix("file://")
@@ -309,7 +335,7 @@ def read_program(job: ImportedJob, words: Sequence[tuple[str, str]]) -> None:
     else:
         job.take(
             "script.file",
-            PurePosixPath(path).name,
+            PurePosixPath(path.partition("?")[0]).name,
             source,
             remark=f"put a copy of it into {CODE} next to the manifest",
         )
@@ -323,18 +349,39 @@ def read_program(job: ImportedJob, words: Sequence[tuple[str, str]]) -> None:
 CODE = "./code"
 
 
-def _read_arguments(job: ImportedJob, arguments: Sequence[tuple[str, str]]) -> None:
+#: How a shell script passes its own arguments on.
+_ALL_ARGUMENTS = "${values.ARGUMENT_ALL}"
+
+
+def _read_arguments(
+    job: ImportedJob, arguments: Sequence[tuple[str, str]], *, without: str = ""
+) -> None:
+    """Take over the program's arguments; `without` is the reason if there is no program."""
     reason = "Arguments cannot hold secrets: read it from the environment (spec.env)."
+    for text, _ in arguments:
+        for secret in RULES.secrets_in(text):
+            job.hide(secret)
     index = 0
     while index < len(arguments):
         text, source = arguments[index]
         option = _PROGRAM_OPTION.fullmatch(text)
+        named = _PROGRAM_OPTION.fullmatch(text.partition("=")[0])
         following = arguments[index + 1][0] if index + 1 < len(arguments) else ""
-        if option and RULES.is_secret(option[1], following) and not VALUE.fullmatch(following):
+        if option and following and RULES.is_secret(option[1], following):
+            job.hide(following)
             job.leave(reason, source, MASK)
             index += 1
-        elif RULES.masked(text) != text:
-            job.leave(reason, f"{text.partition('=')[0]}={MASK}" if "=" in text else MASK)
+        elif named and "=" in text and RULES.is_secret(named[1], text.partition("=")[2]):
+            job.hide(text.partition("=")[2])
+            job.leave(reason, f"{text.partition('=')[0]}={MASK}")
+        elif RULES.masked(text) != text or job.conceal(text) != text:
+            job.leave(reason, MASK)
+        elif any(RULES.names_secret(name) for name in VALUE.findall(text)):
+            job.leave(reason, source)
+        elif text == _ALL_ARGUMENTS:
+            job.leave("These are the shell script's own arguments: add those it gets.", source)
+        elif without:
+            job.leave(without, source)
         else:
             job.spec["script"].setdefault("arguments", []).append(text)
             job.entries.append(Entry(masked([source]), "spec.script.arguments"))
