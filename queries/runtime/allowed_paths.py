@@ -234,7 +234,7 @@ def require_plan(roots: AllowedPaths | None, frame: Any) -> None:
 def _require(roots: AllowedPaths, field: str, text: str) -> None:
     if problem := roots.problem(field, text, os.path.realpath):
         raise OutsideRoots(
-            f"{field} {text[:200]} {problem.message} {problem.way_out} Roots added since this "
+            f"{field} {text[:200]} {problem.message} {problem.way_out} Paths added since this "
             "driver started require a restart of the application."
         )
 
