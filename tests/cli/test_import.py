@@ -289,6 +289,10 @@ def test_jobs_that_cannot_be_imported_are_counted_and_values_do_not_mix(shell: S
         "TOPIC=a\nspark-submit s3a://x/one.py $TOPIC\n"
         "TOPIC=b\nspark-submit s3a://x/two.py $TOPIC\nspark-submit app.jar\n"
     )
+    (shell.folder / "jobs").mkdir()
+    (shell.folder / "jobs" / "one.yaml").write_bytes(b"\xff")
+    assert "one.yaml exists" in shell("import", "run.sh", "--to", "jobs", code=1).err
+    (shell.folder / "jobs" / "one.yaml").unlink()
     done = shell("import", "run.sh", "--to", "jobs", code=1)
     assert "1 of 3 jobs cannot be imported" in done.err
     assert "TOPIC differs between the jobs" in done.err

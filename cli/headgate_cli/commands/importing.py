@@ -55,8 +55,9 @@ def import_jobs(
     written = _write(runnable, Path(to)) if to else _print(runnable)
     if left := len(jobs) - len(runnable):
         note(f"{left} of {len(jobs)} jobs cannot be imported; the report shows why.")
+    outcome = ExitCode.REFUSED if left else ExitCode.DONE
     if not apply:
-        return ExitCode.REFUSED if left else ExitCode.DONE
+        return outcome
     request = Request(written, value_files=value_files, values=values, owner=owner)
     api = server(context)
     for dry_run in (True, False):
@@ -65,10 +66,10 @@ def import_jobs(
         if is_rejected(answer):
             return ExitCode.REFUSED
         if dry_run and not differing(answer):
-            return ExitCode.DONE
+            break
         if dry_run and not yes:
             typer.confirm("Apply?", abort=True, err=True)
-    return ExitCode.DONE
+    return outcome
 
 
 def _read(path: str) -> list[ImportedJob]:
@@ -134,7 +135,7 @@ def _write(jobs: list[ImportedJob], folder: Path) -> list[str]:
     if parameters:
         texts[folder / VALUES_FILE] = yaml_text(parameters)
     for path, text in texts.items():
-        if path.exists() and path.read_text(encoding="utf-8") != text:
+        if path.exists() and path.read_bytes() != text.encode():
             raise refused(f"{path} exists.", "Choose another folder, or remove the file.")
     folder.mkdir(parents=True, exist_ok=True)
     for path, text in texts.items():

@@ -347,11 +347,12 @@ def _require_fence(location: str) -> None:
     """
     import pyspark  # the driver's own version, which is loaded by now
 
-    spark = spark_named(".".join(pyspark.__version__.split(".")[:2]))
-    on_s3 = location.startswith("s3a:")
-    if on_s3 and spark is not None and not has_feature(spark, Feature.CHECKPOINTS_ON_S3):
+    version = ".".join(pyspark.__version__.split(".")[:2])
+    spark = spark_named(version)
+    is_fenced = spark is not None and has_feature(spark, Feature.CHECKPOINTS_ON_S3)
+    if location.startswith("s3a:") and not is_fenced:
         cause = ValueError(
-            f"{location} is on S3, where Spark {spark} cannot exclude a second writer"
+            f"{location} is on S3, where Spark {version} cannot exclude a second writer"
         )
         raise StepFailed("checkpoint", cause, error_class=CONFIGURATION)
 
