@@ -14,6 +14,7 @@ from django.test import Client
 from django.utils import timezone
 
 from listeners.models import Latest
+from queries.domain.kafka.retention import span
 from queries.domain.tables.metadata import checksum_name, commit_name
 from queries.models.applications import Application
 from queries.models.checkpoints import TABLE, SourceLag
@@ -85,6 +86,8 @@ def write_version(table: Path, version: int, *files: str, at: Any = NOW, **conf:
     log.mkdir(parents=True, exist_ok=True)
     (log / commit_name(version)).write_bytes(commit(at, *(add(name, 1000) for name in files)))
     (log / checksum_name(version)).write_bytes(checksum(**conf))
+    # Delta decides by the files' own times what it can remove.
+    os.utime(log / commit_name(version), (NOW.timestamp(), NOW.timestamp()))
 
 
 def delta(path: Path) -> dict[str, Any]:
@@ -115,7 +118,10 @@ def test_a_stopped_query_has_its_lag_in_versions_files_and_bytes(
     (table,) = lag_of(query, now=NOW).tables
     assert (table.lag.versions, table.lag.files, table.lag.bytes) == (2, 3, 3000)
     assert (table.seconds, table.row.error) == (3600.0, "")
-    assert table.expires.startswith("In 30 d") or table.expires.startswith("In 29 d")
+    # Delta removes whole days: what is 30 days old at a midnight.
+    end = NOW + timedelta(days=31, microseconds=-1)
+    midnight = end.replace(hour=0, minute=0, second=0, microsecond=0)
+    assert table.expires.startswith(f"In {span(midnight - NOW)}, the commit of version 2 ")
     line = lag_lines([query.pk], now=NOW)[query.pk]
     assert (line.records, line.unit, line.seconds, line.current) == (2, "versions", 3600.0, True)
 
