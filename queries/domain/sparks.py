@@ -6,15 +6,16 @@ Headgate's own PySpark on a driver's import path (docs/decisions/0035-a-spark-is
 A version that lacks a condition reports the failure with a message only, or with a more general
 condition; the rules for messages then classify the failure.
 
-Source: `error/error-conditions.json` in the jars of 4.0.5, 4.1.4, 4.2.1 and 4.3.0.
+Source: `error/error-conditions.json` in the jars of 4.0.5, 4.1.4, 4.2.1 and 4.3.0, and
+`error/error-classes.json` in those of 3.5.9.
 
 The offset log of every batch contains the values of these keys. Spark continues with them, whatever
 the definition says. If the log lacks a key because an older version wrote the log, Spark continues
 with the behaviour of older versions, and pins it from then on. A version omits keys that it does
 not know from the logs that it writes.
 
-Source: `OffsetSeqMetadata.relevantSQLConfs` and `relevantSQLConfDefaultValues` of 4.0.5, 4.1.4,
-4.2.1 and 4.3.0, read from their jars, and the defaults of their `SQLConf`.
+Source: `OffsetSeqMetadata.relevantSQLConfs` and `relevantSQLConfDefaultValues` of 3.5.9, 4.0.5,
+4.1.4, 4.2.1 and 4.3.0, read from their jars, and the defaults of their `SQLConf`.
 
 Spark promises that a newer version continues a checkpoint of an older one, but not the reverse. If
 the older version is known to fail, or to continue with wrong values, the rollback is rejected. What
@@ -31,7 +32,7 @@ from typing import Any, Literal, get_args
 
 from queries.domain.errors import NotAllowed
 
-Spark = Literal["4.0", "4.1", "4.2", "4.3"]
+Spark = Literal["3.5", "4.0", "4.1", "4.2", "4.3"]
 SPARKS: tuple[Spark, ...] = get_args(Spark)
 #: The version that Headgate's own Python environment contains (requirements.txt).
 OURS: Spark = "4.3"
@@ -92,30 +93,40 @@ def installable(spark: str, connector: str = "") -> str:
     return f"connector {connector} for Spark {spark}" if connector else f"Spark {spark}"
 
 
+#: Version -> the conditions named in our rules that it was the first to have.
+_NEW_CONDITIONS: Mapping[Spark, str] = {
+    "4.0": (
+        "CANNOT_LOAD_STATE_STORE CANNOT_WRITE_STATE_STORE CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND "
+        "EMITTING_ROWS_OLDER_THAN_WATERMARK_NOT_ALLOWED FAILED_READ_FILE "
+        "FOREACH_BATCH_USER_FUNCTION_ERROR ILLEGAL_STATE_STORE_VALUE INTERNAL_ERROR_TWS "
+        "INVALID_CONF_VALUE INVALID_LOG_VERSION MALFORMED_LOG_FILE NOT_NULL_ASSERT_VIOLATION "
+        "STATE_STORE_INVALID_CONFIG_AFTER_RESTART STATE_STORE_INVALID_VALUE_SCHEMA_EVOLUTION "
+        "STATE_STORE_INVALID_VARIABLE_TYPE_CHANGE STDS_INTERNAL_ERROR STREAMING_OUTPUT_MODE "
+        "STREAMING_STATEFUL_OPERATOR_NOT_MATCH_IN_STATE_METADATA UNSUPPORTED_CONNECT_FEATURE "
+        "UNSUPPORTED_STREAMING_OPERATOR_WITHOUT_WATERMARK USER_RAISED_EXCEPTION"
+    ),
+    "4.1": (
+        "CANNOT_LOAD_CHECKPOINT_FILE_MANAGER CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED "
+        "CHECK_CONSTRAINT_VIOLATION MALFORMED_STATE_IN_RATE_PER_MICRO_BATCH_SOURCE "
+        "REMAINDER_BY_ZERO STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY "
+        "STATE_STORE_COMMIT_VALIDATION_FAILED STATE_STORE_UNEXPECTED_EMPTY_FILE_IN_ROCKSDB_ZIP "
+        "STREAMING_REAL_TIME_MODE"
+    ),
+    "4.2": (
+        "PYTHON_EXCEPTION STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED "
+        "STATE_STORE_UNKNOWN_INTERNAL_COLUMN_FAMILY STREAMING_CHECKPOINT_MISSING_METADATA_FILE "
+        "STREAMING_QUERY_EVOLUTION_ERROR STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY "
+        "STREAMING_UNFINISHED_REPARTITION_DETECTED STREAM_STREAM_JOIN_INCONSISTENT_STATE"
+    ),
+    "4.3": (
+        "CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT KAFKA_DATA_SOURCE_NOT_ENABLED "
+        "STREAMING_ASYNC_OPERATION_FAILED STREAMING_CHECKPOINT_LOG_WRITE_FAILURE "
+        "STREAMING_SHUFFLE_WRITER_CONNECTION_TIMEOUT "
+        "STREAM_STREAM_JOIN_INCOMPATIBLE_STATE_STORE_CONFIGS"
+    ),
+}
 CONDITIONS_SINCE: Mapping[str, Spark] = {
-    "CANNOT_LOAD_CHECKPOINT_FILE_MANAGER": "4.1",
-    "CHECKPOINT_FILE_CHECKSUM_VERIFICATION_FAILED": "4.1",
-    "CHECK_CONSTRAINT_VIOLATION": "4.1",
-    "CONCURRENT_SCHEDULER_INSUFFICIENT_SLOT": "4.3",
-    "KAFKA_DATA_SOURCE_NOT_ENABLED": "4.3",
-    "MALFORMED_STATE_IN_RATE_PER_MICRO_BATCH_SOURCE": "4.1",
-    "PYTHON_EXCEPTION": "4.2",
-    "REMAINDER_BY_ZERO": "4.1",
-    "STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY": "4.1",
-    "STATE_STORE_COMMIT_VALIDATION_FAILED": "4.1",
-    "STATE_STORE_ROW_CHECKSUM_VERIFICATION_FAILED": "4.2",
-    "STATE_STORE_UNEXPECTED_EMPTY_FILE_IN_ROCKSDB_ZIP": "4.1",
-    "STATE_STORE_UNKNOWN_INTERNAL_COLUMN_FAMILY": "4.2",
-    "STREAMING_ASYNC_OPERATION_FAILED": "4.3",
-    "STREAMING_CHECKPOINT_LOG_WRITE_FAILURE": "4.3",
-    "STREAMING_CHECKPOINT_MISSING_METADATA_FILE": "4.2",
-    "STREAMING_QUERY_EVOLUTION_ERROR": "4.2",
-    "STREAMING_REAL_TIME_MODE": "4.1",
-    "STREAMING_SHUFFLE_WRITER_CONNECTION_TIMEOUT": "4.3",
-    "STREAMING_STATEFUL_OPERATOR_MISSING_STATE_DIRECTORY": "4.2",
-    "STREAMING_UNFINISHED_REPARTITION_DETECTED": "4.2",
-    "STREAM_STREAM_JOIN_INCOMPATIBLE_STATE_STORE_CONFIGS": "4.3",
-    "STREAM_STREAM_JOIN_INCONSISTENT_STATE": "4.2",
+    name: since for since, names in _NEW_CONDITIONS.items() for name in names.split()
 }
 
 
@@ -146,6 +157,7 @@ ENCODING = f"{_STATE}.encodingFormat"
 CHECKSUM = f"{_STATE}.rowChecksum.enabled"
 MERGE = f"{_STATE}.rocksdb.mergeOperatorVersion"
 JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
+PRUNED = "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan"
 KEY_ORDER = "spark.sql.dropDuplicates.deterministicKeyOrder.enabled"
 SOURCE_NAMES = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 SINK_NAMES = "spark.sql.streaming.queryEvolution.enableSinkEvolution"
@@ -154,7 +166,7 @@ _OLDEST = SPARKS[0]
 PINS: Mapping[str, Pin] = {
     KEY_ORDER: Pin("4.3", "true", "false"),
     "spark.sql.function.protobufExtensions.enabled": Pin("4.2", "false", "false"),
-    "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan": Pin(_OLDEST, "false", "true"),
+    PRUNED: Pin(_OLDEST, "false", "true"),
     "spark.sql.shuffle.partitions": Pin(_OLDEST, "200", ""),
     "spark.sql.streaming.aggregation.stateFormatVersion": Pin(_OLDEST, "2", "1"),
     "spark.sql.streaming.flatMapGroupsWithState.stateFormatVersion": Pin(_OLDEST, "2", "1"),
@@ -162,7 +174,7 @@ PINS: Mapping[str, Pin] = {
     "spark.sql.streaming.multipleWatermarkPolicy": Pin(_OLDEST, "min", "min"),
     SOURCE_NAMES: Pin("4.2", "false", "false"),
     f"{_STATE}.compression.codec": Pin(_OLDEST, "lz4", "lz4"),
-    ENCODING: Pin(_OLDEST, "unsaferow", "unsaferow"),
+    ENCODING: Pin("4.0", "unsaferow", "unsaferow"),
     PROVIDER: Pin(
         _OLDEST,
         "org.apache.spark.sql.execution.streaming.state.HDFSBackedStateStoreProvider",
@@ -242,34 +254,33 @@ class Written:
     operators: tuple[str, ...] = ()  # names of the state operators, "" if unknown
 
     @property
-    def spark(self) -> Spark | None:
-        """Return the version that wrote the batch, inferred from the keys that it pinned.
-
-        None if they do not determine it: 4.0 and 4.1 pin the same keys.
-        """
-        releases = {PINS[key].since for key in self.conf if key in PINS} - {SPARKS[0]}
-        return max(releases, key=SPARKS.index, default=None)
-
-    @property
     def versions(self) -> str:
         """Return the versions that may have written the batch, to follow "Spark" in a sentence.
 
         Source: 4.0 was the first to pin the encoding of the state (SPARK-50526), and 4.1 added no
-        key. A log without any of these keys is continuous, or not Spark's.
+        key. 3.5.9 pins the pruning of filters; the first releases of 3.5, and 3.4, do not. A log
+        without any of these keys is continuous, or not Spark's.
         """
-        if self.spark is not None:
-            return self.spark
-        if not self.conf.keys() & PINS.keys():
-            return "of an unknown version"
-        return "4.0 or 4.1" if ENCODING in self.conf else "3.5 or earlier"
+        newest = self._newest
+        if newest == "4.0":
+            return "4.0 or 4.1"
+        if newest == "3.5" and PRUNED not in self.conf:
+            return "3.5 or earlier"
+        return newest or "of an unknown version"
 
     @property
     def back(self) -> Spark | None:
         """Return the version that would continue the batch as before; None if none is here.
 
-        Of 4.0 and 4.1, which cannot be told apart, it is the one with the longer support.
+        Of versions that cannot be told apart, it is the newest, which has the longest support.
         """
-        return self.spark or ("4.1" if ENCODING in self.conf else None)
+        return "4.1" if self._newest == "4.0" else self._newest
+
+    @property
+    def _newest(self) -> Spark | None:
+        """Return the first version that pins all keys in the log; None if it contains none."""
+        releases = {PINS[key].since for key in self.conf if key in PINS}
+        return max(releases, key=SPARKS.index, default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,7 @@ def test_a_jar_is_named_as_not_supported() -> None:
     job, report = imported("scala.yaml")
     assert not job.is_runnable
     assert any("Jars of Scala and Java are not supported." in entry for entry in report)
-    assert any("Headgate runs Spark 4.0, 4.1, 4.2, 4.3" in entry for entry in report)
+    assert any("Headgate runs Spark 3.5, 4.0, 4.1, 4.2, 4.3" in entry for entry in report)
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in CASES.glob("*.yaml")))

@@ -24,6 +24,6 @@ def test_a_preflight_is_followed_to_its_outcome(shell: Shell, stage: Stage, tmp_
     assert done.out.startswith("delays: passed\n")
     assert "New data at the source: passed" in done.out
     assert "not tested: the checkpoint: no batch has committed" in done.out
-    refused = shell("preflight", "delays", "--spark", "3.5", code=1).err
+    refused = shell("preflight", "delays", "--spark", "3.4", code=1).err
     assert "spark" in refused, "the server names the field"
     assert shell("preflight", "nobody", code=1).err.startswith("Error: Not found")

@@ -243,8 +243,8 @@ def test_an_older_release_s_folder_gets_checksums_without_a_download(setup: Setu
     ("arguments", "problem", "way_out"),
     [
         (["kafka", "--spark", "4.2"], "Spark 4.2 is not installed", "make spark ARGS=4.2"),
-        (["kafka", "--spark", "3.5"], "Spark '3.5' cannot be installed", "Choose 4.0, 4.1, 4.2"),
-        (["kafka", "--spark"], "Spark '' cannot be installed", "Choose 4.0, 4.1, 4.2"),
+        (["kafka", "--spark", "3.4"], "Spark '3.4' cannot be installed", "4.0, 4.1, 4.2"),
+        (["kafka", "--spark"], "Spark '' cannot be installed", "4.0, 4.1, 4.2"),
         (["nonsense"], "no recipe for nonsense", "nonsense GROUP:ARTIFACT:VERSION"),
         (["tables", "org.example:tables"], "'org.example:tables'", "Use GROUP:ARTIFACT:VERSION"),
         (["tables", "a:b:../c"], "is not in the form of Maven", "Use GROUP:ARTIFACT:VERSION"),

@@ -134,7 +134,8 @@ def test_the_conditions_that_older_versions_lack_are_those_of_their_jars(spark: 
     names: set[str] = set()
     for jar in folder.glob("spark-common-utils_*.jar"):
         with zipfile.ZipFile(jar) as archive:
-            names |= json.loads(archive.read("error/error-conditions.json")).keys()
+            file = "classes" if spark == "3.5" else "conditions"
+            names |= json.loads(archive.read(f"error/error-{file}.json")).keys()
     has = {name for name, since in CONDITIONS_SINCE.items() if not is_older(spark, since)}
     # Kafka's are in the connector's jar, whose version differs.
     ours = {name for name in CONDITIONS_SINCE if not name.startswith("KAFKA_")}

@@ -328,7 +328,7 @@ def test_a_name_that_is_taken() -> None:
         ({"policy": {"poison_limit": 0}}, "policy.poison_limit", "greater than or equal"),
         ({"scheduler_mode": "ROUND_ROBIN"}, "scheduler_mode", "'FIFO' or 'FAIR'"),
         ({"spark": "4.2"}, "spark", "Run `make spark ARGS=4.2` there, or choose 4.3."),
-        ({"spark": "3.5"}, "spark", "'4.1', '4.2' or '4.3'"),
+        ({"spark": "3.4"}, "spark", "'3.5', '4.0', '4.1', '4.2' or '4.3'"),
         ({"spark": "4.2", "connectors": ["s4"]}, "connectors.0", "for Spark 4.2"),
         ({"spark": "4.2", "connectors": ["s4"]}, "connectors.0", "a folder named 4.2/s4"),
         ({"colour": "red"}, "colour", "is not a field"),

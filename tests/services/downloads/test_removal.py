@@ -133,6 +133,7 @@ def test_a_list_shows_users_and_each_file_that_is_not_what_was_downloaded(
         "  File spark-core_2.13-4.jar is missing.",
         "Spark 4.1: not installed, used by nothing",
         "Spark 4.0: not installed, used by nothing",
+        "Spark 3.5: not installed, used by nothing",
     ]
 
 
