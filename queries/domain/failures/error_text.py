@@ -104,6 +104,49 @@ WRAPPERS = frozenset(
     }
 )
 
+#: Message of Spark 3.5 -> the condition of the same failure in 4.0. There, it has none, or one with
+#: a temporary name. Source: the failures of 3.5.9, and the texts in its jars.
+_FORMER_MESSAGES = tuple(
+    (re.compile(pattern), name)
+    for pattern, name in (
+        (r"output mode not supported (when|on)", "STREAMING_OUTPUT_MODE"),
+        (
+            r"Data source [^\n]{1,200} does not support \w+ output mode",
+            "STREAMING_OUTPUT_MODE.UNSUPPORTED_DATASOURCE",
+        ),
+        (
+            r"not supported on streaming DataFrames/DataSets without watermark",
+            "UNSUPPORTED_STREAMING_OPERATOR_WITHOUT_WATERMARK",
+        ),
+        (r"UnsupportedLogVersion: maximum supported", "INVALID_LOG_VERSION"),
+        (
+            r"schema doesn't match to the schema for existing state",
+            "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE",
+        ),
+        (
+            r"Error reading (delta|snapshot|streaming state) file [^\n]{1,1000} does not exist",
+            "CANNOT_LOAD_STATE_STORE.CANNOT_READ_STREAMING_STATE_FILE",
+        ),
+        (
+            r"Error reading (delta|snapshot) file [^\n]{1,1000}(key|value) size cannot be",
+            "CANNOT_LOAD_STATE_STORE.CANNOT_READ_DELTA_FILE_KEY_SIZE",
+        ),
+        (r"the underlying files have been updated", "FAILED_READ_FILE.FILE_NOT_EXIST"),
+        (
+            r"Encountered error while reading file|Could not read footer for file"
+            r"|is not a Parquet file\.",
+            "FAILED_READ_FILE.NO_HINT",
+        ),
+        (r"Null value appeared in non-nullable field", "NOT_NULL_ASSERT_VIOLATION"),
+        (r"Checkpoint block \S+ not found!", "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"),
+        (  # raise_error() and assert_true()
+            r"java\.lang\.RuntimeException: [^\n]*\n\s*at "
+            r"org\.apache\.spark\.sql\.catalyst\.expressions\.GeneratedClass",
+            "USER_RAISED_EXCEPTION",
+        ),
+    )
+)
+
 
 def bounded(text: str, limit: int = TEXT_LIMIT) -> str:
     """Return the string cut in the middle: three quarters of its head, then its tail."""
@@ -130,13 +173,17 @@ def condition(error_class: str, root_cause: str, message: str) -> str:
     """Return the most specific condition, "" if there is none.
 
     This is the one passed in, unless it only wraps another; in that case, it is the first one in
-    the messages.
+    the messages. For a message of Spark 3.5 without a condition, it is that of 4.0.
     """
-    if error_class and error_class not in WRAPPERS:
-        return error_class
-    if _PROXY in message or _PROXY in root_cause:
-        return "FOREACH_BATCH_USER_FUNCTION_ERROR"
-    return telling([*conditions(root_cause, message), error_class])
+    name = error_class
+    if not name or name in WRAPPERS:
+        if _PROXY in message or _PROXY in root_cause:
+            return "FOREACH_BATCH_USER_FUNCTION_ERROR"
+        name = telling([*conditions(root_cause, message), error_class])
+    if name and not name.startswith("_LEGACY_ERROR"):
+        return name
+    text = f"{root_cause}\n{message}"
+    return next((new for pattern, new in _FORMER_MESSAGES if pattern.search(text)), name)
 
 
 def sql_position(*texts: str) -> tuple[int, int] | None:
