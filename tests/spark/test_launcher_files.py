@@ -102,6 +102,21 @@ def test_without_java_a_launch_is_refused_and_the_intent_is_on_disk(
     assert driver.sight().liveness is Liveness.ABSENT
 
 
+def test_a_java_that_the_application_s_spark_does_not_support_refuses_a_launch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java = tmp_path / "java" / "bin" / "java"
+    java.parent.mkdir(parents=True)
+    java.write_text("#!/bin/sh\necho '    java.specification.version = 21' >&2\n")
+    java.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    driver = DriverUnderTest(tmp_path)
+    driver.spec = replace(driver.spec, spark=str(tmp_path / "3.5"))
+    with pytest.raises(LaunchRefused, match=r"Spark 3\.5 supports .* but drivers on this host use"):
+        driver.launch()
+    assert driver.sight().liveness is Liveness.ABSENT
+
+
 def test_a_folder_that_cannot_be_written_refuses_with_a_sentence(tmp_path: Path) -> None:
     (tmp_path / "drivers").write_text("a file where a folder should be")
     with pytest.raises(LaunchRefused, match="cannot be used"):

@@ -86,7 +86,7 @@ def archive(folder: Path, environ: Mapping[str, str], spark: str = "") -> Path:
     jar_folder = jars(environ, spark)
     options = environ.get("JDK_JAVA_OPTIONS", "")
     try:
-        java_home, build = _build(java, _state(Path(os.path.realpath(java))))
+        java_home, build, _ = _build(java, _state(Path(os.path.realpath(java))))
         if not (java_home / _BASE).exists():
             raise NotMade(f"{java_home} has no archive of Java's own classes ({_BASE}).")
         # Java refuses an archive if its own classes or a jar have another size or time.
@@ -101,6 +101,15 @@ def archive(folder: Path, environ: Mapping[str, str], spark: str = "") -> Path:
     except OSError as error:
         raise NotMade(f"Java or Spark cannot be read: {error}.") from error
     return folder / f"{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:24]}.jsa"
+
+
+def java_release(environ: Mapping[str, str]) -> int | None:
+    """Return the major version of the Java that a driver gets; None if it cannot be determined."""
+    java = environment.java(environ)
+    try:
+        return _build(java, _state(Path(os.path.realpath(java))))[2] if java is not None else None
+    except OSError:
+        return None
 
 
 def jars(environ: Mapping[str, str], spark: str = "") -> Path:
@@ -194,8 +203,10 @@ def prune(folder: Path, wanted: Iterable[Path], *, before: float) -> None:
 
 
 @lru_cache(maxsize=16)
-def _build(java: Path, state: str) -> tuple[Path, str]:
-    """Return a Java's home and build, as it prints them; `state` changes with the program.
+def _build(java: Path, state: str) -> tuple[Path, str, int | None]:
+    """Return a Java's home, build and major version, as it prints them.
+
+    `state` changes with the program. The version is None if it cannot be parsed.
 
     Raises OSError if it does not respond.
     """
@@ -212,7 +223,8 @@ def _build(java: Path, state: str) -> tuple[Path, str]:
     properties = dict(re.findall(r"^\s+([a-z.]+) = (.+)$", done.stderr, re.M))
     names = ("java.vm.vendor", "java.vm.name", "java.vm.version", "os.arch")
     home = properties.get("java.home", "")
-    return Path(home), " ".join((home, *(properties.get(name, "") for name in names)))
+    build = " ".join((home, *(properties.get(name, "") for name in names)))
+    return Path(home), build, whole(properties.get("java.specification.version", ""))
 
 
 def _state(path: Path) -> str:

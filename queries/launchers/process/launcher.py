@@ -53,6 +53,7 @@ from queries.domain.protocol import (
     DriverSpec,
     Ident,
 )
+from queries.domain.sparks import spark_named, unsupported
 from queries.domain.states import Reason
 from queries.domain.supervision.observation import LIVING, Sighting
 from queries.driver_folder import DriverFolder, current_file, read_current
@@ -451,6 +452,11 @@ class LocalProcessLauncher:
                 "No Java was found in JAVA_HOME (bin/java) or PATH. Install Java 17 or later, "
                 "or set JAVA_HOME."
             )
+        spark = spark_named(Path(spec.spark).name)
+        if spark is not None:
+            release = class_archives.java_release(env)
+            if refused := unsupported(spark, sys.version_info[:2], release):
+                raise LaunchRefused(refused)
         folder = class_archives.beside(self._drivers)
         archive = class_archives.existing(folder, env, spec.spark)
         log_file = DriverFolder.of(directory).control / SHIM_LOG

@@ -13,6 +13,7 @@ from queries.domain.sparks import (
     SPARKS,
     TRIGGERS_SINCE,
     Feature,
+    Spark,
     command,
     conditions_between,
     has_feature,
@@ -23,6 +24,7 @@ from queries.domain.sparks import (
     pinned_by,
     spark_named,
     spark_of,
+    unsupported,
 )
 
 CONNECTORS = Path(__file__).resolve().parents[3] / "connectors"
@@ -94,6 +96,25 @@ def test_each_version_pins_what_the_one_before_it_pins_and_more() -> None:
 )
 def test_a_key_is_known_since_a_version(key: str, since: str) -> None:
     assert key_since(key) == since
+
+
+@pytest.mark.parametrize(
+    ("spark", "python", "java", "says"),
+    [
+        ("3.5", (3, 11), 17, ""),
+        ("3.5", (3, 11), None, ""),
+        ("3.5", (3, 12), 17, "supports Python 3.8 to 3.11, but drivers on this host use 3.12."),
+        ("3.5", (3, 7), 17, "use 3.7."),
+        ("3.5", (3, 11), 21, "Java 8, 11 and 17, but drivers on this host use Java 21."),
+        ("4.0", (3, 14), 25, ""),
+    ],
+)
+def test_a_python_or_java_that_3_5_does_not_support_is_explained(
+    spark: Spark, python: tuple[int, int], java: int | None, says: str
+) -> None:
+    found = unsupported(spark, python, java)
+    assert says in found
+    assert bool(says) == bool(found)
 
 
 def test_what_is_installed_is_a_version_or_a_connector_for_it() -> None:
