@@ -46,15 +46,25 @@ class Feature(StrEnum):
     STATE_IN_REAL_TIME = "state in real-time mode"
     ASYNC_IN_REAL_TIME = "async progress tracking in real-time mode"
     CHECKPOINTS_ON_S3 = "checkpoints on S3"
+    STATE_INSPECTION = "state inspection"
 
 
 #: The first version with each feature. Source: the condition STREAMING_REAL_TIME_MODE of each
 #: version's jars; 4.2 refuses both. Hadoop 3.4.1, which 4.0 contains, cannot create an object only
-#: if it does not exist, so no checkpoint there could be fenced (decision 0046).
+#: if it does not exist, so no checkpoint there could be fenced (decision 0046). 3.5 has no readers
+#: of state.
 FEATURES_SINCE: Mapping[Feature, Spark] = {
     Feature.STATE_IN_REAL_TIME: "4.3",
     Feature.ASYNC_IN_REAL_TIME: "4.3",
     Feature.CHECKPOINTS_ON_S3: "4.1",
+    Feature.STATE_INSPECTION: "4.0",
+}
+#: Type of a column -> the first version whose parser knows it.
+TYPES_SINCE: Mapping[str, Spark] = {
+    "variant": "4.0",
+    "time": "4.1",
+    "geometry": "4.1",
+    "geography": "4.1",
 }
 
 
@@ -102,6 +112,30 @@ def unsupported(spark: Spark, python: tuple[int, int], java: int | None) -> str:
             "JAVA_HOME to a Java 17 and restart the worker, or choose a newer Spark."
         )
     return ""
+
+
+ANSI = "spark.sql.ansi.enabled"
+
+
+def differences(before: Spark, after: Spark) -> tuple[str, ...]:
+    """Return, as sentences, how the same query behaves differently after a change of version.
+
+    Source: ANSI mode is on by default since 4.0 (its migration guide).
+    """
+    if is_older(before, "4.0") == is_older(after, "4.0"):
+        return ()
+    if is_older(before, after):
+        return (
+            f"Unless {ANSI} is set, a division by zero, an invalid cast or an overflow fails the "
+            f"batch on Spark {after}; Spark {before} continues with NULL, or with the overflowed "
+            f"number. To keep these results, set {ANSI} to false in the application's "
+            "configuration.",
+        )
+    return (
+        f"Unless {ANSI} is set, Spark {after} continues with NULL after a division by zero or an "
+        f"invalid cast, and with the overflowed number after an overflow; Spark {before} fails the "
+        f"batch. To keep these errors, set {ANSI} to true in the application's configuration.",
+    )
 
 
 def command(spark: str) -> str:
@@ -212,6 +246,12 @@ PINS: Mapping[str, Pin] = {
 #: Keys that no log contains: they only affect the definition or the start of a query.
 _UNPINNED: Mapping[str, Spark] = {
     SINK_NAMES: "4.2",
+    "spark.sql.scripting.enabled": "4.0",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "4.1",
+    "spark.sql.streaming.offsetLog.formatVersion": "4.2",
+    f"{_STATE}.autoSnapshotRepair.enabled": "4.2",
+    f"{_STATE}.checkpointFormatVersion": "4.0",
+    "spark.sql.streaming.transformWithState.stateSchemaVersion": "4.0",
     "spark.sql.streaming.realTimeMode.asyncProgressTrackingByDefault.enabled": "4.3",
 }
 
@@ -364,6 +404,8 @@ def _logs(written: Written) -> list[tuple[Spark, str]]:
         findings.append(
             ("4.2", f"its offset log has format {written.offsets}, which names sources.")
         )
+    if written.commits == "v2":
+        findings.append(("4.0", "its commit log has format v2, which names versions of state."))
     if written.commits == "v3":
         findings.append(("4.2", "its commit log has format v3, which names sinks."))
     return findings
@@ -378,13 +420,19 @@ def _state(written: Written) -> list[tuple[Spark, str]]:
     findings: list[tuple[Spark, str]] = []
     if operators and conf.get(CHECKSUM) == "true":
         findings.append(("4.2", f"its state has a checksum in each row ({CHECKSUM}=true)."))
+    if operators and (encoding := conf.get(ENCODING, "unsaferow")) != "unsaferow":
+        findings.append(("4.0", f"its state is encoded as {encoding} ({ENCODING})."))
+    if _JOIN in operators and conf.get(JOIN_FORMAT) == "3":
+        findings.append(("4.1", f"the state of its join has format 3 ({JOIN_FORMAT})."))
     if _JOIN in operators and conf.get(JOIN_FORMAT) == "4":
         findings.append(("4.3", f"the state of its join has format 4 ({JOIN_FORMAT})."))
-    merges = any(name.startswith(_PROCESSOR) for name in operators)
-    if merges and "RocksDB" in conf.get(PROVIDER, "") and conf.get(MERGE, "1") != "1":
+    processes = any(name.startswith(_PROCESSOR) for name in operators)
+    if processes and "RocksDB" in conf.get(PROVIDER, "") and conf.get(MERGE, "1") != "1":
         findings.append(
             ("4.2", f"lists in its state are stored in version {conf[MERGE]} ({MERGE}).")
         )
+    if processes:
+        findings.append(("4.0", f"it contains the state of {_PROCESSOR}."))
     return findings
 
 
@@ -401,6 +449,7 @@ def as_json(old: Written, new: Written, spark: Spark, back: Spark | None) -> dic
         "from": origin,
         "back": back or "",
         "to": spark,
+        "changes": list(differences(back, spark)) if back else [],
         "conditions": list(conditions_between(oldest, spark)),
         "added": [[pinning.key, pinning.value] for pinning in pins_added(old, spark)],
         "lost": [[pinning.key, pinning.value] for pinning in pins_lost(old, spark)],

@@ -41,7 +41,7 @@ def preflight_verdicts(
 
     Those with another Spark than the application's do not count.
     """
-    spark = spark or _spark_of(query)
+    spark = spark or spark_of_query(query)
     done = Operation.objects.filter(
         query=query,
         verb=Verb.PREFLIGHT,
@@ -54,7 +54,8 @@ def preflight_verdicts(
     return [result.get("preflight") or {} for result in tried]
 
 
-def _spark_of(query: Query) -> Spark:
+def spark_of_query(query: Query) -> Spark:
+    """Return the version in the newest definition of a query's application."""
     newest = query.application.revisions.order_by("-number").first()
     return spark_of(newest.spec if newest is not None else {})
 
@@ -113,7 +114,7 @@ def lacks_preflight(query: Query, spec: dict[str, Any], spark: Spark | None = No
     run = last_good_run(checkpoint)
     if run is not None and digest(run.revision.spec) == digest(spec):
         before = spark_of(run.driver.application_revision.spec)
-        if before == (spark or _spark_of(query)):
+        if before == (spark or spark_of_query(query)):
             return False
     return not passed_preflight(query, spec, checkpoint, spark)
 

@@ -59,6 +59,18 @@ def test_another_spark_is_tried_by_an_author(
     assert operation.arguments["application_spec"]["spark"] == "4.2"
 
 
+def test_state_is_not_inspected_on_a_spark_that_cannot_read_it(
+    as_author: APIClient, ticks: Query
+) -> None:
+    revision = ticks.application.revisions.get()
+    type(revision).objects.filter(pk=revision.pk).update(spec={**revision.spec, "spark": "3.5"})
+    answer = as_author.post("/api/v1/queries/ticks/x-ray/", {}, "json")
+    assert answer.status_code == 409
+    assert "Spark 3.5 cannot read the state in a checkpoint." in answer.content.decode()
+    assert "Spark 4.0 or newer" in answer.content.decode()
+    assert not Operation.objects.exists()
+
+
 def test_what_could_not_be_saved_is_refused_field_by_field(
     as_author: APIClient, ticks: Query
 ) -> None:

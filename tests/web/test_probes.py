@@ -172,6 +172,23 @@ def test_a_spark_that_is_not_installed_is_named_with_its_command(
     assert "and restart" not in plain
 
 
+def test_the_page_of_a_change_to_3_5_says_that_results_may_differ(
+    client: Client, author: User, ticks: Query
+) -> None:
+    client.force_login(author)
+    page = Page(client, "/applications/ticks/spark/?to=3.5")
+    assert "To keep these errors, set spark.sql.ansi.enabled to true" in page.text
+    assert "spark.sql.ansi.enabled" not in Page(client, "/applications/ticks/spark/?to=4.0").text
+    told = {**as_json(Written(), Written(), "3.5", "4.3"), "plan": None}
+    done = _ended(
+        ticks,
+        Verb.PREFLIGHT,
+        arguments={"spec": SPEC, "application_spec": {"spark": "3.5"}},
+        result={"preflight": {**JUDGED, "spark": told}},
+    )
+    assert "Spark 3.5 continues with NULL" in Page(client, f"/operations/{done.uuid}/").text
+
+
 @pytest.mark.sql("queries.views.probes._preflight")
 def test_the_page_of_a_preflight_with_another_spark_says_whether_there_is_a_way_back(
     client: Client, author: User, ticks: Query

@@ -70,6 +70,8 @@ def _show(query: str, operation: Json, judged: Json) -> None:
         doubts = " ".join(plain(doubt) for doubt in change.get("back_doubts", []))
         way = plain(change.get("no_way_back")) or doubts or "rollback possible"
         print_result(f"  Spark {plain(change.get('from'))} → {plain(change.get('to'))}: {way}")
+        for sentence in change.get("changes", []):
+            print_result(f"  differs: {plain(sentence)}")
     for check in judged.get("not_tried", []):
         print_result(f"  not tested: {plain(check)}")
     if not judged and operation.get("detail"):

@@ -27,7 +27,15 @@ from queries.domain.kafka.options import (
     sink_option_problems,
     source_option_problems,
 )
-from queries.domain.sparks import FEATURES_SINCE, OURS, Feature, Spark, has_feature
+from queries.domain.sparks import (
+    FEATURES_SINCE,
+    OURS,
+    TYPES_SINCE,
+    Feature,
+    Spark,
+    has_feature,
+    is_older,
+)
 from queries.domain.tables.places import ICEBERG
 from queries.domain.triggers.kinds import interval_problem
 from queries.domain.validation import spark_rules, tables
@@ -223,7 +231,7 @@ def _input(field: str, part: Source | Table, kind: str, offer: ConnectorOffer) -
     if part.format == "socket":
         problems += _need(field, part.options, "host", '"127.0.0.1"')
         problems += _need(field, part.options, "port", '"9999"')
-    return problems + _schema(field, part)
+    return problems + _schema(field, part, offer.spark)
 
 
 def _table(
@@ -240,7 +248,7 @@ def _table(
     return problems + _path(field, part.options)
 
 
-def _schema(field: str, part: Source | Table) -> list[Problem]:
+def _schema(field: str, part: Source | Table, spark: Spark) -> list[Problem]:
     own = part.format in _OWN_SCHEMA or part.format in tables.SPARKS
     if own and part.ddl_schema:
         message = f"cannot be set: {part.format} has a fixed schema."
@@ -252,11 +260,20 @@ def _schema(field: str, part: Source | Table) -> list[Problem]:
         way_out = 'Write them as DDL: "id BIGINT, name STRING".'
         return [Problem(f"{field}.schema", "", message, way_out)]
     try:
-        spark_rules.columns(part.ddl_schema)
+        types = spark_rules.columns(part.ddl_schema).values()
     except spark_rules.NotASchema as error:
         way_out = 'Write columns as "id BIGINT, name STRING".'
         return [Problem(f"{field}.schema", part.ddl_schema[:200], str(error), way_out)]
-    return []
+    return [
+        Problem(
+            f"{field}.schema",
+            part.ddl_schema[:200],
+            f"contains the type {kind.upper()}, which Spark {spark} does not have.",
+            f"Use Spark {since} or newer, or read the column as STRING.",
+        )
+        for kind in dict.fromkeys(types)
+        if (since := TYPES_SINCE.get(kind)) is not None and is_older(spark, since)
+    ]
 
 
 def _watermark(field: str, source: Source) -> list[Problem]:

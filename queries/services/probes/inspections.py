@@ -28,6 +28,7 @@ from queries.domain.kafka.offsets import EARLIEST, OffsetRange
 from queries.domain.probes.hot_keys import keys_sql
 from queries.domain.probes.questions import STATE_NUMBERS, BatchRead, RecordsTask, XrayTask
 from queries.domain.readings import counted
+from queries.domain.sparks import FEATURES_SINCE, Feature, has_feature
 from queries.domain.states import DriverKind, DriverState, Verb
 from queries.launchers.base import Launcher
 from queries.models.definitions import Query
@@ -35,6 +36,7 @@ from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.selectors.checkpoints import snapshot_of
 from queries.selectors.kafka.sources import kafka_sources
+from queries.selectors.probes import spark_of_query
 from queries.selectors.rows import newest_revisions
 from queries.services.checkpoints.remote import copy_to_this_host, fresh_logs
 from queries.services.probes import probe_steps
@@ -274,7 +276,7 @@ def begin_xray(
     """Read the state of one operator, from the current checkpoint or a snapshot.
 
     `contains` is a string that the key's JSON form must contain. Raises `Invalid`, `Missing` if the
-    snapshot does not exist.
+    snapshot does not exist, `NotAllowed` on a Spark that cannot read state.
     """
     problems = rows_problems(rows)
     if operator < 0:
@@ -283,6 +285,12 @@ def begin_xray(
         problems.append(Problem("side", side, "is neither left nor right."))
     if problems:
         raise Invalid(problems)
+    if not has_feature(spark := spark_of_query(query), Feature.STATE_INSPECTION):
+        raise NotAllowed(
+            f"Spark {spark} cannot read the state in a checkpoint.",
+            way_out=f"Run the application on Spark {FEATURES_SINCE[Feature.STATE_INSPECTION]} or "
+            "newer.",
+        )
     if snapshot is not None:
         snapshot_of(query, snapshot)
     arguments: dict[str, Any] = {"operator": operator, "rows": rows, "snapshot": snapshot}

@@ -12,7 +12,7 @@ from headgate_ground.masking import mask, unmask
 from queries.domain.code.references import settled
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.errors import Forbidden, HeadgateError, Invalid, StaleRevision
-from queries.domain.sparks import SPARKS, command, is_older, spark_of
+from queries.domain.sparks import SPARKS, command, differences, is_older, spark_of
 from queries.models.applications import Application
 from queries.roles import DEFINE, OPERATE
 from queries.selectors.access import own_teams, team_for_new
@@ -301,6 +301,7 @@ def change_spark(request: HttpRequest, name: str) -> HttpResponseBase:
         "to": to,
         "others": [one for one in SPARKS if one != now_on],
         "back": to is not None and is_older(to, now_on),
+        "changes": differences(now_on, to) if to is not None else (),
         "rows": spark_rows(application, to) if to is not None and to != now_on else [],
         "command": command(to) if to is not None and to not in installed_sparks() else "",
     }

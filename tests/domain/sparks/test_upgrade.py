@@ -6,6 +6,7 @@ import pytest
 
 from queries.domain.sparks import (
     CHECKSUM,
+    ENCODING,
     JOIN_FORMAT,
     KEY_ORDER,
     MERGE,
@@ -89,6 +90,10 @@ def test_usual_state_goes_there_and_back(spark: Spark, operator: str) -> None:
     [
         (by("4.2", offsets="v2"), "4.2", "its offset log has format v2"),
         (by("4.3", commits="v3"), "4.2", "its commit log has format v3"),
+        (by("4.0", commits="v2"), "4.0", "its commit log has format v2"),
+        (by("4.0", "stateStoreSave", conf={ENCODING: "avro"}), "4.0", "is encoded as avro"),
+        (by("4.0", "transformWithStateExec"), "4.0", "the state of transformWithState"),
+        (by("4.1", "symmetricHashJoin", conf={JOIN_FORMAT: "3"}), "4.1", "has format 3"),
         (by("4.2", "stateStoreSave", conf={CHECKSUM: "true"}), "4.2", "a checksum in each row"),
         (by("4.3", "symmetricHashJoin", conf={JOIN_FORMAT: "4"}), "4.3", "has format 4"),
         (
@@ -110,6 +115,17 @@ def test_what_an_older_spark_cannot_read_is_refused(
             assert says in found
 
 
+def test_a_change_between_3_5_and_a_newer_version_says_what_ansi_mode_changes() -> None:
+    (change,) = as_json(by("3.5"), by("4.3", fresh=False), "4.3", "3.5")["changes"]
+    assert "fails the batch on Spark 4.3; Spark 3.5 continues with NULL" in change
+    assert "set spark.sql.ansi.enabled to false" in change
+    (change,) = as_json(by("4.0"), by("4.0"), "3.5", "4.0")["changes"]
+    assert "Spark 3.5 continues with NULL" in change
+    assert "set spark.sql.ansi.enabled to true" in change
+    assert as_json(by("4.0"), by("4.0"), "4.3", "4.0")["changes"] == []
+    assert as_json(Written(), Written(), "4.3", None)["changes"] == [], "it may be any version"
+
+
 def test_the_refusal_names_the_query_and_the_way_out() -> None:
     written = by("4.3", "stateStoreSave", conf={CHECKSUM: "true"})
     refuse_no_way_back(written, "4.2", "delays")
@@ -121,6 +137,7 @@ def test_the_refusal_names_the_query_and_the_way_out() -> None:
 @pytest.mark.parametrize(
     "written",
     [
+        by("4.0", conf={ENCODING: "avro"}),
         by("4.2", conf={CHECKSUM: "true"}),  # stateless: it has no rows of state
         by("4.3", "stateStoreSave", conf={JOIN_FORMAT: "4"}),
         by("4.3", "transformWithStateExec", fresh=False, conf=ROCKS),  # 4.1 has begun it

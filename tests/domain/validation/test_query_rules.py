@@ -236,6 +236,19 @@ def test_a_pool_is_one_of_the_applications() -> None:
     assert "FIFO" in said(problems)["pool"]
 
 
+@pytest.mark.parametrize(
+    ("kind", "older", "newer"), [("VARIANT", "3.5", "4.0"), ("TIME(3)", "4.0", "4.1")]
+)
+def test_a_type_that_the_applications_spark_does_not_have_is_refused(
+    kind: str, older: str, newer: str
+) -> None:
+    raw = files(schema=f"id INT, x {kind}")
+    refused = said(found(raw, application={"spark": older})).get("sources.0.schema", "")
+    assert f"contains the type {kind[:4]}" in refused
+    assert f"which Spark {older} does not have. Use Spark {newer} or newer" in refused
+    assert "sources.0.schema" not in said(found(raw, application={"spark": newer}))
+
+
 @pytest.mark.guarantee("G-SPARK-1")
 def test_a_trigger_that_the_applications_spark_does_not_have_is_refused() -> None:
     raw = sql(trigger={"kind": "real_time"}, sink={"format": "console", "output_mode": "update"})
