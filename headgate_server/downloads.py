@@ -25,6 +25,8 @@ from types import MappingProxyType
 SUMS = "SHA256SUMS"
 #: Folder of the jars in the folder of a version of Spark.
 SPARK_JARS = "pyspark/jars"
+#: Spark version -> the newest Python that it runs on, if newer ones exist (PyPI's classifiers).
+NEWEST_PYTHON: Mapping[str, tuple[int, int]] = MappingProxyType({"3.5": (3, 11)})
 #: A jar's file name, and the artifact and version in it.
 JAR = re.compile(r"(?P<artifact>.+?)-(?P<version>\d[\w.]*(?:-\w+)*)\.jar")
 _STAMP = ".pom.sha256"  # digest of the pom, or of a Spark version's list of packages
@@ -93,8 +95,20 @@ class Downloads:
             )
 
     def spark(self, version: str) -> None:
-        """Download PySpark of a version, and build its package if needed."""
+        """Download PySpark of a version, and build its package.
+
+        The folder of an old version also contains NumPy, pandas and PyArrow, which come before ours
+        on a driver's import path: it does not run with those of `requirements.txt`.
+        """
         self.check_version(version)
+        newest = NEWEST_PYTHON.get(version, sys.version_info[:2])
+        if sys.version_info[:2] > newest:
+            wanted = ".".join(map(str, newest))
+            raise DownloadFailed(
+                f"Spark {version} runs on Python {wanted} or older, and Headgate runs here on "
+                f"{sys.version.split()[0]}.",
+                f"Install Headgate with Python {wanted}, or choose a newer Spark.",
+            )
         pins = self.recipes / "sparks" / f"{version}.txt"
         with replaced(self.sparks / version, pins.read_bytes(), jars=SPARK_JARS) as folder:
             if folder is None:
@@ -283,11 +297,17 @@ def check_coordinates(name: str, coordinates: Sequence[str], recipes: Container[
 
 
 def pip_install(pins: Path, folder: Path) -> list[str]:
-    """Return the command that installs pinned packages to a folder."""
+    """Return the command that installs pinned packages to a folder.
+
+    Only PySpark has no wheel. It is built with our own setuptools, so nothing else is downloaded,
+    and is only unpacked afterwards, so its wheel is not compressed.
+    """
     return [
         *(sys.executable, "-m", "pip", "install", "--target", str(folder), "--no-deps"),
         *("--require-hashes", "-r", str(pins), "--no-input", "--progress-bar", "off"),
-        "--disable-pip-version-check",
+        *("--only-binary", "numpy,pandas,pyarrow", "--disable-pip-version-check"),
+        *("--use-pep517", "--no-build-isolation"),
+        "--config-settings=--build-option=--compression=stored",
     ]
 
 
