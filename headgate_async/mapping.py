@@ -173,9 +173,12 @@ def _order(df: Any, order_by: str | Sequence[str] | None) -> tuple[str, ...]:
 def _schema(df: Any, schema: Any, *, dead_letters: bool) -> tuple[pa.Schema, Any]:
     """Return the result's schema for Arrow, and for Spark with the dead letter column."""
     from pyspark.sql.pandas.types import to_arrow_schema
+    from pyspark.sql import types
     from pyspark.sql.types import StructField, StructType
 
-    struct_type = schema if isinstance(schema, StructType) else StructType.fromDDL(schema)
+    # Spark 3.5 has only the function that `fromDDL` calls.
+    parse = getattr(StructType, "fromDDL", None) or types._parse_datatype_string
+    struct_type = schema if isinstance(schema, StructType) else parse(schema)
     own = {*HIDDEN, *([LETTER] if dead_letters else [])}
     for field in struct_type.fieldNames():
         if field in own:
@@ -186,7 +189,7 @@ def _schema(df: Any, schema: Any, *, dead_letters: bool) -> tuple[pa.Schema, Any
     more = [LETTER_FIELD, *FIELDS] if dead_letters else FIELDS
     # Rows that were given up, and those that only carry metrics, have nulls everywhere.
     fields = [StructField(field.name, field.dataType) for field in struct_type.fields]
-    # Spark 4.1 does not have the argument and always uses UTC: the instants are the same.
+    # Before 4.2, Spark does not have the argument and always uses UTC: the instants are the same.
     zoned = {"timezone": zone} if "timezone" in signature(to_arrow_schema).parameters else {}
     return to_arrow_schema(struct_type, **zoned), StructType([*fields, *more])
 

@@ -21,6 +21,7 @@ from typing import Any
 from py4j.protocol import Py4JError
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from headgate_ground import spark_names
 from headgate_ground.wire import EventKind, ListenerTimes, QueueCounters
 
 logger = logging.getLogger(__name__)
@@ -96,7 +97,6 @@ def python_rss_mb() -> float:
 
 
 QUEUE = "ours"
-_STREAMING = "org.apache.spark.sql.execution.streaming."
 _LISTENER_CAPACITY = f"spark.scheduler.listenerbus.eventqueue.{QUEUE}.capacity"
 
 
@@ -158,19 +158,14 @@ def attach_private(spark: Any, java: Any, *, capacity: int) -> Any | None:
         conf = context.conf()
         if not conf.contains(_LISTENER_CAPACITY):
             conf.set(_LISTENER_CAPACITY, str(capacity))
-        bus = getattr(jvm, _bus_class(str(spark.version)))(jvm.scala.Option.empty())
+        name = spark_names.class_named(spark_names.LISTENER_BUS, spark.version)
+        bus = getattr(jvm, name)(jvm.scala.Option.empty())
         bus.addListener(java)
         context.listenerBus().addToQueue(bus, QUEUE)
         return bus if queue_exists(spark, QUEUE) else None
     except (Py4JError, TypeError) as error:
         logger.warning("no private listener queue, so using the fallback: %s", error)
         return None
-
-
-def _bus_class(version: str) -> str:
-    """Return the name of Spark's bus for listeners of queries; 4.1 moved it to another package."""
-    package = "" if version.startswith(("3.", "4.0.")) else "runtime."
-    return f"{_STREAMING}{package}StreamingQueryListenerBus"
 
 
 def queue_exists(spark: Any, queue: str) -> bool:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from headgate_ground import spark_names
 from queries.domain.definitions.allowed_paths import PATHS, AllowedPaths, option_places
 from queries.domain.protocol import DriverSpec
 from queries.domain.tables.places import ICEBERG
@@ -132,7 +133,7 @@ def require_text(roots: AllowedPaths | None, session: Any, text: str) -> None:
                 _require(roots, f"table {'.'.join(parts)[:200]}:", location)
         if _OPENING.search(text.upper()):
             for called in calls(node):
-                _require_call(roots, called)
+                _require_call(roots, called, session._jvm)
 
 
 def _require_relation(roots: AllowedPaths, parts: list[str], options: Mapping[str, str]) -> None:
@@ -162,11 +163,11 @@ def _refused_anywhere() -> Iterator[None]:
         raise OutsideRoots(str(error)) from None
 
 
-def _require_call(roots: AllowedPaths, called: Any) -> None:
+def _require_call(roots: AllowedPaths, called: Any, jvm: Any) -> None:
     """Raise `OutsideRoots` if a function is passed a file, or options that could specify a file."""
     if kind_of(called) == FUNCTION_BY_NAME:
         with _refused_anywhere():
-            require_function(called)
+            require_function(called, jvm)
         return  # a column
     name = texts(called.nameParts())[-1].lower()
     arguments = [_value(argument) for argument in members(called.arguments())]
@@ -244,9 +245,9 @@ def _paths(plan: Any, jvm: Any) -> Iterator[str]:
 
     A Delta table is planned as a file relation (`DeltaLog.createRelation`).
     """
-    class_for = jvm.java.lang.Class.forName
-    by_location = class_for("org.apache.spark.sql.execution.datasources.HadoopFsRelation")
-    by_table = class_for("org.apache.spark.sql.execution.datasources.v2.FileTable")
+    by_location, by_table = spark_names.classes(
+        [spark_names.FILE_RELATION, spark_names.FILE_TABLE], jvm
+    )
     waiting = [plan]
     while waiting:
         node = waiting.pop()

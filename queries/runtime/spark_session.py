@@ -26,6 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from headgate_ground import spark_names
 from headgate_ground.secret_kinds import NAME, VALUE
 from listeners.spark.telemetry import ListenerRefused, Telemetry
 from queries.domain.protocol import POOLS, TMP, DriverSpec
@@ -79,8 +80,7 @@ class Sessions:
             set(conf),
             time.monotonic(),
         )
-        java = session._jsparkSession
-        session._get_j_spark_session_class(session._jvm).setActiveSession(java)
+        spark_names.activate(session)
         return session
 
     def close_unused(self, hosted: set[int]) -> None:

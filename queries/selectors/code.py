@@ -7,6 +7,7 @@ puts them there.
 
 import hashlib
 import platform
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
@@ -20,12 +21,14 @@ from django.db.models import F, OuterRef, QuerySet, Subquery
 from packaging.utils import canonicalize_name
 
 from headgate_ground.files import read_file
+from headgate_server import places
 from queries.code_roots import files_of, stored_root
 from queries.domain.code import references
 from queries.domain.code.archives import sha256_of
 from queries.domain.code.shipping import SHIPPED
 from queries.domain.definitions.spec import ApplicationSpec, Code
 from queries.domain.scripts import called
+from queries.domain.sparks import OURS, Spark
 from queries.models.applications import Script
 from queries.models.definitions import Checkpoint, Query
 from queries.models.grants import CodeHost
@@ -87,12 +90,23 @@ def count_of_roots(spec: ApplicationSpec) -> int:
 
 
 @cache
-def environment() -> dict[str, str]:
-    """Return the version of each package that every driver has: those of this process."""
+def environment(spark: Spark = OURS) -> dict[str, str]:
+    """Return the version of each package that every driver on a Spark version has.
+
+    They are those of this process, except for what the version's folder replaces.
+    """
     versions = (
         (distribution.metadata["Name"], distribution.version) for distribution in distributions()
     )
-    return {str(canonicalize_name(name)): version for name, version in versions if name}
+    ours = {str(canonicalize_name(name)): version for name, version in versions if name}
+    return ours | replaced_by(spark)
+
+
+@cache
+def replaced_by(spark: Spark) -> dict[str, str]:
+    """Return the version of each package in a Spark version's folder; none for ours."""
+    pins = "" if spark == OURS else (places.DATA / f"connectors/sparks/{spark}.txt").read_text()
+    return dict(re.findall(r"^([\w.-]+)==(\S+)", pins, re.MULTILINE))
 
 
 def is_shipped(spec: ApplicationSpec) -> bool:
@@ -102,19 +116,21 @@ def is_shipped(spec: ApplicationSpec) -> bool:
 
 def packages_folder(spec: ApplicationSpec) -> Path | None:
     """Return the folder of an application's packages, which may be missing; None if it has none."""
-    return folder_of_packages(spec.packages, shipped=is_shipped(spec))
+    return folder_of_packages(spec.packages, spec.spark, shipped=is_shipped(spec))
 
 
-def folder_of_packages(text: str, *, shipped: bool = False) -> Path | None:
+def folder_of_packages(text: str, spark: Spark = OURS, *, shipped: bool = False) -> Path | None:
     """Return the folder for these requirements.
 
-    Identical requirements share a folder if Python and Headgate's own packages are the same. A
-    cluster has a separate folder, with the archive for its executors.
+    Identical requirements share a folder if Python and the packages that drivers have are the same.
+    A cluster has a separate folder, with the archive for its executors.
     """
     wanted = references.read(text)
     if not wanted.lines:
         return None
-    constraints = "\n".join(f"{name}=={version}" for name, version in sorted(environment().items()))
+    constraints = "\n".join(
+        f"{name}=={version}" for name, version in sorted(environment(spark).items())
+    )
     parts = [wanted.text, platform.python_version(), platform.machine(), constraints]
     if shipped:
         parts.append(SHIPPED)

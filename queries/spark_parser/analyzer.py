@@ -14,17 +14,10 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
+from headgate_ground import spark_names
 from queries.domain.definitions.sql_verdict import MOST_RELATIONS, SqlQuestion, SqlReads, View
 
-_LOGICAL = "org.apache.spark.sql.catalyst.plans.logical."
 _CATALYST = "org.apache.spark.sql.catalyst."
-#: Traits of every node that changes something; the last is that of CALL, which runs a catalog's
-#: procedure, such as Iceberg's remove_orphan_files.
-_DOING = (
-    f"{_LOGICAL}Command",
-    f"{_LOGICAL}ParsedStatement",
-    f"{_LOGICAL}ExecutableDuringAnalysis",
-)
 #: Nodes that are not queries and do not have these traits: scripts, EXECUTE IMMEDIATE, Delta's
 #: DESCRIBE HISTORY, and anything that a later Spark adds under such a name.
 _DOING_NAME = re.compile(
@@ -56,7 +49,7 @@ def nodes(plan: Any, parser: Any, jvm: Any) -> Iterator[PlanNode]:
 
     IDENTIFIER('name') counts as the name itself, which older Sparks resolve only later.
     """
-    logical_plan = jvm.java.lang.Class.forName(f"{_LOGICAL}LogicalPlan")
+    (logical_plan,) = spark_names.classes([spark_names.LOGICAL_PLAN], jvm)
     waiting = [(plan, frozenset[str]())]
     while waiting:
         node, ctes = waiting.pop()
@@ -65,7 +58,7 @@ def nodes(plan: Any, parser: Any, jvm: Any) -> Iterator[PlanNode]:
         if kind == "UnresolvedWith":
             for definition in members(node.cteRelations()):
                 own = str(definition.productElement(0)).lower()
-                inside = ctes | {own} if node.allowRecursion() else ctes
+                inside = ctes | {own} if spark_names.is_recursive(node, jvm) else ctes
                 waiting.append((definition.productElement(1), inside))
                 ctes |= {own}  # seen by the definitions after it
             waiting.append((node.child(), ctes))
@@ -84,7 +77,7 @@ def nodes(plan: Any, parser: Any, jvm: Any) -> Iterator[PlanNode]:
 
 def commands(plan_nodes: Iterable[PlanNode], jvm: Any) -> Iterator[str]:
     """Yield the kinds of the nodes that would do something: everything else is a query."""
-    doing = [jvm.java.lang.Class.forName(name) for name in _DOING]
+    doing = spark_names.classes(spark_names.COMMANDS, jvm)
     for node in plan_nodes:
         if _DOING_NAME.search(node.kind) or any(kind.isInstance(node.plan) for kind in doing):
             yield node.kind
@@ -100,7 +93,7 @@ def refusal(text: str, plan_nodes: Iterable[PlanNode], jvm: Any) -> str:
             require_named_table(node)
             if "IDENTIFIER" in text.upper():
                 for called in calls(node):
-                    require_function(called)
+                    require_function(called, jvm)
     except SqlRefused as error:
         message = str(error)
         return f"{message[0].upper()}{message[1:]}"
@@ -134,9 +127,9 @@ def calls(node: PlanNode) -> Iterator[Any]:
         waiting += members(expression.children())
 
 
-def require_function(called: Any) -> None:
+def require_function(called: Any, jvm: Any) -> None:
     """Raise `SqlRefused` if an expression calls a function whose name is in IDENTIFIER()."""
-    if kind_of(called) == FUNCTION_BY_NAME and not called.otherExprs().isEmpty():
+    if kind_of(called) == FUNCTION_BY_NAME and spark_names.is_call(called, jvm):
         raise SqlRefused("the SQL calls a function through IDENTIFIER(). Use the function's name.")
 
 
@@ -323,29 +316,24 @@ class Analyzer:
 
     def _bound(self, parsed_plan: Any) -> Any:
         """Bind parameter values to parsed SQL, as `spark.sql(text, args=…)` does."""
-        names, values = self._jvm.java.util.ArrayList(), self._jvm.java.util.ArrayList()
+        values = self._jvm.java.util.HashMap()
         literal = self._object(f"{_ANALYZER_CATALYST}.expressions.Literal")
         for name, value in self._params.items():
-            names.add(name)
-            values.add(literal.apply(value))
-        sequence = self._jvm.scala.jdk.javaapi.CollectionConverters.asScala
-        named = self._sql.catalyst.analysis.NameParameterizedQuery
-        return named(parsed_plan, sequence(names).toSeq(), sequence(values).toSeq())
+            values.put(name, literal.apply(value))
+        named = self._object(f"{_ANALYZER_CATALYST}.analysis.NameParameterizedQuery")
+        of_scala = self._jvm.org.apache.spark.api.python.PythonUtils.toScalaMap(values)
+        return named.apply(parsed_plan, of_scala)
 
     def _create(self, view: View) -> None:
         plan = self._relation(view)
         if view.watermark is not None:
             column, delay = view.watermark
-            logical = self._sql.catalyst.plans.logical
             parts = self._object(f"{_ANALYZER_CATALYST}.analysis.UnresolvedAttribute")
             interval = self._object(f"{_ANALYZER_CATALYST}.util.IntervalUtils")
             text = self._jvm.org.apache.spark.unsafe.types.UTF8String.fromString(delay)
             plan = self._analyzed(
-                logical.EventTimeWatermark(
-                    self._jvm.java.util.UUID.randomUUID(),
-                    parts.quotedString(column),
-                    interval.stringToInterval(text),
-                    plan,
+                spark_names.with_watermark(
+                    parts.quotedString(column), interval.stringToInterval(text), plan, self._jvm
                 )
             )
         self._catalog.createTempView(view.name, self._view(view.name, plan), True)
@@ -354,8 +342,9 @@ class Analyzer:
         schema = self._object("org.apache.spark.sql.types.StructType").fromDDL(view.columns)
         attributes = self._object(f"{_ANALYZER_CATALYST}.types.DataTypeUtils").toAttributes(schema)
         rows = self._object("scala.collection.immutable.Nil")
-        logical = self._sql.catalyst.plans.logical
-        return logical.LocalRelation(attributes, rows, view.streaming, self._none)
+        name = f"{_ANALYZER_CATALYST}.plans.logical.LocalRelation"
+        given = (attributes, rows, view.streaming)
+        return self._object(name).apply(*given, *self._defaults(name, len(given)))
 
     def _view(self, name: str, plan: Any) -> Any:
         """Return a temporary view as `Dataset.createTempView` creates it."""
@@ -365,21 +354,25 @@ class Analyzer:
             "storage": self._object(f"{_ANALYZER_CATALYST}.catalog.CatalogStorageFormat").empty(),
             "schema": plan.schema(),
         }
-        table = self._object(f"{_ANALYZER_CATALYST}.catalog.CatalogTable")
-        kind = self._jvm.java.lang.Class.forName(f"{_ANALYZER_CATALYST}.catalog.CatalogTable")
-        types = [
-            parameter.getSimpleName() for parameter in kind.getConstructors()[0].getParameterTypes()
-        ]
+        name = f"{_ANALYZER_CATALYST}.catalog.CatalogTable"
+        types = [parameter.getSimpleName() for parameter in self._parameters(name)]
         arguments = list(named_arguments.values())
-        arguments += [
-            getattr(table, f"apply$default${position}")()
-            for position in range(len(arguments) + 1, len(types) + 1)
-        ]
+        arguments += self._defaults(name, len(arguments))
         empty = self._object("scala.Predef").Map().empty()
         arguments[types.index("Map")] = empty.updated(_HOLDS_PLAN, "true")  # its properties
         catalog_table = self._sql.catalyst.catalog.CatalogTable(*arguments)
         option = self._jvm.scala.Option.apply(plan)
         return self._sql.catalyst.catalog.TemporaryViewRelation(catalog_table, option)
+
+    def _defaults(self, name: str, given: int) -> list[Any]:
+        """Return the defaults of a case class for the parameters after the first `given`."""
+        positions = range(given + 1, len(self._parameters(name)) + 1)
+        return [
+            getattr(self._object(name), f"apply$default${position}")() for position in positions
+        ]
+
+    def _parameters(self, name: str) -> Any:
+        return self._jvm.java.lang.Class.forName(name).getConstructors()[0].getParameterTypes()
 
     def _object(self, name: str) -> Any:
         return self._jvm.java.lang.Class.forName(f"{name}$").getField("MODULE$").get(None)

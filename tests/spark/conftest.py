@@ -6,7 +6,7 @@ import pytest
 
 from examples.flights import definitions
 from tests.conftest_redis import make_ingester, nudged, redis_client, valkey
-from tests.spark.driver_under_test import DriverUnderTest
+from tests.spark.driver_under_test import STRICT, DriverUnderTest
 
 __all__ = ["make_ingester", "nudged", "redis_client", "valkey"]  # fixtures
 
@@ -86,7 +86,7 @@ def streams_driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DriverU
             code_roots=roots,
             code_sha256=digest,
             memory=definitions.APPLICATION["memory"],
-            conf=definitions.APPLICATION["conf"],
+            conf={**definitions.APPLICATION["conf"], **STRICT},
             secrets_dir=str(secrets),
             env={"TOKEN": "file:token"},
             data_umask=0o027,

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from headgate_ground import packages
+from headgate_ground import packages, spark_names
 from queries.domain.failures.error_text import bounded, left_out, telling
 from queries.domain.protocol import RunError
 
@@ -105,7 +105,7 @@ def _read(error: BaseException, mask: Mask) -> RunError:
     root = _innermost(error)
     text = "".join(traceback.format_exception(error))
     return RunError(
-        error_class=_condition_of_python(error) or error_class,
+        error_class=spark_names.condition(error) or error_class,
         type_name=_type_name(root),
         root_cause=_masked(mask, step + (_words(root) or _type_name(root)), ROOT_LIMIT),
         message=_masked(mask, f"{step}{_words(error)}\n\n{text}", MESSAGE_LIMIT),
@@ -115,8 +115,7 @@ def _read(error: BaseException, mask: Mask) -> RunError:
 def from_java(throwable: Any, mask: Mask) -> RunError:
     """Return a Java throwable and its causes as a `RunError`."""
     chain = _chain(throwable)
-    # Any Java method can be tried; throwables without a condition answer with an error.
-    conditions = [name for cause in chain if (name := _answer(cause, "getCondition"))]
+    conditions = [name for cause in chain if (name := spark_names.condition(cause))]
     root = chain[-1]
     text = _answer(root, "getMessage")
     type_name, root_cause = _python_root(text) or (_answer(root, "getClass", "getName"), text)
@@ -147,13 +146,6 @@ def _java_origin(error: BaseException) -> Any:
     """Return the Java throwable behind a PySpark or py4j exception; None for pure Python."""
     origin = getattr(error, "_origin", None)
     return origin if origin is not None else getattr(error, "java_exception", None)
-
-
-def _condition_of_python(error: BaseException) -> str:
-    condition = getattr(error, "getCondition", None)
-    with contextlib.suppress(Exception):
-        return (condition() if condition is not None else "") or ""
-    return ""
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
+from headgate_ground import spark_names
 from queries.domain.protocol import SPARK_LOG, TMP, DriverSpec
 from queries.runtime.code import packages
 from queries.runtime.process import ShimPipe, Steps, claim
@@ -98,7 +99,7 @@ class Jvm:
             while self.process.poll() is None and not self._port_file.exists():
                 time.sleep(_LOOK_S)
             if not self._port_file.exists():
-                raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
+                raise PySparkRuntimeError(None, "JAVA_GATEWAY_EXITED", {})
             with self._port_file.open("rb") as info:
                 port, secret = read_int(info), UTF8Deserializer().loads(info)
         finally:
@@ -190,6 +191,11 @@ def _log_config(path: Path) -> str:
     whole = f'<PatternLayout pattern="{head}%ex"/>'
     # A failure's page shows the end of this log, and Spark logs each error three times.
     short = f'<PatternLayout pattern="{head}%ex{{12}}"/>'
+    timers = "".join(
+        f'    <Logger name="{name}" level="WARN" additivity="false">\n'
+        '      <AppenderRef ref="file"/>\n    </Logger>\n'
+        for name in spark_names.every_name(spark_names.TRIGGER_TIMER)
+    )
     return f"""<Configuration status="ERROR">
   <Appenders>
     <RollingFile name="file" fileName={file} filePattern={old}>
@@ -210,16 +216,7 @@ def _log_config(path: Path) -> str:
     <Logger name="org.apache.spark.SparkContext" level="INFO" additivity="false">
       <AppenderRef ref="file"/>
     </Logger>
-    <Logger name="org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor"
-            level="WARN" additivity="false">
-      <AppenderRef ref="file"/>
-    </Logger>
-    <!-- Before Spark 4.1. -->
-    <Logger name="org.apache.spark.sql.execution.streaming.ProcessingTimeExecutor"
-            level="WARN" additivity="false">
-      <AppenderRef ref="file"/>
-    </Logger>
-    <Logger name="org.apache.spark.sql.execution.streaming" level="INFO" additivity="false">
+{timers}    <Logger name="org.apache.spark.sql.execution.streaming" level="INFO" additivity="false">
       <AppenderRef ref="file"/>
       <AppenderRef ref="console" level="WARN"/>
     </Logger>

@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Protocol
 
+from headgate_ground import spark_names
 from queries import host_pressure
 from queries.checkpoints.file_sink import LOG, write_empty_log
 from queries.domain.definitions.allowed_paths import AllowedPaths
@@ -317,8 +318,7 @@ def _session(spark: Any, spec: dict[str, Any], references: References) -> Any:
     session.conf.set("spark.sql.debug.maxToStringFields", "1000")
     for name, value in build.session_conf(spec, references).items():
         session.conf.set(name, value)
-    java = session._jsparkSession
-    session._get_j_spark_session_class(session._jvm).setActiveSession(java)
+    spark_names.activate(session)
     return session
 
 

@@ -3,7 +3,7 @@
 The time limit ends a slow transfer, and the size limit ends an endless one. Both limits are
 settings of the installation, and the error message names the one that was reached.
 
-1. Constraints pin the packages that every driver has to their versions.
+1. Constraints pin the packages that every driver on the Spark version has to their versions.
 2. uv resolves the requirements within these constraints, and lists the missing packages
    (`--dry-run`).
 3. The missing wheels are unpacked into a draft folder, which is then renamed. Nothing is built, and
@@ -27,6 +27,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
+from zipfile import ZipFile
 
 import uv
 from django.conf import settings
@@ -36,6 +37,7 @@ from queries.domain.code import references
 from queries.domain.code.shipping import ARCHIVE, DAEMON_MODULE, DAEMON_SOURCE, INSIDE, SHIPPED
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import in_words as errors_in_words
+from queries.domain.sparks import Spark
 from queries.selectors import code
 from queries.services.code.uploads import DRAFT
 
@@ -224,7 +226,7 @@ def install(spec: ApplicationSpec) -> None:
     try:
         target = draft / "packages"
         target.mkdir(mode=0o700)
-        _install(wanted.text, draft, target)
+        _install(wanted.text, spec.spark, draft, target)
         if code.is_shipped(spec):
             _pack(target, draft)
         if not folder.is_dir():
@@ -238,21 +240,24 @@ def install(spec: ApplicationSpec) -> None:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def _install(text: str, draft: Path, target: Path) -> None:
-    installed_versions, env = code.environment(), _environment()
+def _install(text: str, spark: Spark, draft: Path, target: Path) -> None:
+    env = _environment()
     download = Download.into(draft, Path(env["UV_CACHE_DIR"]))
     wishes, limits, rest = (draft / f"{name}.txt" for name in ("wishes", "constraints", "rest"))
     wishes.write_text(text)
-    limits.write_text(
-        "".join(f"{name}=={version}\n" for name, version in sorted(installed_versions.items()))
-    )
+    limit_lines = [
+        f"{name}=={version}" for name, version in sorted(code.environment(spark).items())
+    ]
+    limits.write_text("".join(f"{line}\n" for line in limit_lines))
+    stand_ins = _stand_ins(code.replaced_by(spark), draft)
+    env["UV_FIND_LINKS"] = ",".join(filter(None, (env.get("UV_FIND_LINKS"), stand_ins)))
     dry_run = _uv(
         *("pip", "install", "--dry-run", "--constraint", str(limits), "--requirement", str(wishes)),
         folder=draft,
         env=env,
         download=download,
     )
-    missing = _MISSING.findall(dry_run.err)
+    missing = [line for line in _MISSING.findall(dry_run.err) if line not in limit_lines]
     rest.write_text("".join(f"{line}\n" for line in missing))
     if missing:
         _uv(
@@ -263,6 +268,24 @@ def _install(text: str, draft: Path, target: Path) -> None:
             download=download,
         )
     (target / INSTALLED).write_text("".join(f"{line}\n" for line in missing))
+
+
+def _stand_ins(packages: Mapping[str, str], draft: Path) -> str:
+    """Write an empty wheel for each package of a Spark folder, and return their folder.
+
+    uv takes the versions that are installed here for granted, but not those of the folder; and it
+    must not build PySpark to learn its name.
+    """
+    folder = draft / "stand-ins"
+    folder.mkdir(mode=0o700)
+    for name, version in packages.items():
+        about = f"{name.replace('-', '_')}-{version}"
+        with ZipFile(folder / f"{about}-py3-none-any.whl", "w") as wheel:
+            metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+            wheel.writestr(f"{about}.dist-info/METADATA", metadata)
+            wheel.writestr(f"{about}.dist-info/WHEEL", "Wheel-Version: 1.0\nTag: py3-none-any\n")
+            wheel.writestr(f"{about}.dist-info/RECORD", "")
+    return str(folder)
 
 
 def _pack(target: Path, draft: Path) -> None:

@@ -21,6 +21,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,7 @@ from listeners.loops.backlogs import loop_errors
 from queries.domain.code.archives import StoredFolder, forgotten, named, sha256_of
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.deploys.request import ChangeKind
+from queries.domain.sparks import SPARKS
 from queries.domain.states import OPEN_DRIVER_STATES, OperationOutcome, RunOutcome
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import ApplicationRevision, UploadedCode
@@ -226,9 +228,9 @@ class Names:
         elif isinstance(code, dict) and code.get("git"):
             parts = (str(code.get(name) or "") for name in ("git", "commit", "folder"))
             self.notes.add(places.note_of(*parts).name)
-        for shipped in (False, True) if isinstance(packages, str) else ():
-            # Regardless of the current master: a driver may run on the previous one.
-            if folder := places.folder_of_packages(packages, shipped=shipped):
+        for spark, shipped in product(SPARKS, (False, True)) if isinstance(packages, str) else ():
+            # Regardless of the current Spark and master: a driver may run on the previous ones.
+            if folder := places.folder_of_packages(packages, spark, shipped=shipped):
                 self.packages.add(folder.name)
 
 

@@ -121,6 +121,23 @@ def test_what_is_there_already_needs_nothing(shelf: Path) -> None:
     assert "numpy" in environment()
 
 
+def test_packages_fit_what_the_folder_of_a_spark_contains(shelf: Path) -> None:
+    """Spark 3.5 comes with its own NumPy and PySpark, which no index has to offer for that."""
+    wheel(shelf, "hgold", "1.0", {"hgold.py": ""}, ["numpy<2", "pyspark<3.6"])
+    with pytest.raises(InstallFailed, match="hgold"):
+        install(_spec("hgold"))
+    old = ApplicationSpec(packages="hgold", spark="3.5")
+    install(old)
+    folder = packages_folder(old)
+    assert folder is not None
+    assert folder != _folder("hgold")
+    assert {path.name for path in folder.iterdir()} >= {"hgold.py", INSTALLED}
+    assert (folder / INSTALLED).read_text() == "hgold==1.0\n"
+    assert not list(folder.glob("numpy*"))
+    with pytest.raises(InstallFailed, match=r"numpy==1\."):
+        install(ApplicationSpec(packages="numpy>=2", spark="3.5"))
+
+
 def test_a_bad_line_that_an_earlier_release_let_through_is_not_installed(shelf: Path) -> None:
     with pytest.raises(InstallFailed, match="is a URL"):
         install(_spec("hgcolours\nhttps://example.org/x.whl"))
