@@ -172,8 +172,8 @@ def _order(df: Any, order_by: str | Sequence[str] | None) -> tuple[str, ...]:
 
 def _schema(df: Any, schema: Any, *, dead_letters: bool) -> tuple[pa.Schema, Any]:
     """Return the result's schema for Arrow, and for Spark with the dead letter column."""
-    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql import types
+    from pyspark.sql.pandas.types import to_arrow_schema
     from pyspark.sql.types import StructField, StructType
 
     # Spark 3.5 has only the function that `fromDDL` calls.

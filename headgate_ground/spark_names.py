@@ -112,6 +112,14 @@ def with_watermark(attribute: Any, delay: Any, plan: Any, jvm: Any) -> Any:
     return node(*identity, attribute, delay, plan)
 
 
+def complete_progress(progress: dict[str, Any]) -> dict[str, Any]:
+    """Return a batch's progress with its duration, which the JSON of Spark 3.5 lacks."""
+    spent = progress.get("durationMs") or {}
+    if "batchDuration" in progress or "triggerExecution" not in spent:
+        return progress
+    return {**progress, "batchDuration": spent["triggerExecution"]}
+
+
 def activate(session: Any) -> None:
     """Make a session the active one of the calling thread."""
     class_of = getattr(session, "_get_j_spark_session_class", None)  # since 4.0

@@ -19,7 +19,15 @@ import redis
 from controlplane.home import StartProblem
 from installation.machine import java as javas
 from installation.machine import valkey
-from queries.domain.sparks import OURS, SPARKS, Spark, command
+from queries.domain.sparks import (
+    FEATURES_SINCE,
+    OURS,
+    SPARKS,
+    Feature,
+    Spark,
+    command,
+    has_feature,
+)
 from queries.launchers.process.isolation import bubblewrap
 
 START_LIMIT_S = 60
@@ -198,6 +206,13 @@ def spark_version() -> Spark:
     """Return the version of Spark under test; HEADGATE_TEST_SPARK names another than ours."""
     named = os.environ.get("HEADGATE_TEST_SPARK", OURS)
     return next(version for version in SPARKS if version == named)
+
+
+def lacking(feature: Feature) -> str:
+    """Return that the Spark under test lacks a feature, and which has it; "" if it has it."""
+    if has_feature(version := spark_version(), feature):
+        return ""
+    return f"Spark {version} lacks {feature}, which {FEATURES_SINCE[feature]} and newer have"
 
 
 def spark() -> str:

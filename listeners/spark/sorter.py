@@ -18,6 +18,7 @@ from typing import Any
 
 import orjson
 
+from headgate_ground import spark_names
 from headgate_ground.tolerant import at_s, count, time_of
 from headgate_ground.wire import EventKind, WireEvent
 from listeners.spark.listener import BusEvent
@@ -110,7 +111,7 @@ def recent_executed(jvm: Any, jquery: Any) -> list[Progress]:
     """
     text = jvm.scala.runtime.ScalaRunTime.stringOf(jquery.recentProgress())
     entries: list[Progress] = json.loads(f"[{text[len('Array(') : -len(')')]}]")
-    return [entry for entry in entries if executed(entry)]
+    return [spark_names.complete_progress(entry) for entry in entries if executed(entry)]
 
 
 _MOST_RUNS = 200  # per driver; the oldest ended ones are dropped first
@@ -228,7 +229,7 @@ class Sorter:
     def _hear(self, event: BusEvent) -> None:
         body = orjson.loads(event.text)
         if event.kind is EventKind.PROGRESS:
-            body = body["progress"]
+            body = spark_names.complete_progress(body["progress"])
         spark_run_id = str(body["runId"])
         if event.kind is EventKind.TERMINATED:
             self._note_end(spark_run_id, body)

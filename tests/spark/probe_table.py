@@ -120,7 +120,7 @@ def main(home: Path) -> None:
     after = {name: hashes(home / name) for name in real}
     untouched = spark._jvm.org.apache.spark.sql.internal.SQLConf()
     defaults = {name: untouched.getConfString(name) for name in asked.get("defaults", ())}
-    package = "" if spark.version.startswith("4.0.") else "checkpointing."
+    package = "" if spark.version.startswith(("3.", "4.0.")) else "checkpointing."
     logs = f"org.apache.spark.sql.execution.streaming.{package}OffsetSeqMetadata$"
     pinned = getattr(getattr(spark._jvm, logs), "MODULE$").relevantSQLConfs()
     whole: dict[str, Any] = {"pinned": [pinned.apply(i).key() for i in range(pinned.size())]}

@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from queries.checkpoints import batches
 from queries.checkpoints.logs import CheckpointLogs
+from queries.domain.sparks import Feature
 from queries.domain.states import DriverKind, DriverState, OperationOutcome
 from queries.domain.supervision.observation import Liveness
 from queries.launchers.process.launcher import LocalProcessLauncher
@@ -36,6 +37,7 @@ from queries.services.probes.preflight import begin_preflight
 from queries.services.procedures.engine import advance, cancel
 from queries.tasks import PROCEDURES
 from tests import pieces
+from tests.spark.driver_under_test import STRICT
 from tests.spark.probe_table import hashes
 from tests.spark.test_probe_answers import SUMS, _spec
 
@@ -219,6 +221,10 @@ def test_a_cancelled_preflight_ends_its_process_and_throws_its_copy_away(ground:
 
 
 @pytest.mark.promise
+@pytest.mark.skipif(
+    pieces.lacking(Feature.STATE_INSPECTION) != "",
+    reason=pieces.lacking(Feature.STATE_INSPECTION),
+)
 def test_an_x_ray_keeps_numbers_for_all_and_rows_for_an_hour(ground: Ground) -> None:
     query, before = ground.query(), ground.hashes()
     operation = begin_xray(query=query, actor="aude", now=timezone.now(), contains='"carrier":"b"')
@@ -252,6 +258,7 @@ def test_the_record_at_which_the_sql_fails_is_found_among_what_a_batch_read(
     text = Path(file.path.removeprefix("file://")).read_text()
     rows = [json.loads(line) for line in text.splitlines()]
     spec = _spec(ground.home, f"SELECT carrier, 100 / (delay - {rows[17]['delay']}) FROM flights")
+    spec["conf"] = {**spec.get("conf", {}), **STRICT}
     bad = query.revisions.create(
         number=2, kind="sql", spec=spec, author="aude", created_at=timezone.now()
     )
