@@ -17,12 +17,13 @@ _LOGICAL = "org.apache.spark.sql.catalyst.plans.logical."
 LISTENER_BUS = f"{_STREAMING}runtime.StreamingQueryListenerBus"
 #: What warns of batches that take longer than their trigger's interval.
 TRIGGER_TIMER = f"{_STREAMING}runtime.ProcessingTimeExecutor"
-#: Traits of every node that changes something; the last is that of CALL, which runs a catalog's
-#: procedure, such as Iceberg's remove_orphan_files.
+#: The trait of CALL, which runs a catalog's procedure, such as Iceberg's remove_orphan_files.
+CALL = f"{_LOGICAL}ExecutableDuringAnalysis"
+#: Traits of every node that changes something.
 COMMANDS = (
     f"{_LOGICAL}Command",
     f"{_LOGICAL}ParsedStatement",
-    f"{_LOGICAL}ExecutableDuringAnalysis",
+    CALL,
 )
 LOGICAL_PLAN = f"{_LOGICAL}LogicalPlan"
 #: A relation of files, and a table of files, which know their paths.
@@ -46,7 +47,7 @@ FORMER: Mapping[str, Former] = {
     LISTENER_BUS: Former((4, 1), f"{_STREAMING}StreamingQueryListenerBus"),
     TRIGGER_TIMER: Former((4, 1), f"{_STREAMING}ProcessingTimeExecutor"),
     # Before, only the command of an extension was a CALL, and is a ParsedStatement or a Command.
-    COMMANDS[2]: Former((4, 0), ""),
+    CALL: Former((4, 0), ""),
 }
 
 

@@ -106,7 +106,7 @@ def test_a_change_of_a_guards_file_runs_one_of_its_tests(
         ("tests/conftest_kafka.py", ["async", "kafka"]),
         ("tests/kafka/world.py", ["kafka"]),
         ("tests/faults/shared.py", ["systems", "kafka"]),  # by its fixtures
-        ("tests/spark/scripts/programs.py", ["isolation", "scripts"]),
+        ("tests/spark/scripts/programs.py", ["isolation", "scripts", "sparks"]),
         ("tests/domain/test_masking.py", []),
     ],
 )

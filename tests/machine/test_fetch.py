@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from headgate_server import downloads
+
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 #: A Maven that copies one jar and tells of it as Maven does.
@@ -177,6 +179,25 @@ def test_a_server_that_there_is_not_is_refused_with_those_that_there_are(setup: 
     assert refused.returncode == 1
     assert "'hbase'" in refused.stderr
     assert "Choose kafka, s3, hadoop." in refused.stderr
+
+
+def test_a_python_that_is_too_new_for_a_spark_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloads, "NEWEST_PYTHON", {"3.5": (3, 10)})
+    home = downloads.Downloads(
+        recipes=REPOSITORY / "connectors",
+        connectors=tmp_path / "connectors",
+        sparks=tmp_path / "sparks",
+        report=lambda line: None,
+        follow=lambda *command, **how: (1, []),
+    )
+    with pytest.raises(
+        downloads.DownloadFailed, match=r"3\.5 runs on Python 3\.10 or older"
+    ) as said:
+        home.spark("3.5")
+    assert said.value.way_out == "Install Headgate with Python 3.10, or choose a newer Spark."
+    assert not (tmp_path / "sparks").exists()
 
 
 # --- connectors ---------------------------------------------------------------------------------

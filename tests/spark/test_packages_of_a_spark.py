@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from queries.domain.hosts import Mode
-from queries.domain.protocol import RunState, Want
+from queries.domain.protocol import TMP, RunState, Want
 from tests import pieces
 from tests.spark.driver_under_test import DriverUnderTest, wait_for
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.spark
 
 USERS_CODE = """
 import json
-import sys
+import tempfile
 
 import numpy
 import pandas
@@ -52,7 +52,7 @@ def stream(spark, params):
 
     def write(batch, number):
         rows = [row.asDict() for row in batch.collect()]
-        with open(params["at"], "a") as seen:
+        with open(f"{tempfile.gettempdir()}/seen.jsonl", "a") as seen:
             for row in rows:
                 seen.write(json.dumps({**row, "driver": where(numpy)}) + "\\n")
 
@@ -93,9 +93,8 @@ def _expected(module: str) -> str:
 
 
 def test_functions_on_pandas_run_with_the_packages_of_their_spark(driver: DriverUnderTest) -> None:
-    at = driver.home / "checkpoints" / "seen.jsonl"
-    at.parent.mkdir(exist_ok=True)
-    driver.start(10, {"kind": "python", "function": "users_code:stream", "params": {"at": str(at)}})
+    at = driver.directory / "own" / TMP / "seen.jsonl"
+    driver.start(10, {"kind": "python", "function": "users_code:stream"})
     driver.wait_run(10, RunState.RUNNING)
 
     def counted() -> dict[str, Any] | None:
