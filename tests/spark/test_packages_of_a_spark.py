@@ -24,13 +24,14 @@ import numpy
 import pandas
 from pyspark.sql import functions as f
 from pyspark.sql.streaming.state import GroupStateTimeout
+from pyspark.sql.types import StringType
 
 
 def where(module):
     return f"{module.__file__} {module.__version__}"
 
 
-@f.pandas_udf("string")
+@f.pandas_udf(StringType())
 def of_numpy(values: pandas.Series) -> pandas.Series:
     return values.map(lambda _: where(numpy))
 
