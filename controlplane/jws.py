@@ -1,7 +1,7 @@
 """Derive the key of a driver's Spark UI, and sign tokens with it.
 
-Spark's own `org.apache.spark.ui.JWSFilter` checks the token on every path of the UI: requests
-without a token get 403.
+A filter checks the token on every path of the UI: requests without one get 403. It is Spark's own
+(`org.apache.spark.ui.JWSFilter`), or, before 4.0, Headgate's (`queries/jvm/UiFilter.java`).
 """
 
 import base64

@@ -170,7 +170,7 @@ def missing_s3() -> str:
         what
         for what, found in (
             ("S3 gateway", versitygw().exists()),
-            ("connector s3", any(s3_connector().glob("*.jar"))),
+            ("connector s3", any(s3_connector(spark_version()).glob("*.jar"))),
         )
         if not found
     ]
@@ -192,9 +192,9 @@ def versitygw() -> Path:
     return _installed("s3/bin", "versitygw") / "versitygw"
 
 
-def s3_connector() -> Path:
-    """Return the folder of the connector s3's jars."""
-    return _installed("connectors/s3")
+def s3_connector(version: Spark = OURS) -> Path:
+    """Return the folder of the connector s3's jars for a version of Spark."""
+    return _installed("connectors/s3" if version == OURS else f"connectors/{version}/s3")
 
 
 def hadoop() -> Path:
@@ -262,6 +262,11 @@ def jars_of_sparks() -> dict[Spark, Path]:
         for spark, folder in (folders | {OURS: ours}).items()
         if any(folder.glob("*.jar"))
     }
+
+
+def spark_jars() -> Path:
+    """Return the folder of the jars of the Spark under test."""
+    return jars_of_sparks()[spark_version()]
 
 
 def of_spark() -> dict[str, str]:

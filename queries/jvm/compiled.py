@@ -3,8 +3,12 @@
 The sources are next to this module. Janino does not support type inference or try-with-resources;
 results of generic methods must be cast.
 
-A wheel and a container image have the jar next to the sources; a checkout compiles it below
-`HEADGATE_HOME` when it is set up. Checkpoints that are not local depend on these classes (the watch
+Each Spark version has a jar of its own, compiled with that version's jars. Functions take the
+folder of these jars; by default, that of the PySpark of this process.
+
+A wheel and a container image have the jar for Headgate's own Spark next to the sources; a checkout
+compiles it below `HEADGATE_HOME` when it is set up. The jar for another version is compiled there
+when a driver first needs it. Checkpoints that are not local depend on these classes (the watch
 over owner objects, and the file manager on S3), so no run on one starts without them. A missing jar
 is compiled by one process of a host: the others wait for it.
 
@@ -15,6 +19,7 @@ import contextlib
 import hashlib
 import logging
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -24,7 +29,6 @@ import time
 import zipfile
 from collections.abc import Iterator
 from functools import cache
-from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -56,6 +60,16 @@ _OPTIONS = ["-Xmx160m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
 #: What `missing` returns while the jar is neither there nor known to be impossible.
 COMPILING = "they are still being compiled"
 
+#: Sources for some versions of Spark only: it has no filter of its own before 4.0.
+_ONLY_FOR = {"UiFilter.java": ("3.5.",)}
+#: What the sources name that older versions lack or have elsewhere (versions, name, name there).
+#: Source: the versions' spark-sql jars.
+_DIFFERS = (
+    (("3.5.", "4.0."), "execution.streaming.checkpointing.", "execution.streaming."),
+    (("3.5.", "4.0."), "plain.close();", ""),
+)
+_CORE = re.compile(r"spark-core_[\d.]+-(.+)\.jar")
+
 _failed: dict[Path, tuple[float, str]] = {}  # jar -> monotonic time of the failure, and why
 _at_work: dict[Path, threading.Thread] = {}  # jar -> the thread of this process that compiles it
 _guard = threading.Lock()
@@ -65,39 +79,42 @@ class NotCompiled(Exception):
     """Our classes could not be compiled; the message is a sentence."""
 
 
-def existing(folder: Path) -> Path | None:
-    """Return the jar of our classes for this PySpark: the shipped one, or one below `folder`."""
-    return next((jar for jar in (SOURCES / jar_name(), folder / jar_name()) if jar.exists()), None)
+def existing(folder: Path, jars: Path = SPARK_JARS) -> Path | None:
+    """Return the jar of our classes for a PySpark: the shipped one, or one below `folder`."""
+    name = jar_name(jars)
+    return next((jar for jar in (SOURCES / name, folder / name) if jar.exists()), None)
 
 
-def missing(folder: Path) -> str:
+def missing(folder: Path, jars: Path = SPARK_JARS) -> str:
     """Return why there is no jar (part of a sentence); "" if there is one."""
-    if existing(folder) is not None:
+    if existing(folder, jars) is not None:
         return ""
-    _, why = _failed.get(folder / jar_name(), (0.0, COMPILING))
+    _, why = _failed.get(folder / jar_name(jars), (0.0, COMPILING))
     return why.rstrip(".")
 
 
-def compile_failed(folder: Path) -> bool:
+def compile_failed(folder: Path, jars: Path = SPARK_JARS) -> bool:
     """Return whether this process has failed to compile the jar, and it is still missing."""
-    return folder / jar_name() in _failed and existing(folder) is None
+    return folder / jar_name(jars) in _failed and existing(folder, jars) is None
 
 
-def is_compiling(folder: Path) -> bool:
+def is_compiling(folder: Path, jars: Path = SPARK_JARS) -> bool:
     """Return whether a thread of this process compiles the jar, or waits for who does."""
-    return folder / jar_name() in _at_work
+    return folder / jar_name(jars) in _at_work
 
 
-def begin(folder: Path) -> None:
+def begin(folder: Path, jars: Path = SPARK_JARS) -> None:
     """Compile the jar in a thread if it is missing, unless that has just failed or is in progress.
 
     `missing` shows how it ended.
     """
-    jar = folder / jar_name()
+    jar = folder / jar_name(jars)
     with _guard:
-        if jar in _at_work or existing(folder) is not None or _failed_lately(jar):
+        if jar in _at_work or existing(folder, jars) is not None or _failed_lately(jar):
             return
-        thread = threading.Thread(target=_try, args=(folder,), name="java classes", daemon=True)
+        thread = threading.Thread(
+            target=_try, args=(folder, jars), name="java classes", daemon=True
+        )
         thread.start()  # before it is noted: a host without room for a thread raises here
         _at_work[jar] = thread
 
@@ -110,17 +127,17 @@ def wait(timeout_s: float) -> None:
         thread.join(timeout_s)
 
 
-def our_jar(folder: Path, java_home: str = "") -> Path:
-    """Return the jar with our classes for this PySpark; compile it below `folder` if it is missing.
+def our_jar(folder: Path, java_home: str = "", jars: Path = SPARK_JARS) -> Path:
+    """Return the jar with our classes for a PySpark; compile it below `folder` if it is missing.
 
     `java_home` is where Java is; "" for `JAVA_HOME` or `PATH`. Every account can read the jar,
     because drivers load it. While another process compiles it, this waits up to `WAIT_LIMIT_S`.
     Raises `NotCompiled` if there is no Java, if it fails, or if it has failed within the last
     `RETRY_S`.
     """
-    if (jar := existing(folder)) is not None:
+    if (jar := existing(folder, jars)) is not None:
         return jar
-    target = folder / jar_name()
+    target = folder / jar_name(jars)
     if why := _failed_lately(target):
         raise NotCompiled(why)
     try:
@@ -128,7 +145,7 @@ def our_jar(folder: Path, java_home: str = "") -> Path:
         folder.chmod(0o755)
         with _alone(target):
             if not target.exists():  # nobody has compiled it in the meantime
-                _build(target, java_home)
+                _build(target, java_home, jars)
     except OSError as error:
         problem = f"Headgate's Java classes cannot be written to {folder}: {error}."
         _failed[target] = time.monotonic(), problem
@@ -140,19 +157,19 @@ def our_jar(folder: Path, java_home: str = "") -> Path:
     return target
 
 
-def _try(folder: Path) -> None:
+def _try(folder: Path, jars: Path) -> None:
     """Compile the jar; a failure is noted, and the next request tries again."""
     try:
-        our_jar(folder)
+        our_jar(folder, jars=jars)
     except NotCompiled as error:
         logger.warning("%s", error)
     except Exception as error:  # thread boundary: local checkpoints wait only for a known failure
         logger.exception("our Java classes could not be compiled")
         problem = f"An error in Headgate: {type(error).__name__}."
-        _failed[folder / jar_name()] = time.monotonic(), problem
+        _failed[folder / jar_name(jars)] = time.monotonic(), problem
     finally:
         with _guard:
-            _at_work.pop(folder / jar_name(), None)
+            _at_work.pop(folder / jar_name(jars), None)
 
 
 def _failed_lately(jar: Path) -> str:
@@ -160,15 +177,35 @@ def _failed_lately(jar: Path) -> str:
     return why if why and time.monotonic() - at < RETRY_S else ""
 
 
+def jar_name(jars: Path = SPARK_JARS) -> str:
+    """Return the jar's file name, which changes with our sources and with the PySpark."""
+    return _jar_name(_spark_version(jars))
+
+
 @cache
-def jar_name() -> str:
-    """Return the jar's file name, which changes with our sources and with PySpark."""
-    text = b"".join(path.read_bytes() for path in _sources()) + version("pyspark").encode()
-    return f"headgate-{hashlib.sha256(text).hexdigest()[:16]}.jar"
+def _jar_name(spark: str) -> str:
+    texts = [text.encode() for _, text in sorted(_sources(spark).items())]
+    return f"headgate-{hashlib.sha256(b''.join(texts) + spark.encode()).hexdigest()[:16]}.jar"
 
 
-def _sources() -> list[Path]:
-    return sorted(SOURCES.glob("*.java"))
+def _spark_version(jars: Path) -> str:
+    """Return the Spark version whose jars are in a folder; "" if there is none."""
+    names = (_CORE.fullmatch(path.name) for path in jars.glob("spark-core_*.jar"))
+    return next((name[1] for name in names if name), "")
+
+
+def _sources(spark: str) -> dict[str, str]:
+    """Return the sources for a version of Spark, by file name."""
+    found = {}
+    for path in SOURCES.glob("*.java"):
+        if not spark.startswith(_ONLY_FOR.get(path.name, "")):
+            continue
+        text = path.read_text()
+        for versions, name, former in _DIFFERS:
+            if spark.startswith(versions):
+                text = text.replace(name, former)
+        found[path.name] = text
+    return found
 
 
 @contextlib.contextmanager
@@ -188,12 +225,17 @@ def _alone(target: Path) -> Iterator[None]:
         os.close(lock)
 
 
-def _build(target: Path, java_home: str) -> None:
+def _build(target: Path, java_home: str, jars: Path) -> None:
     """Compile the jar; call this with its lock held."""
-    for left in target.parent.glob(f"{_BUILDING}*"):  # of a process that was killed
+    prefix = f"{_BUILDING}{target.stem}-"
+    for left in target.parent.glob(f"{prefix}*"):  # of a process that was killed
         shutil.rmtree(left, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=_BUILDING, dir=target.parent) as building:
-        _compile(_sources(), Path(building), java_home)
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=target.parent) as building:
+        sources = []
+        for name, text in _sources(_spark_version(jars)).items():
+            sources.append(Path(building) / name)
+            sources[-1].write_text(text)
+        _compile(sources, Path(building), java_home, jars)
         draft = _packed(Path(building))
         draft.chmod(0o644)
         draft.rename(target)
@@ -211,12 +253,14 @@ def java(home: str = "") -> str:
     return str(path)
 
 
-def _compile(sources: list[Path], target: Path, java_home: str) -> None:
-    [own] = SPARK_JARS.glob("py4j-*.jar")
+def _compile(sources: list[Path], target: Path, java_home: str, jars: Path) -> None:
+    own = next(jars.glob("py4j-*.jar"), None)
+    if own is None:
+        raise NotCompiled(f"There is no Spark in {jars}.")
     server = ("py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0")
     try:
         process = subprocess.Popen(
-            [java(java_home), *_OPTIONS, "-classpath", f"{own}:{SPARK_JARS}/*", *server],
+            [java(java_home), *_OPTIONS, "-classpath", f"{own}:{jars}/*", *server],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

@@ -26,6 +26,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+
 from headgate_ground import spark_names
 from headgate_ground.secret_kinds import NAME, VALUE
 from listeners.spark.telemetry import ListenerRefused, Telemetry
@@ -114,7 +116,8 @@ class Sessions:
 
 
 _LOOPBACK = "127.0.0.1"
-_JWS_FILTER = "org.apache.spark.ui.JWSFilter"
+#: Classes that check a signature, Spark's own and ours (`queries.jvm`), which is for 3.5 alone.
+_UI_FILTERS = ("org.apache.spark.ui.JWSFilter", "headgate.UiFilter")
 
 logger = logging.getLogger("headgate.driver")
 
@@ -167,7 +170,7 @@ def start_spark(
     from pyspark.sql import SparkSession
 
     guard_callbacks(gateway)  # before any code of users'
-    ours = _reserved(spec, folder, references)
+    ours = _reserved(spec, folder, references) | _guarded_ui(spec, gateway.jvm)
     conf = SparkConf(loadDefaults=False)
     conf.setAll({**_DEFAULTS, **references.resolve_all(spec.conf), **ours}.items())
     if spec.master.startswith("local"):
@@ -281,8 +284,6 @@ def _reserved(spec: DriverSpec, folder: DriverFolder, references: References) ->
         "spark.sql.warehouse.dir": spec.conf.get(
             "spark.sql.warehouse.dir", f"file://{tmp}/warehouse"
         ),
-        "spark.ui.enabled": str(not spec.probe).lower(),
-        **_guarded_ui(spec),
         "spark.ui.killEnabled": "false",
         "spark.ui.showConsoleProgress": "false",
         # Five times Spark's default, so that events missing from a fast query are still in memory
@@ -314,21 +315,41 @@ def _reserved(spec: DriverSpec, folder: DriverFolder, references: References) ->
     return conf
 
 
-def _guarded_ui(spec: DriverSpec) -> dict[str, str]:
-    """Return the UI's port, and the settings that make the UI require a signature with our key."""
+def _guarded_ui(spec: DriverSpec, jvm: Any) -> dict[str, str]:
+    """Return the UI's port, and the settings that make the UI require a signature with our key.
+
+    Without a class that checks signatures, there is no UI.
+    """
+    checked_by = _ui_filter(jvm) if spec.ui_key else ""
+    if spec.probe or (spec.ui_key and not checked_by):
+        return {"spark.ui.enabled": "false"}
     port = spec.ui_port
     if port and not _is_free(port):  # Spark would use the next port, or end the driver
         logger.warning("port %s is in use, so Headgate cannot show this driver's Spark UI", port)
         port = 0
-    conf = {"spark.ui.port": str(port)}
-    if spec.ui_key:
+    conf = {"spark.ui.enabled": "true", "spark.ui.port": str(port)}
+    if checked_by:
         secret = base64.urlsafe_b64encode(bytes.fromhex(spec.ui_key)).decode()
         conf |= {
-            "spark.ui.filters": _JWS_FILTER,
-            f"spark.{_JWS_FILTER}.param.secretKey": secret,
-            f"spark.{_JWS_FILTER}.param.requireExpiration": "true",
+            "spark.ui.filters": checked_by,
+            f"spark.{checked_by}.param.secretKey": secret,
+            f"spark.{checked_by}.param.requireExpiration": "true",
         }
     return conf
+
+
+def _ui_filter(jvm: Any) -> str:
+    """Return the class that checks signatures; "" if the JVM has none.
+
+    It is loaded as the UI's server loads it: by the thread's class loader, to which spark-submit
+    has added our jar.
+    """
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    for name in _UI_FILTERS:
+        with contextlib.suppress(Py4JJavaError):
+            loader.loadClass(name)
+            return name
+    return ""
 
 
 def _is_free(port: int) -> bool:

@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 
 from headgate_ground.files import lock_of, take_lock
+from queries.domain.sparks import SPARKS, Spark, command
 from queries.jvm import compiled
 from queries.jvm.compiled import NotCompiled, our_jar
+from tests import pieces
 
 pytestmark = pytest.mark.spark
 
@@ -30,13 +32,35 @@ def test_the_jar_is_compiled_once_and_holds_every_class(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == [f".{jar.name}.lock", jar.name]
 
 
+@pytest.mark.parametrize("spark", SPARKS)
+def test_each_spark_has_a_jar_of_its_own_compiled_with_its_own_jars(
+    tmp_path: Path, spark: Spark
+) -> None:
+    jars = pieces.jars_of_sparks().get(spark)
+    if jars is None:
+        pytest.skip(f"Spark {spark} is missing; get it with `{command(spark)}`")
+    jar = our_jar(tmp_path, jars=jars)
+    names = zipfile.ZipFile(jar).namelist()
+    assert "headgate/Fence.class" in names
+    assert "headgate/StorageServer.class" in names
+    assert ("headgate/UiFilter.class" in names) == (spark == "3.5")
+    others = [folder for other, folder in pieces.jars_of_sparks().items() if other != spark]
+    assert all(compiled.existing(tmp_path, other) is None for other in others)
+    assert all(compiled.missing(tmp_path, other) == compiled.COMPILING for other in others)
+
+
+def test_a_folder_without_spark_has_no_classes_and_says_so(tmp_path: Path) -> None:
+    with pytest.raises(NotCompiled, match=f"There is no Spark in {tmp_path}"):
+        our_jar(tmp_path / "classes", jars=tmp_path)
+
+
 def test_of_several_that_miss_the_jar_one_compiles_it_and_the_others_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, going_on = threading.Event(), threading.Event()
     compiled_by: list[int] = []
 
-    def compiles(sources: list[Path], target: Path, java_home: str) -> None:
+    def compiles(sources: list[Path], target: Path, java_home: str, jars: Path) -> None:
         compiled_by.append(threading.get_ident())
         begun.set()
         assert going_on.wait(LIMIT_S)
@@ -63,9 +87,13 @@ def test_who_waits_for_another_process_does_so_with_a_limit(
 
 
 def test_what_a_killed_process_left_is_removed(tmp_path: Path) -> None:
-    (tmp_path / ".building-gone").mkdir()
+    left = tmp_path / f".building-{compiled.jar_name().removesuffix('.jar')}-gone"
+    other = tmp_path / ".building-another-version"
+    left.mkdir()
+    other.mkdir()
     our_jar(tmp_path)
-    assert not (tmp_path / ".building-gone").exists()
+    assert not left.exists()
+    assert other.exists(), "another process may be compiling for another Spark"
 
 
 def test_a_failure_is_reported_again_before_it_is_tried_again(
@@ -73,7 +101,7 @@ def test_a_failure_is_reported_again_before_it_is_tried_again(
 ) -> None:
     tried: list[str] = []
 
-    def fails(sources: list[Path], target: Path, java_home: str) -> None:
+    def fails(sources: list[Path], target: Path, java_home: str, jars: Path) -> None:
         tried.append(java_home)
         raise NotCompiled("There is no compiler.")
 
@@ -94,7 +122,7 @@ def test_a_failure_is_reported_again_before_it_is_tried_again(
 def test_whatever_goes_wrong_in_its_thread_is_known_as_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fails(sources: list[Path], target: Path, java_home: str) -> None:
+    def fails(sources: list[Path], target: Path, java_home: str, jars: Path) -> None:
         raise ValueError("nobody has thought of this")
 
     monkeypatch.setattr(compiled, "_compile", fails)

@@ -29,7 +29,7 @@ class Compiler:
         self.goes_on = threading.Event()
         self.goes_on.set()
 
-    def compile(self, sources: list[Path], target: Path, java_home: str) -> None:
+    def compile(self, sources: list[Path], target: Path, java_home: str, jars: Path) -> None:
         """Write a class, or fail."""
         assert self.goes_on.wait(LIMIT_S)
         if not self.works:
@@ -222,3 +222,21 @@ def test_a_worker_that_has_started_again_keeps_a_standby_that_went_without_them(
     assert stage.driver("flights").pk == standby.pk  # at once, while the compiler is at work
     compiler.goes_on.set()
     compiled.wait(LIMIT_S)
+
+
+def test_a_driver_on_another_spark_has_the_classes_compiled_for_that_spark(
+    stage: Stage, compiler: Compiler, settings: Settings, tmp_path: Path
+) -> None:
+    settings.SPARKS_DIR = tmp_path / "sparks"
+    jars = settings.SPARKS_DIR / "4.1" / "pyspark" / "jars"
+    jars.mkdir(parents=True)
+    (jars / "spark-core_2.13-4.1.4.jar").touch()
+    compiler.works = True
+    for application, spark in (("ours", "4.3"), ("older", "4.1")):
+        stage.application(application, spark=spark)
+        _query(stage, f"on-{application}", LOCAL, application)
+        stage.start(f"on-{application}")
+    _look(stage)
+    found = [Path(jar).name for name in ("ours", "older") for jar in stage.launcher.spec(name).jars]
+    assert found == [compiled.jar_name(), compiled.jar_name(jars)]
+    assert len(set(found)) == 2

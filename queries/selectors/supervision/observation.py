@@ -56,6 +56,7 @@ from queries.models.drivers import Driver, Host, Run
 from queries.models.history import Failure
 from queries.selectors.checkpoint_logs import in_flight_at_death
 from queries.selectors.code import is_to_prepare
+from queries.selectors.definitions.sparks import jars_of
 from queries.selectors.failures.occurrences import deaths_in_a_row
 from queries.selectors.supervision.health import healths
 
@@ -203,6 +204,7 @@ def observation(
     ended = sighting is not None and sighting.liveness in PASSED
     # A script decides about its queries: one query's failure is not a reason to end the others.
     scope = spec.failure_scope if rows.script is None else "query"
+    classes = settings.JARS_DIR, jars_of(spec.spark)
     return Observation(
         application=application.pk,
         name=application.name,
@@ -223,8 +225,9 @@ def observation(
         restart_block=RestartBlock(application.restart_block),
         restart_block_reason=application.restart_block_reason,
         code_ready=rows.driver is not None or not is_to_prepare(spec),
-        no_classes=missing(settings.JARS_DIR) if rows.driver is None else "",
-        classes_failed=compile_failed(settings.JARS_DIR),
+        # Without the version itself, the launch is refused with what to do.
+        no_classes=missing(*classes) if rows.driver is None and classes[1].is_dir() else "",
+        classes_failed=compile_failed(*classes),
         paused=rows.paused,
         script=_script(rows),
         standby=standby,

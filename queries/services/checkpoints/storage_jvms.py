@@ -23,6 +23,7 @@ from queries.domain.definitions.code import handed_to_storage
 from queries.domain.definitions.locations import local_path
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.reasons import phrase
+from queries.domain.sparks import Spark
 from queries.domain.states import OPEN_DRIVER_STATES, DriverKind, DriverState, Reason
 from queries.domain.supervision.observation import PASSED, Liveness
 from queries.domain.tables.places import TablePlace
@@ -32,12 +33,13 @@ from queries.launchers.configured import launcher as configured
 from queries.models.applications import Application
 from queries.models.drivers import Driver, Installation
 from queries.selectors.definitions.definitions import conf_of_connectors
+from queries.selectors.definitions.sparks import jars_of
 from queries.selectors.supervision.observation import busy_beside_a_start, slots
 from queries.services.changes import update_changed
 from queries.services.failures import read_log
 from queries.services.local_roots import allowed_paths, follow
 from queries.services.supervision import decision_rows
-from queries.services.supervision.assignments import driver_spec
+from queries.services.supervision.assignments import driver_spec, spark_folder
 from queries.storage.checkpoint_process import CheckpointProcess
 from queries.storage.hadoop import HadoopStorage, LocalFiles, StorageFailed
 from queries.storage.table_logs import Files
@@ -132,14 +134,15 @@ def _open_row(application: Application) -> Driver | None:
 
 def _launch(application: Application, *, launcher: Launcher, now: datetime) -> Driver:
     revision = application.revisions.order_by("-number")[0]
-    jar = _our_jar()
+    spec = ApplicationSpec.model_validate(revision.spec)
+    spark_folder(spec.spark)  # without it, its sentence and not the compiler's
+    jar = _our_jar(spec.spark)
     with transaction.atomic():
         Installation.get()
         Installation.objects.select_for_update().filter(pk=1).first()
         if (open_row := _open_row(application)) is not None:
             return open_row  # another worker was faster
         _make_room(launcher)
-        spec = ApplicationSpec.model_validate(revision.spec)
         small = spec.model_copy(update={"memory": "384m"})
         if not slots(small, now=now).has_memory:  # a slot is not waited for: its start is short
             raise NoStorage(f"{phrase(Reason.WAITS_MEMORY)} on the host")
@@ -174,16 +177,17 @@ def _launch(application: Application, *, launcher: Launcher, now: datetime) -> D
     return row
 
 
-def _our_jar() -> Path:
-    """Return the jar of our Java classes; if it is missing, begin to compile it.
+def _our_jar(spark: Spark) -> Path:
+    """Return the jar of our Java classes for a version; if it is missing, begin to compile it.
 
     Raises `NoStorage` while it is compiled, and `LaunchRefused` if that has just failed.
     """
-    begin(settings.JARS_DIR)
-    waits = is_compiling(settings.JARS_DIR)  # before the look: it may end meanwhile
-    if (jar := existing(settings.JARS_DIR)) is not None:
+    classes = settings.JARS_DIR, jars_of(spark)
+    begin(*classes)
+    waits = is_compiling(*classes)  # before the look: it may end meanwhile
+    if (jar := existing(*classes)) is not None:
         return jar
-    if waits or not (why := missing(settings.JARS_DIR)):
+    if waits or not (why := missing(*classes)):
         raise NoStorage(f"{phrase(Reason.WAITS_CLASSES)}: {COMPILING}")
     raise LaunchRefused(f"{why}.")
 

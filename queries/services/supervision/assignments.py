@@ -18,7 +18,7 @@ from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.kafka.topic_ids import by_topic, ids_of
 from queries.domain.protocol import Assignment, AssignmentEntry, DriverSpec, Want
 from queries.domain.secrets import application as holder_named
-from queries.domain.sparks import OURS, Feature, Spark, command, has_feature
+from queries.domain.sparks import OURS, Spark, command
 from queries.domain.states import DISPATCHED_KINDS, DriverKind
 from queries.domain.supervision.decision import Decision, QueryDecision
 from queries.domain.triggers.batch_cost import FILE_MANAGER, OUR_FILES
@@ -36,6 +36,7 @@ from queries.selectors.definitions.definitions import (
     retired_locations,
 )
 from queries.selectors.definitions.sparks import folder_of, installed_sparks
+from queries.selectors.definitions.sparks import jars_of as jars_of_spark
 from queries.selectors.rows import newest_revisions
 from queries.selectors.secrets import bound_to
 from queries.services.code.preparing import NO_CODE, Frozen
@@ -84,7 +85,7 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
     roots = allowed_paths(driver.application.name)
     script = script_job(driver.application, spec, code.roots)
     later = _folders(driver, script is not None)
-    own, without = own_classes() if driver.kind in DISPATCHED_KINDS else ((), "")
+    own, without = own_classes(spec.spark) if driver.kind in DISPATCHED_KINDS else ((), "")
     return DriverSpec(
         driver=driver.pk,
         epoch=driver.epoch,
@@ -93,7 +94,7 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
         host=driver.host,
         master=spec.master,
         memory=spec.memory,
-        conf=_checkpoint_files(spec.spark, own)
+        conf=(_CHECKPOINT_FILES if own else {})
         | conf_of_connectors(spec.connectors, spec.spark)
         | spec.conf
         | (submitted(spec.script.submit) if script and spec.script else {}),
@@ -138,23 +139,19 @@ def launched_with(spec: DriverSpec) -> str:
     return hashlib.sha256(same.dumps().encode()).hexdigest()
 
 
-def own_classes() -> tuple[tuple[str, ...], str]:
+def own_classes(spark: Spark) -> tuple[tuple[str, ...], str]:
     """Return the jar with our own classes for a driver, or why it has to do without.
 
     Only checkpoints that are not local need them: an application that has one waits for them
-    (`decide`). A driver without them refuses a run on its first one, and is replaced. Probes work
-    on local copies. If the jar is missing, it is compiled in the background, and the caller does
-    not wait: the next driver may have it.
+    (`decide`). A driver without them refuses a run on its first one, and is replaced; on Spark
+    3.5, it has no Spark UI either. Probes work on local copies. If the jar is missing, it is
+    compiled in the background, and the caller does not wait: the next driver may have it.
     """
-    if (jar := existing(settings.JARS_DIR)) is not None:
+    jars = jars_of_spark(spark)
+    if (jar := existing(settings.JARS_DIR, jars)) is not None:
         return (str(jar),), ""
-    begin(settings.JARS_DIR)
-    return (), missing(settings.JARS_DIR)
-
-
-def _checkpoint_files(spark: Spark, own: tuple[str, ...]) -> dict[str, str]:
-    """Return the setting for our file manager, for versions of Spark that it was compiled for."""
-    return _CHECKPOINT_FILES if own and has_feature(spark, Feature.CHECKPOINTS_ON_S3) else {}
+    begin(settings.JARS_DIR, jars)
+    return (), missing(settings.JARS_DIR, jars)
 
 
 def _folders(driver: Driver, runs_script: bool) -> tuple[str, ...]:

@@ -30,6 +30,7 @@ from queries.models.applications import Application
 from queries.models.drivers import Driver, Installation, Run
 from queries.models.history import Failure
 from queries.models.lock_waits import again_if_busy
+from queries.selectors.definitions.sparks import jars_of
 from queries.selectors.hosts import at_work, is_silent, on_this_host, to_look_after
 from queries.selectors.supervision.observation import Rows, observation, read_rows, slots, statuses
 from queries.services.code import preparing
@@ -348,7 +349,7 @@ class _Step:
         if action is DriverAction.PREPARE:
             preparing.begin(self._spec())
         elif action is DriverAction.COMPILE:
-            compiled.begin(settings.JARS_DIR)
+            compiled.begin(settings.JARS_DIR, jars_of(self._spec().spark))
         if driver is None or driver.host != settings.HEADGATE_HOST:
             return
         if action in {DriverAction.LAUNCH, DriverAction.SPAWN} and self.assignment is not None:

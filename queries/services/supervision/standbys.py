@@ -42,6 +42,7 @@ from queries.jvm.compiled import begin, compile_failed, existing
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.drivers import Driver
+from queries.selectors.definitions.sparks import jars_of
 from queries.selectors.supervision.applications import pool_form
 from queries.selectors.supervision.observation import (
     Rows,
@@ -234,10 +235,11 @@ def _may_start(rows: Rows, now: datetime) -> bool:
     runs = rows.runs.values()
     if not runs or not all(is_calm(run.proven_at, run.first_commit_at, now) for run in runs):
         return False
-    begin(settings.JARS_DIR)
-    if existing(settings.JARS_DIR) is None and not compile_failed(settings.JARS_DIR):
-        return False
     spec = ApplicationSpec.model_validate(rows.revision.spec)
+    classes = settings.JARS_DIR, jars_of(spec.spark)
+    begin(*classes)
+    if existing(*classes) is None and not compile_failed(*classes):
+        return False
     drivers = list(open_drivers_on_this_host())
     if any(row.state == DriverState.STARTING for row in drivers) or slots(spec, now=now).free:
         return False

@@ -4,37 +4,24 @@ import re
 import secrets
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
-import orjson
 import psutil
 import pytest
 
-from controlplane import jws
-from controlplane.servers import free_ports
-from headgate_ground.secret_kinds import NAMES, VALUES
-from queries.domain.protocol import SPEC, DriverStatus, RunState, Want
+from queries.domain.protocol import SPEC, RunState, Want
 from queries.runtime.spark_session import makes_its_secret
 from tests.security.drivers import strange_asker
+from tests.security.drivers.guarded import HELD, NAMED, PATHS, SHOWN, Guarded
 from tests.security.drivers.neighbours import SPEC as LISTENING
-from tests.security.drivers.neighbours import Neighbours, code_of_users, other_sockets
-from tests.spark.driver_under_test import LIMIT_S, DriverUnderTest, rate_query
+from tests.security.drivers.neighbours import Neighbours, other_sockets
+from tests.spark.driver_under_test import LIMIT_S, rate_query
 
 STRANGER = Path(__file__).with_name("stranger_story.py")
 OPEN_DRIVER = Path(__file__).with_name("open_driver_story.py")
-
-#: A path of each kind: pages, files, REST, metrics, and what is not there.
-PATHS = (
-    *("/", "/jobs/", "/environment/", "/executors/threadDump/?executorId=driver"),
-    *("/StreamingQuery/", "/static/webui.js", "/api/v1/applications", "/api/v1/version"),
-    *("/metrics/json/", "/metrics/prometheus/", "/metrics/executors/prometheus", "/nothing"),
-)
 
 #: Silence, or a refusal in the words of py4j's gateway, of its callback server, of Jetty, and of
 #: a Python worker, which says its pid before it asks for its key.
@@ -45,54 +32,6 @@ REFUSED = re.compile(
 )
 #: Callback server and accumulators in Python, gateway, RPC, block manager and UI in the JVM.
 AT_LEAST = {"driver": 2, "jvm": 4, "daemon": 1}
-
-
-#: A key of each row of the table of secrets, and one of each near miss.
-NAMED = {f"spark.hadoop.{one.example}": "Zq9vT4" for one in NAMES}
-HELD = {f"spark.hadoop.note{n}": re.sub("[‹›]", "", one.example) for n, one in enumerate(VALUES)}
-SHOWN = {f"spark.hadoop.{one.near_miss}": "Zq9vT4" for one in NAMES} | {
-    f"spark.hadoop.shown{n}": one.near_miss for n, one in enumerate(VALUES)
-}
-OF_THE_TABLE = NAMED | HELD | SHOWN
-
-
-class Guarded:
-    """A real driver, and the key of its Spark UI."""
-
-    def __init__(self, home: Path) -> None:
-        self.key = secrets.token_bytes(32)
-        self.port = next(free_ports())
-        self.driver = DriverUnderTest(home)
-        (copy,), sha256 = self.driver.launcher.freeze_code((str(code_of_users(home)),))
-        self.driver.launch(
-            code_roots=(copy,),
-            code_sha256=sha256,
-            listeners=("users_listening:Noting",),
-            ui_port=self.port,
-            ui_key=self.key.hex(),
-            conf={**self.driver.spec.conf, **OF_THE_TABLE},
-        )
-        self.status: DriverStatus = self.driver.ready()
-
-    def ask(self, path: str, token: str | None = None) -> tuple[int, str]:
-        """Return status and text of a path of its UI."""
-        request = urllib.request.Request(f"http://127.0.0.1:{self.port}{path}")
-        if token is not None:
-            request.add_header("Authorization", f"Bearer {token}")
-        try:
-            with urllib.request.urlopen(request, timeout=LIMIT_S) as answer:
-                return int(answer.status), answer.read().decode()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
-
-    def token(self, key: bytes | None = None, *, age: timedelta = timedelta(0)) -> str:
-        return jws.token(key or self.key, now=datetime.now(UTC) - age)
-
-    def configuration(self) -> dict[str, str]:
-        """Return Spark's configuration as its REST tells it."""
-        place = f"/api/v1/applications/{self.status.application_id}/environment"
-        said: dict[str, Any] = orjson.loads(self.ask(place, self.token())[1])
-        return dict(said["sparkProperties"])
 
 
 @pytest.fixture(scope="module")
@@ -162,9 +101,7 @@ def test_a_spark_ui_answers_nobody_without_its_key(guarded: Guarded, path: str) 
 @pytest.mark.spark
 def test_what_the_ui_shows_of_its_key_is_masked(guarded: Guarded) -> None:
     conf = guarded.configuration()
-    assert conf["spark.ui.filters"] == "org.apache.spark.ui.JWSFilter"
-    [shown] = [value for name, value in conf.items() if name.endswith("JWSFilter.param.secretKey")]
-    assert shown == "*********(redacted)"
+    assert conf[f"spark.{conf['spark.ui.filters']}.param.secretKey"] == "*********(redacted)"
 
 
 @pytest.mark.guarantee("G-SECRET-5")
@@ -182,7 +119,7 @@ def test_no_list_of_processes_shows_the_key(guarded: Guarded) -> None:
     assert guarded.status.jvm_pid is not None
     jvm = psutil.Process(guarded.status.jvm_pid)
     said = " ".join([*jvm.cmdline(), *jvm.environ().values()])
-    assert "JWSFilter" not in said
+    assert "secretKey" not in said
     assert guarded.key.hex() not in said
     spec = guarded.driver.directory / "control" / SPEC
     assert spec.stat().st_mode & 0o077 == 0
