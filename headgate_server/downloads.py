@@ -29,6 +29,8 @@ SPARK_JARS = "pyspark/jars"
 NEWEST_PYTHON: Mapping[str, tuple[int, int]] = MappingProxyType({"3.5": (3, 11)})
 #: A jar's file name, and the artifact and version in it.
 JAR = re.compile(r"(?P<artifact>.+?)-(?P<version>\d[\w.]*(?:-\w+)*)\.jar")
+#: Versions whose Hadoop cannot fence a checkpoint on S3, and is replaced (decision 0048).
+_OLD_HADOOP = frozenset({"3.5", "4.0"})
 _STAMP = ".pom.sha256"  # digest of the pom, or of a Spark version's list of packages
 _COORDINATES = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+")
 _NAME = re.compile(r"[a-z][a-z0-9._-]{0,63}")
@@ -110,7 +112,9 @@ class Downloads:
                 f"Install Headgate with Python {wanted}, or choose a newer Spark.",
             )
         pins = self.recipes / "sparks" / f"{version}.txt"
-        with replaced(self.sparks / version, pins.read_bytes(), jars=SPARK_JARS) as folder:
+        hadoop = self.recipes / "sparks" / "hadoop" if version in _OLD_HADOOP else None
+        made_of = pins.read_bytes() + (b"" if hadoop is None else (hadoop / SUMS).read_bytes())
+        with replaced(self.sparks / version, made_of, jars=SPARK_JARS) as folder:
             if folder is None:
                 jars = self.sparks / version / SPARK_JARS
                 if not (jars / SUMS).exists():  # installed by an older release
@@ -129,8 +133,29 @@ class Downloads:
                     f"pip could not install Spark {version} (code {code}): {_end_of(output)}",
                     "Check the network and the free disk space (1 GB is needed). Then try again.",
                 )
+            if hadoop is not None:
+                self.replace_hadoop(hadoop, jars)
             write_sums(jars)
         self.report(f"  Spark {version}, in {self.sparks / version}")
+
+    def replace_hadoop(self, recipe: Path, jars: Path) -> None:
+        """Replace jars of a Spark by those of a recipe, which pins them; raise `DownloadFailed`."""
+        self.report("Resolving Hadoop with Maven…")
+        with tempfile.TemporaryDirectory(dir=jars.parent) as folder:
+            fetched = Path(folder)
+            self._copy_dependencies(recipe / "pom.xml", fetched, [], "Hadoop")
+            shutil.copy(recipe / SUMS, fetched)
+            if problems := differing(fetched):
+                raise DownloadFailed(
+                    f"Maven's jars of Hadoop are not the expected ones. {problems[0]}",
+                    "Check which repository Maven uses (~/.m2/settings.xml). Then try again.",
+                )
+            new = {artifact(jar): jar for jar in fetched.glob("*.jar")}
+            for jar in jars.glob("*.jar"):
+                if artifact(jar) in new:
+                    jar.unlink()
+            for jar in new.values():
+                jar.rename(jars / jar.name)
 
     def connector(self, name: str, version: str = "", coordinates: Sequence[str] = ()) -> None:
         """Download a connector for a Spark version; "" is Headgate's own.

@@ -45,18 +45,14 @@ class Feature(StrEnum):
 
     STATE_IN_REAL_TIME = "state in real-time mode"
     ASYNC_IN_REAL_TIME = "async progress tracking in real-time mode"
-    CHECKPOINTS_ON_S3 = "checkpoints on S3"
     STATE_INSPECTION = "state inspection"
 
 
 #: The first version with each feature. Source: the condition STREAMING_REAL_TIME_MODE of each
-#: version's jars; 4.2 refuses both. Hadoop 3.4.1, which 4.0 contains, cannot create an object only
-#: if it does not exist, so no checkpoint there could be fenced (decision 0046). 3.5 has no readers
-#: of state.
+#: version's jars; 4.2 refuses both. 3.5 has no readers of state.
 FEATURES_SINCE: Mapping[Feature, Spark] = {
     Feature.STATE_IN_REAL_TIME: "4.3",
     Feature.ASYNC_IN_REAL_TIME: "4.3",
-    Feature.CHECKPOINTS_ON_S3: "4.1",
     Feature.STATE_INSPECTION: "4.0",
 }
 #: Type of a column -> the first version whose parser knows it.

@@ -1,20 +1,36 @@
 """A log entry is written once: two drivers' file managers on a real S3 gateway and a real HDFS."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from py4j.protocol import Py4JJavaError
 
+from queries.domain.sparks import OURS, SPARKS
 from queries.jvm.compiled import our_jar
+from tests import pieces
 from tests.storage.stores import HadoopJvm, S3Store, Store
 
 S3, HDFS = pytest.param("s3", marks=pytest.mark.s3), pytest.param("hdfs", marks=pytest.mark.hdfs)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module", params=SPARKS)
+def hadoop_jvm(request: pytest.FixtureRequest) -> Iterator[HadoopJvm]:
+    """Return a small JVM with the jars of each Spark, and with its connector s3."""
+    if request.param != OURS and (missing := pieces.missing_connector("s3", request.param)):
+        pytest.skip(missing)
+    jvm = HadoopJvm(request.param)
+    try:
+        yield jvm
+    finally:
+        jvm.end()
+
+
+@pytest.fixture(scope="module")
 def loaded(hadoop_jvm: HadoopJvm, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return our class in the small JVM; py4j cannot tell two loadings of one class apart."""
-    java, jar = hadoop_jvm.jvm.java, our_jar(tmp_path_factory.mktemp("classes"))
+    jar = our_jar(tmp_path_factory.mktemp("classes"), jars=hadoop_jvm.jars)
+    java = hadoop_jvm.jvm.java
     urls = hadoop_jvm._gateway.new_array(java.net.URL, 1)
     urls[0] = java.io.File(str(jar)).toURI().toURL()
     parent = java.lang.Thread.currentThread().getContextClassLoader()

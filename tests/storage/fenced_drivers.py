@@ -24,8 +24,9 @@ def launched(
 ) -> DriverUnderTest:
     """Start a driver that can use the store, on a host whose worker is silent."""
     driver = DriverUnderTest(home, epoch=epoch)
-    connector = sorted(pieces.s3_connector().glob("*.jar")) if isinstance(store, S3Store) else []
-    jars = (*connector, *more_jars, our_jar(home / "classes"))
+    connector = pieces.connector_jars("s3", pieces.spark_version())
+    ours = our_jar(home / "classes", jars=pieces.spark_jars())
+    jars = (*(connector if isinstance(store, S3Store) else ()), *more_jars, ours)
     conf = {**store.conf, FILE_MANAGER: OUR_FILES}
     asked: dict[str, Any] = {"stop_timeout_s": 2, "fence_watch_s": WATCH_S, "conf": conf}
     return driver.launch(jars=tuple(str(jar) for jar in jars), **asked | changes)

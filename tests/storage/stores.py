@@ -15,6 +15,7 @@ from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from examples.flights import s3_definitions
 from installation.machine import trial_servers
 from installation.machine.trial_servers import MiniHadoop
+from queries.domain.sparks import OURS, Spark
 from queries.jvm.compiled import SPARK_JARS
 from tests import pieces
 
@@ -86,12 +87,13 @@ def hdfs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
 
 
 class HadoopJvm:
-    """A small JVM with Spark's jars and the connector s3, without a SparkSession."""
+    """A small JVM with a Spark's jars and the connector s3, without a SparkSession."""
 
-    def __init__(self) -> None:
+    def __init__(self, spark: Spark = OURS) -> None:
+        self.jars = pieces.jars_of_sparks()[spark]
         port, self._process = launch_gateway(
             jarpath=str(next(SPARK_JARS.glob("py4j-*.jar"))),
-            classpath=f"{SPARK_JARS}/*:{pieces.s3_connector()}/*",
+            classpath=f"{self.jars}/*:{pieces.s3_connector(spark)}/*",
             javaopts=["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"],
             java_path=str(pieces.java().home / "bin" / "java"),
             die_on_exit=True,

@@ -27,15 +27,7 @@ from queries.domain.kafka.options import (
     sink_option_problems,
     source_option_problems,
 )
-from queries.domain.sparks import (
-    FEATURES_SINCE,
-    OURS,
-    TYPES_SINCE,
-    Feature,
-    Spark,
-    has_feature,
-    is_older,
-)
+from queries.domain.sparks import OURS, TYPES_SINCE, Spark, is_older
 from queries.domain.tables.places import ICEBERG
 from queries.domain.triggers.kinds import interval_problem
 from queries.domain.validation import spark_rules, tables
@@ -376,15 +368,3 @@ def store_problems(
         for field, location in places
         if (connector := connector_of(location)) and connector not in declared_connectors
     ]
-
-
-def unfenced_problems(location: str, spark: Spark) -> list[Problem]:
-    """Return a problem if a version of Spark cannot fence a checkpoint at a location."""
-    if connector_of(location) != "s3" or has_feature(spark, Feature.CHECKPOINTS_ON_S3):
-        return []
-    message = f"is on S3, where Spark {spark} cannot exclude a second writer."
-    way_out = (
-        f"Use Spark {FEATURES_SINCE[Feature.CHECKPOINTS_ON_S3]} or newer, or a checkpoint on HDFS "
-        "or on a disk."
-    )
-    return [Problem("checkpoint", location[:200], message, way_out)]

@@ -27,6 +27,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from py4j.protocol import Py4JJavaError
+
 from headgate_ground.files import (
     JVM_BYTE,
     PYTHON_BYTE,
@@ -39,7 +41,7 @@ from headgate_ground.files import (
 )
 from queries.domain.checkpoints.ownership import lock_file, owner_file
 from queries.domain.protocol import WarningCode
-from queries.domain.sparks import Feature, has_feature, spark_named
+from queries.domain.sparks import command
 from queries.runtime.build import CONFIGURATION
 from queries.runtime.checkpoints.logs import remote
 from queries.runtime.checkpoints.owners import CheckpointRefused, Fence, Find, Owner, Owners
@@ -50,6 +52,9 @@ logger = logging.getLogger(__name__)
 _PIN = "headgate.locks"  # key in System.getProperties(), which is never collected
 
 _JVMS = (JVM_BYTE, 1, False)  # Java's tryLock: position, size, shared
+
+#: A class of Hadoop since 3.4.2, which is the first to create an object on S3 only if it is new.
+_CONDITIONAL = "org.apache.hadoop.fs.Options$CreateFileOptionKeys"
 
 TICK_S = 0.2  # between looks whether a start that waits is still wanted
 
@@ -125,7 +130,7 @@ class Locks:
             )
             raise CheckpointRefused("own", text, self._jvm_pid)
         if path is None:
-            _require_fence(location)
+            _require_fence(self._jvm, location)
         if path is None and (missing := self._missing()):
             text = (
                 f"The checkpoint {location} is not on a local disk, and this driver was started "
@@ -340,21 +345,25 @@ class Locks:
         return "nothing watches it" if self._fence is None else self._fence.missing
 
 
-def _require_fence(location: str) -> None:
-    """Raise `StepFailed` if this version of Spark cannot fence checkpoints at a location.
+def _require_fence(jvm: Any, location: str) -> None:
+    """Raise `StepFailed` if this driver's Hadoop cannot fence a checkpoint at a location.
 
-    A save rejects such a checkpoint (decision 0046); a script names its checkpoints itself.
+    Spark 3.5 and 4.0 come with such a Hadoop; Headgate replaces it (decision 0048).
     """
-    import pyspark  # the driver's own version, which is loaded by now
+    if not location.startswith("s3a:"):
+        return
+    try:
+        jvm.java.lang.Class.forName(_CONDITIONAL)
+    except Py4JJavaError:
+        import pyspark  # the driver's own version, which is loaded by now
 
-    version = ".".join(pyspark.__version__.split(".")[:2])
-    spark = spark_named(version)
-    is_fenced = spark is not None and has_feature(spark, Feature.CHECKPOINTS_ON_S3)
-    if location.startswith("s3a:") and not is_fenced:
+        version = ".".join(pyspark.__version__.split(".")[:2])
         cause = ValueError(
-            f"{location} is on S3, where Spark {version} cannot exclude a second writer"
+            f"{location} is on S3, where the Hadoop of this Spark {version} cannot exclude a "
+            f"second writer. Install the version again with `{command(version)}` on the driver's "
+            "host, then restart the application"
         )
-        raise StepFailed("checkpoint", cause, error_class=CONFIGURATION)
+        raise StepFailed("checkpoint", cause, error_class=CONFIGURATION) from None
 
 
 def _python_lock_refusal(location: str) -> CheckpointRefused:

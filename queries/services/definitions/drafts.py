@@ -21,7 +21,6 @@ from queries.domain.validation import application_rules, query_rules
 from queries.domain.validation.formats import (
     connector_of,
     store_problems,
-    unfenced_problems,
     yarn_problems,
 )
 from queries.domain.validation.skipped import Check, Skip
@@ -205,8 +204,7 @@ class Places:
 
 
 def checkpoint_store(of: Query | str, application: ApplicationSpec) -> list[Problem]:
-    """Return a problem if an application has no connector for a checkpoint's store, or if its
-    version of Spark cannot fence a checkpoint there.
+    """Return a problem if an application has no connector for a checkpoint's store.
 
     `of` is the query that has the checkpoint, or the location for a new one.
     """
@@ -215,10 +213,7 @@ def checkpoint_store(of: Query | str, application: ApplicationSpec) -> list[Prob
         of = str(held.first() or "")
     if not connector_of(of):
         return []
-    return [
-        *store_problems([("checkpoint", of)], application.connectors, recipes(application.spark)),
-        *unfenced_problems(of, application.spark),
-    ]
+    return store_problems([("checkpoint", of)], application.connectors, recipes(application.spark))
 
 
 def no_location(checkpoint: str, error: NotALocation) -> Problem:

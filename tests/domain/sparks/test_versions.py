@@ -60,11 +60,6 @@ def test_what_real_time_mode_does_not_do_before_4_3(feature: Feature) -> None:
     assert [has_feature(spark, feature) for spark in SPARKS] == [False, False, False, False, True]
 
 
-def test_a_checkpoint_on_s3_cannot_be_fenced_before_4_1() -> None:
-    feature = Feature.CHECKPOINTS_ON_S3
-    assert [has_feature(spark, feature) for spark in SPARKS] == [False, False, True, True, True]
-
-
 def test_versions_are_ordered() -> None:
     assert is_older("4.1", "4.2")
     assert not is_older("4.2", "4.2")

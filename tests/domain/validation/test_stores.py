@@ -6,9 +6,8 @@ import pytest
 
 from queries.domain.definitions.parsing import parse_query
 from queries.domain.definitions.spec import ApplicationSpec
-from queries.domain.sparks import Spark
 from queries.domain.validation.application_rules import ValidationContext, application_problems
-from queries.domain.validation.formats import connector_of, unfenced_problems
+from queries.domain.validation.formats import connector_of
 from queries.domain.validation.query_rules import query_problems
 
 RECIPES = frozenset({"s3", "azure", "gcs", "kafka"})
@@ -155,20 +154,3 @@ def test_a_function_can_name_its_own() -> None:
     assert _problems({**PYTHON, "conf": {SOURCES: "true", SINKS: "true"}}) == {}
     given = {**PYTHON, "sink": SQL["sink"], "conf": {SOURCES: "true", SINKS: "true"}}
     assert _problems(given).keys() == {f"conf.{SINKS}"}
-
-
-@pytest.mark.parametrize(
-    ("location", "spark", "fields"),
-    [
-        ("s3a://bucket/checkpoints/a", "4.0", ["checkpoint"]),
-        ("s3a://bucket/checkpoints/a", "4.1", []),
-        ("hdfs://nn/checkpoints/a", "4.0", []),
-        ("/srv/checkpoints/a", "4.0", []),
-    ],
-)
-def test_a_checkpoint_on_s3_is_rejected_for_a_spark_that_cannot_fence_it(
-    location: str, spark: Spark, fields: list[str]
-) -> None:
-    found = unfenced_problems(location, spark)
-    assert [one.field for one in found] == fields
-    assert all("Use Spark 4.1 or newer" in one.way_out for one in found)
