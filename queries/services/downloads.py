@@ -28,13 +28,8 @@ from queries.domain.states import DriverState
 from queries.launchers.base import ClassArchives, NotMade
 from queries.models.drivers import Driver, Installation
 from queries.selectors.definitions.definitions import folder_for, ready_connectors
-from queries.selectors.definitions.sparks import (
-    SparkUser,
-    folder_of,
-    installed_sparks,
-    is_set_up,
-    spark_users,
-)
+from queries.selectors.definitions.sparks import SparkUser, is_set_up, spark_users
+from queries.selectors.spark_folders import folder_of, installed_sparks
 from queries.services.access.audit import record_act
 
 logger = logging.getLogger(__name__)

@@ -36,8 +36,9 @@ from queries.domain.sparks import SPARKS, Spark, command, spark_named
 from queries.domain.system import REPORTED_PARTS
 from queries.roles import ADMINISTER, VIEW
 from queries.selectors.definitions.definitions import Connector, connectors, not_installed
-from queries.selectors.definitions.sparks import installed_sparks, sparks_here
+from queries.selectors.definitions.sparks import sparks_here
 from queries.selectors.metrics import query_figures, system_samples
+from queries.selectors.spark_folders import installed_sparks
 from queries.services.access.tokens import ByToken
 from queries.services.downloads import remove_connector, remove_spark
 from queries.services.system.health import system_health

@@ -9,7 +9,8 @@ from headgate_server import downloads
 from queries.domain.errors import HeadgateError
 from queries.domain.sparks import SPARKS
 from queries.management.commands.connector import checked
-from queries.selectors.definitions.sparks import folder_of, installed_sparks, is_set_up, spark_users
+from queries.selectors.definitions.sparks import is_set_up, spark_users
+from queries.selectors.spark_folders import folder_of, installed_sparks
 from queries.services.downloads import remove_spark
 
 

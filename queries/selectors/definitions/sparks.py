@@ -9,7 +9,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from django.conf import settings
 from django.db import connection
 
 from headgate_server import downloads, places
@@ -20,12 +19,12 @@ from queries.domain.checkpoints.logs import UnreadableLog
 from queries.domain.checkpoints.ownership import local_path
 from queries.domain.sparks import OURS, SPARKS, Spark, Written, as_json, command, spark_of
 from queries.domain.states import OPEN_DRIVER_STATES, OperationOutcome, Verb
-from queries.jvm.compiled import SPARK_JARS
 from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.drivers import Driver
 from queries.models.history import Operation
 from queries.selectors.hosts import logs_at, mirror_of
+from queries.selectors.spark_folders import folder_of, jars_of
 from queries.selectors.supervision.applications import newest_application_revisions
 
 _each = loop_errors("connectors", logging.getLogger(__name__))
@@ -84,26 +83,6 @@ def _user(
 ) -> SparkUser:
     names = tuple(map(str, spec.get("connectors") or ()))
     return SparkUser(application, driver, host, str(spec.get("spark") or OURS), names, kind)
-
-
-def folder_of(spark: Spark) -> Path | None:
-    """Return the folder with a version's PySpark; None for ours, which needs none."""
-    return None if spark == OURS else Path(settings.SPARKS_DIR) / spark
-
-
-def installed_sparks() -> frozenset[str]:
-    """Return the versions that drivers on this host can run on; folders appear complete."""
-    return frozenset(
-        spark
-        for spark in SPARKS
-        if (folder := folder_of(spark)) is None or (folder / "pyspark").is_dir()
-    )
-
-
-def jars_of(spark: Spark) -> Path:
-    """Return the folder with the jars of an installed version."""
-    folder = folder_of(spark)
-    return SPARK_JARS if folder is None else folder / "pyspark" / "jars"
 
 
 def sum_of(path: Path) -> str:

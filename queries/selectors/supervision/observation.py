@@ -56,8 +56,8 @@ from queries.models.drivers import Driver, Host, Run
 from queries.models.history import Failure
 from queries.selectors.checkpoint_logs import in_flight_at_death
 from queries.selectors.code import is_to_prepare
-from queries.selectors.definitions.sparks import jars_of
 from queries.selectors.failures.occurrences import deaths_in_a_row
+from queries.selectors.spark_folders import jars_of
 from queries.selectors.supervision.health import healths
 
 #: Memory of a storage JVM with its Python, measured: 305 MB after listing, reading and copying.

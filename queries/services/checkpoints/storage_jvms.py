@@ -33,7 +33,7 @@ from queries.launchers.configured import launcher as configured
 from queries.models.applications import Application
 from queries.models.drivers import Driver, Installation
 from queries.selectors.definitions.definitions import conf_of_connectors
-from queries.selectors.definitions.sparks import jars_of
+from queries.selectors.spark_folders import jars_of
 from queries.selectors.supervision.observation import busy_beside_a_start, slots
 from queries.services.changes import update_changed
 from queries.services.failures import read_log

@@ -40,7 +40,7 @@ from queries.domain.sparks import OURS, Spark, command
 from queries.domain.validation.skipped import Check, Skip
 from queries.launchers.base import LaunchRefused
 from queries.launchers.configured import launcher
-from queries.selectors.definitions.sparks import installed_sparks, jars_of
+from queries.selectors.spark_folders import installed_sparks, jars_of
 from queries.services.system import parts
 from queries.spark_parser.parser import NoParser
 from queries.spark_parser.process import ParserProcess

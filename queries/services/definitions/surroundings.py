@@ -30,9 +30,9 @@ from queries.models.applications import Application, UploadedCode
 from queries.models.definitions import Checkpoint, Query
 from queries.selectors.code import code_hosts, root_of
 from queries.selectors.definitions.definitions import declared_connectors, ready_connectors, recipes
-from queries.selectors.definitions.sparks import installed_sparks
 from queries.selectors.rows import newest_revisions
 from queries.selectors.secrets import all_given_roots
+from queries.selectors.spark_folders import installed_sparks
 from queries.selectors.supervision.applications import newest_application_revisions
 from queries.selectors.triggers.cores import parsed_or_none
 from queries.services.local_roots import allowed_paths, follow, is_own, outside

@@ -35,10 +35,10 @@ from queries.selectors.definitions.definitions import (
     recipes,
     retired_locations,
 )
-from queries.selectors.definitions.sparks import folder_of, installed_sparks
-from queries.selectors.definitions.sparks import jars_of as jars_of_spark
 from queries.selectors.rows import newest_revisions
 from queries.selectors.secrets import bound_to
+from queries.selectors.spark_folders import folder_of, installed_sparks
+from queries.selectors.spark_folders import jars_of as jars_of_spark
 from queries.services.code.preparing import NO_CODE, Frozen
 from queries.services.local_roots import (
     allowed_paths,

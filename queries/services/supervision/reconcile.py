@@ -30,8 +30,8 @@ from queries.models.applications import Application
 from queries.models.drivers import Driver, Installation, Run
 from queries.models.history import Failure
 from queries.models.lock_waits import again_if_busy
-from queries.selectors.definitions.sparks import jars_of
 from queries.selectors.hosts import at_work, is_silent, on_this_host, to_look_after
+from queries.selectors.spark_folders import jars_of
 from queries.selectors.supervision.observation import Rows, observation, read_rows, slots, statuses
 from queries.services.code import preparing
 from queries.services.code.preparing import NO_CODE

@@ -42,7 +42,7 @@ from queries.jvm.compiled import begin, compile_failed, existing
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.drivers import Driver
-from queries.selectors.definitions.sparks import jars_of
+from queries.selectors.spark_folders import jars_of
 from queries.selectors.supervision.applications import pool_form
 from queries.selectors.supervision.observation import (
     Rows,

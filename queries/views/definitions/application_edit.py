@@ -17,7 +17,8 @@ from queries.models.applications import Application
 from queries.roles import DEFINE, OPERATE
 from queries.selectors.access import own_teams, team_for_new
 from queries.selectors.definitions.definitions import ApplicationDefinition, application_definition
-from queries.selectors.definitions.sparks import installed_sparks, spark_rows
+from queries.selectors.definitions.sparks import spark_rows
+from queries.selectors.spark_folders import installed_sparks
 from queries.selectors.supervision.applications import (
     PoolHolding,
     application,

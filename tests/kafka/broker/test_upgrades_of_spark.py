@@ -14,7 +14,8 @@ from queries.domain.sparks import KEY_ORDER, MERGE, OURS, SPARKS, Spark, command
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
 from queries.selectors.definitions.definitions import ready_connectors
-from queries.selectors.definitions.sparks import installed_sparks, spark_rows, written_of
+from queries.selectors.definitions.sparks import spark_rows, written_of
+from queries.selectors.spark_folders import installed_sparks
 from queries.services.definitions.catalog import revise_application
 from queries.services.probes.preflight import begin_spark_trials, with_spark
 from queries.services.supervision.application_operations import request_application_restart

@@ -11,7 +11,7 @@ from django.utils import timezone
 from queries.domain.errors import Conflict
 from queries.models.access.audit import AuditEntry
 from queries.models.applications import Application
-from queries.selectors.definitions.sparks import installed_sparks
+from queries.selectors.spark_folders import installed_sparks
 from queries.services import downloads
 from queries.services.definitions import catalog
 from queries.services.downloads import prune_sparks, remove_connector, remove_spark
