@@ -7,6 +7,7 @@ from typing import Any
 
 from headgate_server import downloads
 from queries.domain.sparks import OURS
+from queries.jvm import compiled
 
 
 class HostFolders:
@@ -15,13 +16,16 @@ class HostFolders:
     def __init__(self, folder: Path, settings: Any) -> None:
         self.sparks, self.connectors = folder / "sparks", folder / "connectors"
         settings.SPARKS_DIR, settings.CONNECTORS_DIR = self.sparks, self.connectors
+        self._classes = settings.JARS_DIR
 
     def spark(self, version: str) -> Path:
-        """Install a version of Spark."""
+        """Install a version of Spark, for which our classes have been compiled."""
         jars = self.sparks / version / downloads.SPARK_JARS
         jars.mkdir(parents=True)
         (jars / "spark-core_2.13-4.jar").write_text("core")
         downloads.write_sums(jars)
+        self._classes.mkdir(exist_ok=True)
+        (self._classes / compiled.jar_name(jars)).touch()
         return self.sparks / version
 
     def connector(self, name: str, spark: str = OURS) -> Path:
