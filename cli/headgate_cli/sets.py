@@ -284,7 +284,7 @@ def _show_object(planned_object: Json, *, values: bool) -> None:
             write(paint(f"  + {change['field']}: {plain(change['after'])}", "green"))
     for check in planned_object.get("not_checked", []):
         write(paint(f"    {plain(check['word'])}: {plain(check['why'])}", "yellow"))
-    for sentence in planned_object.get("state_change", []):
+    for sentence in planned_object.get("state_change", []) + planned_object.get("notes", []):
         write(paint(f"    {plain(sentence)}", "yellow"))
     drift = planned_object.get("drift")
     if drift:

@@ -143,7 +143,7 @@ class ObjectBody(Body):
     since its file was applied. revision: The revision of its definition; null if it has none.
     not_checked: Skipped checks of its definition. state_change: Effects on the state in its
     checkpoint; empty if none are known. effect: What must happen before its changes take effect;
-    null if it does not change.
+    null if it does not change. notes: Values that are stored in another form.
     """
 
     kind = serializers.CharField()
@@ -157,6 +157,7 @@ class ObjectBody(Body):
     not_checked = SkippedCheckBody(many=True, source="skipped", default=list)
     state_change = serializers.ListField(child=serializers.CharField(), default=list)
     effect = serializers.ChoiceField([one.words for one in Effect], allow_null=True, default=None)
+    notes = serializers.ListField(child=serializers.CharField(), default=list)
 
 
 class GitRefBody(Body):

@@ -27,6 +27,7 @@ from queries.runtime import build, kafka
 from queries.runtime.checkpoints.locks import CheckpointLock, Locks
 from queries.runtime.checkpoints.logs import CheckpointReader, LogReports
 from queries.runtime.checkpoints.owners import CheckpointRefused
+from queries.runtime.checkpoints.s3_names import refuse_s3_names
 from queries.runtime.code.stream_writers import Callbacks
 from queries.runtime.failures.error_capture import StepFailed, from_python
 from queries.runtime.failures.run_failures import (
@@ -269,6 +270,7 @@ class QueryRun:
             if entry.refused:
                 refused = NotAllowedToStart(entry.refused)
                 raise StepFailed("definition", refused, error_class=build.CONFIGURATION)
+            refuse_s3_names(context.spark.sparkContext, entry.spec, entry.checkpoint)
             session = context.sessions.open(entry.query, entry.spec)
             self._start_progress.step()
             self._start_progress.learn_jvm_thread(session._jvm)

@@ -17,7 +17,7 @@ from django.db import IntegrityError, transaction
 from headgate_ground.masking import mask
 from queries.domain.code.references import ref_of, with_commit
 from queries.domain.definitions import parsing
-from queries.domain.definitions.locations import NotALocation
+from queries.domain.definitions.locations import NotALocation, with_s3a
 from queries.domain.errors import Conflict, Invalid, Problem
 from queries.domain.validation.skipped import unchecked_sql
 from queries.models.access.accounts import KeptAnswer
@@ -157,6 +157,7 @@ def _same(parse: Any, spec: Any, owner: Query | Application) -> bool:
     if asked is not None and (code.get("git"), code.get("ref")) == (asked.git, asked.ref):
         spec = with_commit(spec, code["commit"])  # resolved at that time, not looked up again
     try:
+        spec = with_s3a(spec, [])
         return bool(parsing.as_json(parse(spec)) == parsing.as_json(parse(newest)))
     except Invalid:
         return False

@@ -19,7 +19,7 @@ from queries.domain.definitions.allowed_paths import (
     resolved,
     root_of,
 )
-from queries.domain.definitions.locations import NotALocation, canonical, local_path
+from queries.domain.definitions.locations import NotALocation, as_s3a, canonical, local_path
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
 from queries.domain.errors import Problem
 from queries.secret_references import ReferenceMissing, References, SecretTooShort
@@ -83,8 +83,11 @@ def checkpoints_of(application: str) -> Path:
 
 
 def canonical_checkpoint(text: str) -> str:
-    """Return a checkpoint's canonical location, with symbolic links resolved if it is local."""
-    return resolved(canonical(text), follow)
+    """Return a checkpoint's canonical location, with symbolic links resolved if it is local.
+
+    `s3://` becomes `s3a://`.
+    """
+    return resolved(canonical(as_s3a(text)), follow)
 
 
 def default_checkpoint(name: str, application: str, *, avoid: set[str], host: str = "") -> str:

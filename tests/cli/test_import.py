@@ -357,3 +357,24 @@ def test_an_imported_job_is_applied_after_its_difference(shell: Shell) -> None:
     assert revision.spec["script"]["arguments"] == ["--day", "1"]
     assert yaml.safe_load((shell.folder / "jobs" / "values.yaml").read_text()) == {"DAY": ""}
     assert "1 unchanged" in shell(*apply).out
+
+
+def test_paths_in_emrs_spelling_become_hadoops_and_the_report_shows_each() -> None:
+    [job], _ = sources.jobs_in(
+        "run.sh",
+        "OUT=s3://lake/out\nspark-submit --conf spark.eventLog.dir=s3://lake/events "
+        "s3://lake/job.py s3://lake/in --to=S3://lake/b $OUT\n",
+    )
+    assert job.spec["conf"] == {
+        "spark.eventLog.dir": "s3a://lake/events",
+    }
+    arguments = job.spec["script"]["arguments"]
+    assert arguments == ["s3a://lake/in", "--to=s3a://lake/b", "${values.OUT}"]
+    assert job.parameters == {"OUT": "s3a://lake/out"}
+    shown = [str(entry) for entry in job.entries if "instead of s3://" in str(entry)]
+    assert [line.partition(":")[0] for line in shown] == [
+        "spec.conf.spark.eventLog.dir",
+        "spec.script.arguments",
+        "spec.script.arguments",
+        "values.OUT",
+    ]

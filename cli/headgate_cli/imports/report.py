@@ -13,6 +13,13 @@ MASK = "••••••"
 _SHORTEST_SECRET = 4
 #: How a manifest refers to a value of the environment.
 VALUE = re.compile(r"\$\{values\.([A-Za-z_][\w.-]*)\}")
+_S3 = re.compile(r"(?:^|(?<==))s3(?=://)", re.IGNORECASE)
+S3A = "with s3a:// instead of s3://, which only EMR knows"
+
+
+def as_s3a(text: str) -> str:
+    """Return a value, or `--option=value`, with `s3a://` for `s3://`: Hadoop knows no other."""
+    return _S3.sub("s3a", text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +57,8 @@ class ImportedJob:
         owner = self.spec
         for parent in parents:
             owner = owner.setdefault(parent, {})
+        if isinstance(value, str) and as_s3a(value) != value:
+            value, remark = as_s3a(value), S3A
         if isinstance(value, list):
             present = owner.setdefault(name, [])
             present += [element for element in value if element not in present]
@@ -79,6 +88,10 @@ class ImportedJob:
 
     def finish(self) -> None:
         """Mask the known secrets in the report and in the manifest, which is then rejected."""
+        for name, value in self.parameters.items():
+            if (path := as_s3a(value)) != value:
+                self.defaults[name] = path
+                self.entries.append(Entry(masked([f"{name}={value}"]), f"values.{name}", S3A))
         self.entries = [
             Entry(tuple(map(self.conceal, entry.tokens)), entry.field, self.conceal(entry.reason))
             for entry in self.entries

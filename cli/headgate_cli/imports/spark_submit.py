@@ -8,7 +8,16 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import PurePosixPath
 
-from headgate_cli.imports.report import MASK, VALUE, Entry, ImportedJob, application_name, masked
+from headgate_cli.imports.report import (
+    MASK,
+    S3A,
+    VALUE,
+    Entry,
+    ImportedJob,
+    application_name,
+    as_s3a,
+    masked,
+)
 from headgate_cli.imports.rules import RULES
 from headgate_cli.imports.shell_words import Word
 
@@ -383,8 +392,9 @@ def _read_arguments(
         elif without:
             job.leave(without, source)
         else:
-            job.spec["script"].setdefault("arguments", []).append(text)
-            job.entries.append(Entry(masked([source]), "spec.script.arguments"))
+            job.spec["script"].setdefault("arguments", []).append(as_s3a(text))
+            remark = S3A if as_s3a(text) != text else ""
+            job.entries.append(Entry(masked([source]), "spec.script.arguments", remark))
         index += 1
 
 

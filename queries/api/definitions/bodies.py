@@ -196,11 +196,13 @@ class ApplicationBody(Body):
     script: Null if the application does not run a script.
     team: The team that owns it; null if it is open to everyone.
     needs_restart: What changed since the driver started: revision, pools, code, Headgate's release.
+    notes: Values of the request that were stored in another form.
     """
 
     restart_block_reason_code = DetailCodeField(source="application.restart_block_reason")
     labels = LabelsField(source="application.labels")
     spec = ApplicationSpecField(source="newest.spec", default=dict)
+    notes = serializers.ListField(child=serializers.CharField(), default=list)
 
     def get_queries(self, detail: ApplicationDetail) -> list[str]:
         """Return the names of the queries that are not deleted."""
@@ -320,7 +322,8 @@ class QueryBody(Body):
     foreign_batches: Batches that were not made by a Headgate run, in the last 24 hours; null if
     none. foreign_unknown_because: "Unknown, because …": why foreign batches cannot be found; else
     empty. not_checked: Checks of its definition that were skipped when it was saved. refusal: Why
-    Spark's parser rejects SQL that was saved unchecked; "" if it does not.
+    Spark's parser rejects SQL that was saved unchecked; "" if it does not. notes: Values of the
+    request that were stored in another form.
     """
 
     phase_reason = PhraseField(source="query.phase_reason")
@@ -329,6 +332,7 @@ class QueryBody(Body):
     kind = serializers.CharField(source="newest.kind", default="")
     spec = QuerySpecField(source="newest.spec", default=dict)
     not_checked = SkippedCheckBody(many=True, source="newest.skipped", default=list)
+    notes = serializers.ListField(child=serializers.CharField(), default=list)
     refusal = serializers.CharField(source="newest.refusal", default="")
 
     def get_etag(self, line: QueryLine) -> str:

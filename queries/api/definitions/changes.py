@@ -20,6 +20,7 @@ from queries.api.manifests import FieldChangeBody, SkippedCheckBody
 from queries.api.methods import Method, Sent, answers
 from queries.api.schema import ApplicationSpecField, LabelsField, ObjectField, QuerySpecField
 from queries.domain.code.references import settled
+from queries.domain.definitions.locations import s3a_notes, with_s3a
 from queries.domain.definitions.spec import PoolSpec
 from queries.domain.errors import StaleRevision
 from queries.domain.manifests.sets import Outcome
@@ -48,7 +49,7 @@ class TrialBody(Body):
     """The result of a dry run.
 
     changes: For an existing definition: each field that differs.
-    not_checked: Skipped checks.
+    not_checked: Skipped checks. notes: Values that would be stored in another form.
     """
 
     dry_run = serializers.BooleanField()
@@ -57,6 +58,7 @@ class TrialBody(Body):
     )
     changes = FieldChangeBody(many=True)
     not_checked = SkippedCheckBody(many=True)
+    notes = serializers.ListField(child=serializers.CharField())
 
 
 def is_dry(view: ApiView) -> bool:
@@ -82,6 +84,7 @@ def would_save(save: Save) -> Response:
     """Return a response that lists the changes of a save."""
     item = save.item
     found = {"outcome": item.outcome, "changes": item.changes, "not_checked": item.checked.skipped}
+    found["notes"] = item.notes
     return Response(TrialBody({"dry_run": True, **found}).data, status=200)
 
 
@@ -265,9 +268,18 @@ def or_trial(body: Any) -> Any:
 
 
 def defined(
-    body: Any, owner: Query | Application, revision: int | None, *, new: bool = False
+    body: Any,
+    owner: Query | Application,
+    revision: int | None,
+    *,
+    new: bool = False,
+    sent: Any = None,
 ) -> Response:
-    """Return an owner's body and the ETag of its definition, with its URL if it is new."""
+    """Return an owner's body and the ETag of its definition, with its URL if it is new.
+
+    The body notes what was `sent` but is stored in another form.
+    """
+    body["notes"] = s3a_notes(sent)
     headers = {"ETag": etag(owner, revision)}
     if new:
         address = reverse(f"api:{owner._meta.model_name}", args=[owner.name])
@@ -306,7 +318,7 @@ def replace(
     Fields in `fixed` are rejected if sent with another value.
     """
     for name, value in fixed.items():
-        if name in sent and sent[name] != value:
+        if name in sent and with_s3a(sent[name], []) != value:
             way_out = "Delete this one and create another, or omit the field."
             raise invalid(name, sent[name], f"is {value} and cannot be changed.", way_out)
     number, _ = _newest(owner)

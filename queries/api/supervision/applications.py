@@ -68,7 +68,7 @@ class ApplicationsView(ApiView):
         An identical existing one is returned unchanged, with 200.
         """
         if (same := idempotency_keys.same_application(self.request.user, sent)) is not None:
-            return _answer(same.name)
+            return _answer(same.name, sent=sent)
         return _create(self, sent)
 
 
@@ -88,14 +88,18 @@ class ApplicationView(DefinitionView):
         row = applications.application(name)
         fixed = {"name": row.name}
         saved = definitions.replace(self.request, row, sent, fixed, self._store(row))
-        return definitions.would_save(saved) if definitions.is_dry(self) else _answer(name)
+        return (
+            definitions.would_save(saved) if definitions.is_dry(self) else _answer(name, sent=sent)
+        )
 
     @changes("patch_application", ApplicationBody, definitions.ApplicationMerge)
     def patch(self, sent: Sent, name: str) -> Response:
         """Merge a part into the newest definition; If-Match is optional."""
         row = applications.application(name)
         saved = definitions.patch(self.request, row, sent["spec"], self._store(row))
-        return definitions.would_save(saved) if definitions.is_dry(self) else _answer(name)
+        return (
+            definitions.would_save(saved) if definitions.is_dry(self) else _answer(name, sent=sent)
+        )
 
     def _create(self, sent: Sent, name: str) -> Response:
         """Create the application with this URL."""
@@ -255,10 +259,10 @@ def _create(view: ApiView, sent: Sent) -> Response:
         return definitions.would_save(
             catalog.plan_application(**sent, python=view.author["python"])
         )
-    return _answer(catalog.create_application(**sent, **view.author).name, new=True)
+    return _answer(catalog.create_application(**sent, **view.author).name, new=True, sent=sent)
 
 
-def _answer(name: str, *, new: bool = False) -> Response:
+def _answer(name: str, **how: Any) -> Response:
     detail = applications.application_detail(name)
     revision = detail.newest.number if detail.newest else None
-    return defined(ApplicationBody(detail).data, detail.application, revision, new=new)
+    return defined(ApplicationBody(detail).data, detail.application, revision, **how)

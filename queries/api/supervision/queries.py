@@ -91,7 +91,7 @@ class QueriesView(ApiView):
         if same is not None:
             if changes.requires_check(self):
                 idempotency_keys.refuse_unchecked(same)
-            return _answer(same.name, self)
+            return _answer(same.name, self, sent=sent)
         return _create(self, sent)
 
 
@@ -112,14 +112,14 @@ class QueryView(changes.DefinitionView):
         locations = row.checkpoints.filter(retired_at=None).values_list("location", flat=True)
         fixed = {"name": row.name, "application": row.application.name, "checkpoint": locations[0]}
         saved = changes.replace(self.request, row, sent, fixed, self._store(row))
-        return changes.would_save(saved) if changes.is_dry(self) else _answer(name, self)
+        return changes.would_save(saved) if changes.is_dry(self) else _answer(name, self, sent=sent)
 
     @changes.changes("patch_query", QueryBody, changes.QueryMerge)
     def patch(self, sent: Sent, name: str) -> Response:
         """Merge a part into the newest definition; If-Match is optional."""
         row = definitions.query(name)
         saved = changes.patch(self.request, row, sent["spec"], self._store(row))
-        return changes.would_save(saved) if changes.is_dry(self) else _answer(name, self)
+        return changes.would_save(saved) if changes.is_dry(self) else _answer(name, self, sent=sent)
 
     def _create(self, sent: Sent, name: str) -> Response:
         """Create the query with this URL."""
@@ -255,9 +255,9 @@ def _create(view: ApiView, sent: Sent) -> Response:
     sent["require_checked"] = changes.requires_check(view)
     if changes.is_dry(view):
         return changes.would_save(catalog.plan_query(**sent, python=view.author["python"]))
-    return _answer(catalog.create_query(**sent, **view.author).name, view, new=True)
+    return _answer(catalog.create_query(**sent, **view.author).name, view, new=True, sent=sent)
 
 
-def _answer(name: str, view: ApiView, *, new: bool = False) -> Response:
+def _answer(name: str, view: ApiView, **how: Any) -> Response:
     line = query_line(name, now=view.now, bars=0)
-    return changes.defined(QueryBody(line).data, line.query, line.revision, new=new)
+    return changes.defined(QueryBody(line).data, line.query, line.revision, **how)

@@ -19,12 +19,13 @@ only a report of a bounded size whose every value has the right type.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from hashlib import sha256
 from itertools import pairwise
 from typing import Any
+from urllib.parse import unquote
 
 import orjson
 
@@ -35,6 +36,8 @@ _OFFSET_VERSIONS = ("v1", "v2")
 _COMMIT_VERSIONS = ("v1", "v2", "v3")
 #: A source's name, which is also a folder name in `sources/`, so it is never a path.
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
+_S3_FILE = re.compile(r'"path":"s3://([^"]*)"', re.IGNORECASE)
+_WILDCARD = re.compile(r"[*?\[{]")
 #: Scala maps keep up to this many entries in order, and with them the plan's order.
 _IN_ORDER = 4
 
@@ -364,3 +367,25 @@ def _entry(raw: Any) -> LogEntry:
     if not isinstance(text, str | None) or (began is not None and at_ms(count(began)) is None):
         raise ValueError(f"the entry of batch {batch} has a value of the wrong type")
     return LogEntry(batch, written, text, began)
+
+
+def file_named_s3(log: str, paths: Iterable[str]) -> str:
+    """Return a file under its `s3://` name from an entry of a file source's or file sink's log.
+
+    "" if no such file is in one of `paths`, which begin with `s3a://` and may contain wildcards:
+    EMR wrote these names, and Spark does not recognize the same files under the names with `s3a`.
+    """
+    folders = tuple(_fixed(path) for path in paths)
+    names = (match[1] for match in _S3_FILE.finditer(log))
+    return next((f"s3://{name}" for name in names if _plain(name).startswith(folders)), "")
+
+
+def _fixed(path: str) -> str:
+    """Return an `s3a://` path without its scheme, up to the last folder before a wildcard."""
+    name = _plain(path.strip()[len("s3a://") :])
+    wildcard = _WILDCARD.search(name)
+    return name[: name.rfind("/", 0, wildcard.start()) + 1] if wildcard else name.rstrip("/")
+
+
+def _plain(name: str) -> str:
+    return re.sub("/+", "/", unquote(name))

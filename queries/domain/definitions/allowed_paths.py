@@ -14,6 +14,7 @@ from pydantic import Field
 
 from queries.domain.definitions.locations import (
     NotALocation,
+    as_s3a,
     canonical,
     local_path,
     normalized_location,
@@ -72,7 +73,7 @@ def parse_given_root(raw: Mapping[str, Any]) -> RootForm:
         )
     location = ""
     try:
-        location = root_of(form.path)
+        location = root_of(as_s3a(form.path))
     except NotALocation as error:
         problems.append(Problem("path", form.path[:200], str(error), error.way_out))
     if problems:

@@ -6,6 +6,7 @@ their files; both are rejected before anything starts.
 
 import re
 from collections.abc import Mapping
+from typing import Any
 
 from queries.domain.errors import Problem
 
@@ -30,6 +31,13 @@ NAMESERVICE = "hdfs://NAMESERVICE"
 _ITS_NAME = "with the cluster's own name: fs.defaultFS in core-site.xml in HADOOP_CONF_DIR."
 
 
+_S3 = re.compile(r"\A\s*s3(?=://)", re.IGNORECASE)
+#: Parts of a definition whose text is the author's own, even if it begins with a path.
+_OWN_TEXT = frozenset(
+    {"code", "description", "env", "function", "packages", "params", "script", "sql"}
+)
+
+
 class NotALocation(ValueError):
     """The value cannot be a location; the message and `way_out` are sentences."""
 
@@ -40,6 +48,37 @@ class NotALocation(ValueError):
     ) -> None:
         super().__init__(message)
         self.way_out = way_out
+
+
+def as_s3a(text: str) -> str:
+    """Return a path with `s3a://` for `s3://`: EMR's name of the same bucket, unknown to Hadoop."""
+    return _S3.sub("s3a", text)
+
+
+def with_s3a(part: Any, notes: list[str], field: str = "") -> Any:
+    """Return the JSON form of a definition, or of a part, with `as_s3a` of each path.
+
+    Adds a sentence to `notes` for each path that changes.
+    """
+    prefix = f"{field}." if field else ""
+    if isinstance(part, Mapping):
+        return {
+            name: value if name in _OWN_TEXT else with_s3a(value, notes, f"{prefix}{name}")
+            for name, value in part.items()
+        }
+    if isinstance(part, list):
+        return [with_s3a(value, notes, f"{prefix}{index}") for index, value in enumerate(part)]
+    if not isinstance(part, str) or (path := as_s3a(part)) == part:
+        return part
+    notes.append(f"{field} is stored with s3a:// instead of s3://, which only EMR knows.")
+    return path
+
+
+def s3a_notes(definition: Any) -> list[str]:
+    """Return a sentence for each path in a definition that is stored with `s3a://`."""
+    notes: list[str] = []
+    with_s3a(definition, notes)
+    return notes
 
 
 def canonical(text: str) -> str:

@@ -68,6 +68,7 @@ class ObjectPlan:
     skipped: tuple[dict[str, Any], ...] = ()  # skipped checks, as JSON
     state_change: tuple[str, ...] = ()  # effects on the state in the checkpoint
     effect: str | None = None  # of its changes (`Effect.words`); None if there are none
+    notes: tuple[str, ...] = ()  # a sentence for each value that is stored in another form
 
 
 def differences(before: Any, after: Any) -> tuple[Change, ...]:

@@ -33,6 +33,7 @@ from queries.domain.probes.questions import (
     Tried,
 )
 from queries.runtime import build
+from queries.runtime.checkpoints.s3_names import refuse_s3_names
 from queries.runtime.failures.error_capture import from_java, from_python
 from queries.runtime.probes.io import (
     FILE_FORMATS,
@@ -116,6 +117,8 @@ class Tries:
         self, spark: Any, task: PreflightTask, references: References, roots: AllowedPaths | None
     ) -> None:
         self.spark, self.task, self.references = spark, task, references
+        if task.copy:
+            refuse_s3_names(spark.sparkContext, task.spec, f"file://{task.copy}")
         self.session = _session(spark, task.spec, references)
         self.frame, self.writer = build.rows(
             self.session, task.spec, references=references, roots=roots

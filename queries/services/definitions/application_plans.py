@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headgate_ground.masking import unmask
+from queries.domain.definitions.locations import with_s3a
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.errors import Invalid, Problem
 from queries.domain.states import Desired, Phase
@@ -109,6 +110,7 @@ def _compare(item: SetItem, row: Application | None, existing_rows: ExistingRows
     if script is not None:
         item.before = manifests.with_desired(item.before, script.desired)
         item.completed = script.phase == Phase.COMPLETED
+    spec = dict(with_s3a(spec, item.notes, "spec"))
     item.after = manifests.with_desired(manifests.of_manifest(manifest, spec), manifest.desired)
     if manifest.desired != (script.desired if script is not None else Desired.STOPPED):
         item.desired = manifest.desired

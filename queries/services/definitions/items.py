@@ -58,6 +58,7 @@ class SetItem:
     revision: int | None = None
     newest: QueryRevision | ApplicationRevision | None = None  # of an existing definition
     drift: Drift | None = None
+    notes: list[str] = field(default_factory=list)  # of values that are stored in another form
     # Needed to write an application or a query.
     application_form: ApplicationSpec | None = None
     query_form: SqlQuery | PythonQuery | None = None
@@ -141,6 +142,7 @@ class SetItem:
             skipped=tuple(as_json(self.checked.skipped)),
             state_change=tuple(sentences(self.state_change)) if self.state_change else (),
             effect=self.effect.words if self.outcome is Outcome.CHANGED else None,
+            notes=tuple(self.notes),
         )
 
 

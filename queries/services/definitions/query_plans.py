@@ -8,7 +8,7 @@ from typing import Any
 
 from headgate_ground.masking import unmask
 from queries.domain.definitions import parsing
-from queries.domain.definitions.locations import NotALocation, normalized_location
+from queries.domain.definitions.locations import NotALocation, normalized_location, with_s3a
 from queries.domain.definitions.spec import HOLDING_TRIGGERS, ApplicationSpec
 from queries.domain.errors import Invalid
 from queries.domain.manifests.forms import Manifest
@@ -95,7 +95,8 @@ def _compare(item: SetItem, row: Query, existing_rows: ExistingRows) -> None:
     item.before = manifests.with_desired(existing_rows.query_state(row), row.desired)
     item.revision, item.completed = newest.number, row.phase == Phase.COMPLETED
     item.host = row.application.name
-    after = manifests.of_manifest(manifest, unmask(manifest.spec, before=newest.spec))
+    spec = with_s3a(unmask(manifest.spec, before=newest.spec), item.notes, "spec")
+    after = manifests.of_manifest(manifest, spec)
     item.after = manifests.with_desired(after, manifest.desired)
     item.compare()
     if manifest.application and manifest.application != item.host:
@@ -143,9 +144,10 @@ def _place(
     """Find the application and the checkpoint of a new query."""
     manifest = item.manifest
     assert manifest is not None
-    item.after = manifests.with_desired(
-        manifests.of_manifest(manifest, manifest.spec), manifest.desired
-    )
+    spec = with_s3a(manifest.spec, item.notes, "spec")
+    with_s3a(manifest.checkpoint, item.notes, "spec.checkpoint")
+    item.application_spec = with_s3a(item.application_spec, item.notes, "application_spec")
+    item.after = manifests.with_desired(manifests.of_manifest(manifest, spec), manifest.desired)
     if manifest.desired is Desired.RUNNING:
         item.desired = manifest.desired
     if manifest.application and (manifest.application in hosts or user is not None):

@@ -10,6 +10,7 @@ from django.urls import path, reverse
 
 from headgate_ground.masking import mask, unmask
 from queries.domain.code.references import settled
+from queries.domain.definitions.locations import s3a_notes, with_s3a
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.errors import Forbidden, HeadgateError, Invalid, StaleRevision
 from queries.domain.sparks import SPARKS, command, differences, is_older, spark_of
@@ -107,6 +108,7 @@ def new_application(request: HttpRequest) -> HttpResponseBase:
             messages.success(
                 request, f"{made.name} was created. Its driver starts with the first query."
             )
+            _warn(request, form)
             return redirect("application", made.name)
     return render(request, "definitions/application.html", shown | {"form": form}, status=status)
 
@@ -125,7 +127,7 @@ def edit_application(request: HttpRequest, name: str) -> HttpResponseBase:
     form = ApplicationSpecForm(request.POST)
     if not form.is_valid():
         return _edit(request, found, form, status=422)
-    spec = unmask(form.spec(), before=found.newest.spec)
+    spec = with_s3a(unmask(form.spec(), before=found.newest.spec), [])
     try:
         python = writes_python(request)
         if python and request.POST.get("do") != "save":  # save exactly what was reviewed
@@ -166,7 +168,14 @@ def _review_or_save(
         f"Revision {revision.number} of {found.application.name} was saved. A running driver "
         "keeps its settings until the application is restarted.",
     )
+    _warn(request, form)
     return redirect("application", found.application.name)
+
+
+def _warn(request: HttpRequest, form: SpecForm) -> None:
+    """Report which values a save has stored in another form."""
+    for note in s3a_notes({"spec": form.spec()}):
+        messages.warning(request, note)
 
 
 def _edit(

@@ -10,6 +10,7 @@ from django.shortcuts import redirect, render
 from django.urls import path
 
 from headgate_ground.masking import mask, unmask
+from queries.domain.definitions.locations import s3a_notes, with_s3a
 from queries.domain.errors import Forbidden, HeadgateError, Invalid, StaleRevision
 from queries.domain.states import DOWN_PHASES, RESTING_PHASES, Desired, Phase, Verb
 from queries.domain.validation.skipped import Skip
@@ -65,7 +66,7 @@ def new_query(request: HttpRequest) -> HttpResponseBase:
     except HeadgateError as error:
         return _form(request, given, notice=error, status=status_of(error))
     messages.success(request, _created(request, query, start=act == "create-start"))
-    _warn(request, query.revisions.get())
+    _warn(request, query.revisions.get(), s3a_notes(given.body()))
     return redirect("query", query.name)
 
 
@@ -159,7 +160,8 @@ def _tried(request: HttpRequest, found: QueryDefinition) -> dict[str, Any] | Non
 def _review_or_save(
     request: HttpRequest, given: DefinitionInput, found: QueryDefinition, act: str
 ) -> HttpResponse:
-    spec = unmask(given.body().get("spec") or {}, before=found.newest.spec)
+    notes: list[str] = []
+    spec = with_s3a(unmask(given.body().get("spec") or {}, before=found.newest.spec), notes, "spec")
     query = found.query
     save = catalog.plan_query(query=query, spec=spec, python=writes_python(request))
     checked = save.item.checked
@@ -188,7 +190,7 @@ def _review_or_save(
     if act == "apply" and request.user.has_perm(OPERATE):
         said = _applied(request, found, revision.number)
     messages.success(request, said)
-    _warn(request, revision)
+    _warn(request, revision, notes)
     return redirect("query", query.name)
 
 
@@ -198,10 +200,10 @@ def _state_change(found: QueryDefinition, spec: dict[str, Any], checked: Checked
     return sentences(change) if change is not None else []
 
 
-def _warn(request: HttpRequest, revision: QueryRevision) -> None:
-    """Report which checks the save skipped."""
-    for one in revision.skipped:
-        messages.warning(request, one.text)
+def _warn(request: HttpRequest, revision: QueryRevision, notes: Sequence[str]) -> None:
+    """Report which checks the save skipped, and which values it stored in another form."""
+    for text in (*(one.text for one in revision.skipped), *notes):
+        messages.warning(request, text)
 
 
 def _may_apply(shown: Review, doubts: Sequence[str]) -> bool:

@@ -1,0 +1,79 @@
+"""Reject a start on logs in which EMR recorded files under `s3://` names.
+
+Spark compares the names in a file source's log with those that it lists, so it would read all of
+these files again under their `s3a://` names. Through a file sink's log, readers would look for
+files under `s3://`, which Hadoop cannot open.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from queries.checkpoints.source_logs import numbered
+from queries.domain.checkpoints.logs import file_named_s3
+from queries.domain.definitions.spec import FILES
+from queries.runtime.build import CONFIGURATION
+from queries.runtime.checkpoints.logs import MOST_OF_ENTRY, remote
+from queries.runtime.failures.error_capture import StepFailed
+
+_READ_AGAIN = (
+    "Spark would read all files again, as s3a://. Set the source's option fileNameOnly to true if "
+    "no two of its files have the same name; otherwise reset the query"
+)
+_NOT_READABLE = (
+    "it cannot be continued as s3a://, because its readers would not find these files. Clone the "
+    "query with another folder for its sink"
+)
+
+
+class NamesDiffer(Exception):
+    """A log contains files under names that Spark would not recognize."""
+
+
+def refuse_s3_names(context: Any, spec: Mapping[str, Any], checkpoint: str) -> None:
+    """Raise `StepFailed` if a definition's files have `s3://` names in a source's or sink's log."""
+    options = [part.get("options") or {} for part in spec.get("sources") or ()]
+    paths = [path for one in options if not _by_name(one) and (path := _s3a_path(one))]
+    names = _statuses(context, f"{checkpoint}/sources") if paths else {}
+    _refuse(context, "source", [f"{checkpoint}/sources/{n}" for n in names], paths, _READ_AGAIN)
+    sink = spec.get("sink") or {}
+    if sink.get("format") in FILES and (path := _s3a_path(sink.get("options") or {})):
+        _refuse(context, "sink", [f"{path.rstrip('/')}/_spark_metadata"], [path], _NOT_READABLE)
+
+
+def _refuse(context: Any, what: str, logs: list[str], paths: list[str], why: str) -> None:
+    for log in logs:
+        for text in _entries(context, log):
+            if file := file_named_s3(text, paths):
+                cause = NamesDiffer(f"the log {log} contains {file}, a name that EMR wrote; {why}")
+                raise StepFailed(what, cause, error_class=CONFIGURATION)
+
+
+def _entries(context: Any, log: str) -> Iterator[str]:
+    """Yield the entries of a log, each up to a limit."""
+    for name, status in _statuses(context, log).items():
+        if numbered(name) is not None:
+            stream = remote(context, log)[0].open(status.getPath())
+            try:
+                yield bytes(stream.readNBytes(MOST_OF_ENTRY)).decode("utf-8", "replace")
+            finally:
+                stream.close()
+
+
+def _statuses(context: Any, folder: str) -> dict[str, Any]:
+    """Return Hadoop's status of each entry of a folder, by name; {} if it does not exist."""
+    system, path = remote(context, folder)
+    listed = system.listStatus(path) if system.exists(path) else ()
+    return {str(status.getPath().getName()): status for status in listed}
+
+
+def _option(options: Mapping[str, Any], name: str) -> str:
+    return next((str(value) for key, value in options.items() if key.lower() == name), "")
+
+
+def _by_name(options: Mapping[str, Any]) -> bool:
+    return _option(options, "filenameonly").lower() == "true"
+
+
+def _s3a_path(options: Mapping[str, Any]) -> str:
+    path = _option(options, "path").strip()
+    return path if path.lower().startswith("s3a://") else ""
