@@ -332,6 +332,26 @@ def test_async_calls_are_refused_under_triggers_without_micro_batches(
         _forget(driver, run)
 
 
+def test_a_query_does_not_start_on_a_log_of_files_that_emr_named(driver: DriverUnderTest) -> None:
+    checkpoint = driver.home / "checkpoints/q140"
+    (checkpoint / "sources/0").mkdir(parents=True)
+    read = '{"path":"s3://lake/in/a.json","timestamp":1767225600000,"batchId":0}'
+    (checkpoint / "sources/0/0").write_text(f"v1\n{read}")
+    files = {
+        "name": "files",
+        "format": "json",
+        "options": {"path": "s3a://lake/in"},
+        "schema": "n INT",
+    }
+    driver.start(1400, rate_query(sources=[files], sql="SELECT n FROM files"))
+    refused = driver.wait_run(1400, RunState.FAILED)
+    assert refused.error is not None
+    assert refused.error.error_class == "HEADGATE_CONFIGURATION"
+    assert "contains s3://lake/in/a.json, a name that EMR wrote" in refused.error.root_cause
+    assert "Reset the query" in refused.error.root_cause
+    _forget(driver, 1400)
+
+
 def test_an_error_of_users_code_is_named_without_the_secret_it_holds(
     driver: DriverUnderTest,
 ) -> None:

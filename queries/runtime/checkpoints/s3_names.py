@@ -1,8 +1,10 @@
 """Reject a start on logs in which EMR recorded files under `s3://` names.
 
-Spark compares the names in a file source's log with those that it lists, so it would read all of
-these files again under their `s3a://` names. Through a file sink's log, readers would look for
-files under `s3://`, which Hadoop cannot open.
+Spark compares the names in a file source's log with those that it lists: it reads all of these
+files again under their `s3a://` names or, if the path has no wildcard, fails because a batch has
+files of two file systems. Through a file sink's log, readers would look for files under `s3://`.
+
+Source: Spark 4.3 on logs that it wrote itself (tests/spark/test_s3_names.py).
 """
 
 from collections.abc import Iterator, Mapping
@@ -16,8 +18,8 @@ from queries.runtime.checkpoints.logs import MOST_OF_ENTRY, remote
 from queries.runtime.failures.error_capture import StepFailed
 
 _READ_AGAIN = (
-    "Spark would read all files again, as s3a://. Set the source's option fileNameOnly to true if "
-    "no two of its files have the same name; otherwise reset the query"
+    "Spark would read it again, as s3a://. Reset the query; first move files that it must not read "
+    "again to another folder"
 )
 _NOT_READABLE = (
     "it cannot be continued as s3a://, because its readers would not find these files. Clone the "
@@ -32,7 +34,7 @@ class NamesDiffer(Exception):
 def refuse_s3_names(context: Any, spec: Mapping[str, Any], checkpoint: str) -> None:
     """Raise `StepFailed` if a definition's files have `s3://` names in a source's or sink's log."""
     options = [part.get("options") or {} for part in spec.get("sources") or ()]
-    paths = [path for one in options if not _by_name(one) and (path := _s3a_path(one))]
+    paths = [path for one in options if (path := _s3a_path(one))]
     names = _statuses(context, f"{checkpoint}/sources") if paths else {}
     _refuse(context, "source", [f"{checkpoint}/sources/{n}" for n in names], paths, _READ_AGAIN)
     sink = spec.get("sink") or {}
@@ -66,14 +68,6 @@ def _statuses(context: Any, folder: str) -> dict[str, Any]:
     return {str(status.getPath().getName()): status for status in listed}
 
 
-def _option(options: Mapping[str, Any], name: str) -> str:
-    return next((str(value) for key, value in options.items() if key.lower() == name), "")
-
-
-def _by_name(options: Mapping[str, Any]) -> bool:
-    return _option(options, "filenameonly").lower() == "true"
-
-
 def _s3a_path(options: Mapping[str, Any]) -> str:
-    path = _option(options, "path").strip()
+    path = next((str(value).strip() for key, value in options.items() if key.lower() == "path"), "")
     return path if path.lower().startswith("s3a://") else ""
