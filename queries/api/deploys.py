@@ -79,7 +79,8 @@ class DeployRequest(Form):
 
     apply: The body of an apply.
     on_failure: Roll everything back, or stop.
-    preflight: Try each new definition on a copy of its checkpoint before anything is written.
+    preflight: Try each new definition on a copy of its checkpoint before anything is written. This
+    is not possible for queries that a script starts.
     """
 
     apply = SetForm()

@@ -301,7 +301,8 @@ def begin_spark_trials(
     ]
     if not operations:
         raise NotAllowed(
-            f"{application.name} has no query that a preflight can try.",
+            f"{application.name} has no query that a preflight can try: queries that a script "
+            "starts cannot be tried.",
             way_out="Change its Spark without preflights; take snapshots first.",
         )
     return operations
