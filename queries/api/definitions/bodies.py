@@ -186,7 +186,7 @@ class ScriptBody(Body):
     "queries pools "
     "application.failures application.next_attempt_at application.restart_block "
     "application.restart_block_reason restart_block_reason_code application.labels telemetry "
-    "application.created_at etag spec links",
+    "application.created_at etag spec notes links",
 )
 class ApplicationBody(Body):
     """An application: its definition (masked), its driver, and its queries and pools.
@@ -307,7 +307,7 @@ class ForeignBatchesBody(Body):
     "query.source_reachable query.source_unreachable_since "
     "source_seen_at=lag.answered_at lag foreign_batches foreign_unknown_because "
     "needs_application_restart query.labels query.discovered query.temporary "
-    "kind pool checkpoint query.created_at etag spec not_checked refusal links",
+    "kind pool checkpoint query.created_at etag spec not_checked refusal notes links",
     desired=Desired,
 )
 class QueryBody(Body):
