@@ -332,6 +332,7 @@ def test_async_calls_are_refused_under_triggers_without_micro_batches(
         _forget(driver, run)
 
 
+@pytest.mark.guarantee("G-STORE-2")
 def test_a_query_does_not_start_on_a_log_of_files_that_emr_named(driver: DriverUnderTest) -> None:
     checkpoint = driver.home / "checkpoints/q140"
     (checkpoint / "sources/0").mkdir(parents=True)
