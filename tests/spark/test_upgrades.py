@@ -48,10 +48,9 @@ def add(home: Path, stage: int) -> None:
 
 def end(home: Path) -> None:
     """Add rows whose times end all windows, sessions and joins."""
-    for number in range(3):
-        at = (BEGIN + timedelta(hours=1 + number)).isoformat()
-        five = dict.fromkeys("abcde", -1)
-        _write(home / f"in/9{number}.json", [{"side": "l", "k": "end", "n": -1, "t": at, **five}])
+    at = (BEGIN + timedelta(hours=1)).isoformat()
+    five = dict.fromkeys("abcde", -1)
+    _write(home / "in/9.json", [{"side": "l", "k": "end", "n": -1, "t": at, **five}])
 
 
 def _write(path: Path, rows: list[dict[str, Any]]) -> None:
