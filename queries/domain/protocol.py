@@ -46,6 +46,8 @@ from types import UnionType
 from typing import Any, Self, get_args, get_origin, get_type_hints
 from urllib.parse import unquote, urlsplit
 
+from queries.domain.catalogs import CatalogSpec
+
 PROTOCOL = 1
 
 
@@ -226,6 +228,7 @@ class DriverSpec(WireForm):
     without_classes: str = ""  # why `jars` lacks our own classes, "" if it has them
     probe: bool = False  # runs `queries.runtime.probes.main` on its probe.json; no epoch
     standby: bool = False  # runs nothing until current.json contains its epoch
+    catalogs: tuple[CatalogSpec, ...] = ()  # declared by admins, that the application uses
     protocol: int = PROTOCOL
 
     def sees(self, location: str) -> bool:
@@ -462,7 +465,7 @@ class Current(WireForm):
 
 #: Fields that drivers of the last release do not know. Such a driver cannot read a file with one of
 #: them, so they are left out while they have no value.
-_NEW = frozenset({"dump", "kill_reason"})
+_NEW = frozenset({"dump", "kill_reason", "catalogs"})
 #: Fields in files of the last release's drivers that mean nothing any more: the host account that
 #: a driver ran as.
 _FORMER = frozenset({"account"})

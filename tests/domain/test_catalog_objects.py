@@ -1,0 +1,120 @@
+"""A catalog that an admin declares: what it may contain, and the configuration made from it."""
+
+import json
+from dataclasses import asdict, replace
+
+import pytest
+
+from queries.domain.catalogs import CatalogSpec, CatalogType, catalog_conf, problems
+from queries.domain.protocol import read
+
+REST = CatalogSpec("lake", CatalogType.REST, "https://catalog.example.org/api", "s3a://b/lake")
+HIVE = CatalogSpec("old", CatalogType.HIVE, "thrift://a.example.org:9083,thrift://b:9083")
+GLUE = CatalogSpec("aws", CatalogType.GLUE, "eu-central-1", "s3://bucket/lake")
+
+
+def test_a_rest_catalog_becomes_configuration_without_its_secret() -> None:
+    spec = replace(REST, secret="env:LAKE", properties={"prefix": "prod"})
+    assert catalog_conf(spec) == {
+        "spark.sql.catalog.lake": "org.apache.iceberg.spark.SparkCatalog",
+        "spark.sql.catalog.lake.io-impl": "org.apache.iceberg.hadoop.HadoopFileIO",
+        "spark.sql.catalog.lake.prefix": "prod",
+        "spark.sql.catalog.lake.type": "rest",
+        "spark.sql.catalog.lake.uri": "https://catalog.example.org/api",
+        "spark.sql.catalog.lake.warehouse": "s3a://b/lake",
+    }
+
+
+@pytest.mark.parametrize("spec", [REST, HIVE, GLUE])
+def test_a_catalog_is_unchanged_by_its_way_through_json(spec: CatalogSpec) -> None:
+    assert read(CatalogSpec, json.loads(json.dumps(asdict(spec)))) == spec
+
+
+def test_vended_credentials_are_requested_only_if_the_admin_allows_them() -> None:
+    header = "spark.sql.catalog.lake.header.X-Iceberg-Access-Delegation"
+    assert header not in catalog_conf(REST)
+    conf = catalog_conf(replace(REST, vended=True))
+    assert conf[header] == "vended-credentials"
+    assert conf["spark.sql.catalog.lake.io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
+
+
+def test_glue_has_a_region_instead_of_an_address() -> None:
+    conf = catalog_conf(GLUE)
+    assert conf["spark.sql.catalog.aws.client.region"] == "eu-central-1"
+    assert "spark.sql.catalog.aws.uri" not in conf
+
+
+@pytest.mark.parametrize("spec", [REST, HIVE, GLUE, replace(REST, secret="file:key", vended=True)])
+def test_these_catalogs_are_valid(spec: CatalogSpec) -> None:
+    assert problems(spec) == []
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        (replace(REST, name="la.ke"), "name"),
+        (replace(REST, name="[^x]+"), "name"),
+        (replace(REST, name="Spark_Catalog"), "name"),
+        (replace(REST, address=""), "address"),
+        (replace(REST, address="https://user:pw@catalog.example.org"), "address"),
+        (replace(REST, address="https://catalog.example.org?x=1"), "address"),
+        (replace(REST, address="jdbc:postgresql://h/d?socketFactory=x.Y"), "address"),
+        (replace(REST, address="env:ADDRESS"), "address"),
+        (replace(HIVE, address="https://catalog.example.org"), "address"),
+        (replace(HIVE, address="thrift://a:9083,jdbc:x"), "address"),
+        (replace(GLUE, address="https://glue.example.org"), "address"),
+        (replace(REST, warehouse="s3a://b/${env:X}"), "warehouse"),
+        (replace(REST, secret="hunter2"), "secret"),
+        (replace(HIVE, secret="env:X"), "secret"),
+        (replace(GLUE, vended=True), "vended"),
+    ],
+)
+def test_a_wrong_value_is_rejected_by_field(spec: CatalogSpec, field: str) -> None:
+    found = problems(spec)
+    assert [one.field for one in found] == [field]
+    assert found[0].way_out
+
+
+@pytest.mark.guarantee("G-CATALOG-2")
+@pytest.mark.parametrize(
+    "key",
+    [
+        "io-impl",
+        "catalog-impl",
+        "IO-IMPL",
+        "type",
+        "uri",
+        "token",
+        "credential",
+        "client.credentials-provider",
+        "client.factory",
+        "rest.auth.type",
+        "metrics-reporter-impl",
+        "lock-impl",
+        "s3.access-key-id",
+        "s3.signer.uri",
+        "header.Authorization",
+        "hadoop.fs.s3a.impl",
+        "table-override.write.location-provider.impl",
+    ],
+)
+def test_a_property_that_names_a_class_a_secret_or_an_address_is_rejected(key: str) -> None:
+    (problem,) = problems(replace(REST, properties={key: "hunter2"}))
+    assert problem.field == f"properties.{key}"
+    assert "hunter2" not in problem.sentence() + problem.value
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("s3.endpoint", "env:ENDPOINT"),
+        ("oauth2-server-uri", "https://a:b@idp.example.org/token"),
+        ("scope", "env:SECRET"),
+        ("cache-enabled", "maybe"),
+        ("s3.path-style-access", "true\n"),
+    ],
+)
+def test_a_property_has_a_rule_for_its_value(key: str, value: str) -> None:
+    assert [one.field for one in problems(replace(REST, properties={key: value}))] == [
+        f"properties.{key}"
+    ]
