@@ -16,6 +16,8 @@ from types import MappingProxyType
 from headgate_ground.masking import MASK, is_reference
 from queries.domain.errors import Problem
 
+#: Where admins declare catalogs.
+PAGE = "Settings → Catalogs"
 #: Spark's prefix for the configuration of catalogs (`Catalogs.load`).
 PREFIX = "spark.sql.catalog."
 CATALOG_CLASS = "org.apache.iceberg.spark.SparkCatalog"

@@ -138,7 +138,8 @@ RESERVED_KEYS: tuple[tuple[str, str], ...] = (
         r"spark\.sql\.streaming\.(stopTimeout|stopActiveRunOnRestart|numRecentProgressUpdates)",
         "Headgate sets it because stops and repairs depend on it.",
     ),
-    (r"spark\.sql\.catalogImplementation|spark\.sql\.hive\.metastore\.jars.*", ""),
+    (r"spark\.sql\.catalogImplementation|spark\.sql\.hive\.metastore\..*", ""),
+    (r"spark\.databricks\.delta\.(properties\.defaults\.)?coordinatedCommits\..+", ""),
     (r"spark\.(local\.dir|driver\.(host|port|bindAddress)|ui\.(port|enabled|killEnabled))", ""),
     (r"spark\.pyspark\..+|spark\.python\.daemon\.module|spark\.python\.worker\.module", ""),
     (r"spark\.(sql\.)?redaction\..+|spark\.ui\.filters|spark\.authenticate.*", ""),
@@ -232,7 +233,7 @@ def query_conf_problems(conf: Mapping[str, str]) -> list[Problem]:
 
 
 def reach_problems(conf: Mapping[str, str]) -> list[Problem]:
-    """Return a problem for each key that redirects paths or loads a class.
+    """Return a problem for each key that redirects paths, loads a class or names a service.
 
     A definition that was saved before this rule existed may contain such a key; it must never be
     started.
@@ -324,8 +325,6 @@ def _conf_problem(key: str, value: str) -> Problem | None:
     for pattern, way_out in RESERVED_KEYS:
         if re.fullmatch(pattern, key):
             return Problem(field, value, "cannot be set here.", way_out or _WHY_RESERVED)
-    if refused := declarations.catalog_service_problem(key, value):
-        return refused
     if not APPLICATION_KEYS.fullmatch(key):
         way_out = (
             "You can set spark.sql.…, spark.hadoop.…, and memory, shuffle, network and executor "
@@ -336,13 +335,15 @@ def _conf_problem(key: str, value: str) -> Problem | None:
 
 
 def _reach_problem(key: str, value: str) -> Problem | None:
-    """Return how a value redirects a path or has the JVM load a class; None if it does neither."""
+    """Return how a value redirects a path, loads a class or names a service; None if it does not."""
+    if refused := declarations.catalog_service_problem(key, value):
+        return refused
     field = f"conf.{key}"
     keys = declarations.hadoop_keys_of(key)
-    if refused := next(
+    if forbidden := next(
         filter(None, (declarations.hadoop_refusal(hadoop_key, value) for hadoop_key in keys)), None
     ):
-        return Problem(field, value[:200], *refused)
+        return Problem(field, value[:200], *forbidden)
     if any(declarations.is_file_system(hadoop_key) for hadoop_key in keys):
         return None
     if name := unknown_class(value):

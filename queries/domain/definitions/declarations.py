@@ -1,13 +1,14 @@
 """Declarations other than queries: catalogs, Hadoop configuration, a connector's own description.
 
 Spark connects to a catalog of another type (REST, Hive, JDBC, Glue, Nessie, …) when the query
-starts, at an address of the author's choice. Until an admin can allow catalogs, a definition can
-declare only Iceberg's Hadoop catalogs, whose warehouse is a folder in the allowed paths. An admin's
-connector may declare others (`connector.toml`).
+starts, so its address is the admin's (`queries.domain.catalogs`). A definition can declare only
+Iceberg's Hadoop catalogs, whose warehouse is a folder in the allowed paths, and set only properties
+that contain neither an address nor a class. A connector may declare others (`connector.toml`).
 
 Sources: Iceberg's CatalogUtil and CatalogProperties (`type`, `catalog-impl`, `uri`); their names
-ignore case, because Spark passes them as a CaseInsensitiveStringMap. A catalog's name contains no
-dot (Spark: Catalogs.load).
+ignore case, because Spark passes them as a CaseInsensitiveStringMap, but the catalog's name does
+not. Spark uses that name as a regular expression to find a catalog's keys (Catalogs.load), so
+another character than those below could match the keys of other catalogs.
 
 Hadoop's configuration determines the meaning of a path: a key can mount one folder over another,
 redirect a scheme to another file system, or cause a text to be decoded into Java objects. Nobody is
@@ -25,16 +26,25 @@ from collections.abc import Iterable, Mapping
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from queries.domain.catalogs import PAGE, PREFIX
 from queries.domain.errors import Problem
 
-PREFIX = "spark.sql.catalog."
 #: The only type whose tables are folders that Headgate can check.
 HADOOP = "hadoop"
 #: Iceberg's catalogs, which connect to a Hive metastore if they have no type.
 _ICEBERG = re.compile(r"org\.apache\.iceberg\.spark\.Spark(Session)?Catalog")
-_PROPERTY = re.compile(
-    r"spark\.sql\.catalog\.(?P<name>[^.]+)\.(?P<property>type|catalog-impl|uri)", re.IGNORECASE
+_CLASS = re.compile(rf"{_ICEBERG.pattern}|org\.apache\.spark\.sql\.delta\.catalog\.DeltaCatalog")
+_KEY = re.compile(
+    r"spark\.sql\.catalog\.(?P<name>[^.]*)(?:\.(?P<property>.*))?", re.IGNORECASE | re.DOTALL
 )
+_NAME = re.compile(r"[A-Za-z0-9_-]+")
+#: The properties of a Hadoop catalog that definitions can set.
+_PROPERTY = re.compile(
+    r"warehouse|default-namespace|defaultDatabase|use-nullable-query-schema|cache-enabled|cache\..+"
+    r"|io\.manifest\.cache[.-].+|table-(default|override)\.(?!.*impl).+|hadoop\..+",
+    re.IGNORECASE,
+)
+_OF_SERVICES = re.compile(r"type|catalog-impl|uri", re.IGNORECASE)
 _WHY = (
     "would connect to a catalog service. Only Iceberg's Hadoop catalogs, which are folders, can be "
     "declared here."
@@ -42,11 +52,25 @@ _WHY = (
 
 
 def catalog_service_problem(key: str, value: str) -> Problem | None:
-    """Return why a setting of a catalog is rejected: it names a service; None if it is not."""
-    match = _PROPERTY.fullmatch(key)
-    if match is None or (match["property"].lower() == "type" and value.lower() == HADOOP):
+    """Return why a setting of a catalog is rejected; None if it cannot lead to a service."""
+    match = _KEY.fullmatch(key)
+    if match is None:
         return None
-    return Problem(f"conf.{key}", value[:200], _WHY, _way_out(match["name"]))
+    name, part = match["name"], match["property"]
+    if not _NAME.fullmatch(name):
+        why, way_out = "has no valid name of a catalog.", "Use letters, digits, _ and - only."
+    elif part is None:
+        if _CLASS.fullmatch(value):
+            return None
+        why, way_out = "is not a catalog that definitions can declare.", _way_out(name)
+    elif _PROPERTY.fullmatch(part) or (part.lower() == "type" and value.lower() == HADOOP):
+        return None
+    elif _OF_SERVICES.fullmatch(part):
+        why, way_out = _WHY, _way_out(name)
+    else:
+        why = "is not a property of a catalog that definitions can set."
+        way_out = f"Remove it, or ask an administrator to declare the catalog: {PAGE}."
+    return Problem(f"conf.{key}"[:200], value[:200], why, way_out)
 
 
 def untyped(conf: Mapping[str, str], whole: Mapping[str, str]) -> list[Problem]:
@@ -55,20 +79,18 @@ def untyped(conf: Mapping[str, str], whole: Mapping[str, str]) -> list[Problem]:
     `whole` is the configuration in effect: the declaration and the type can be in different parts
     of it.
     """
-    typed = {key.lower() for key in whole}
+    typed = {key.removesuffix(end) for key in whole if (end := key[-5:]).lower() == ".type"}
     return [
-        Problem(f"conf.{key}", value, f"has no type: it {_WHY}", _way_out(name))
+        Problem(f"conf.{key}", value, f"has no type: it {_WHY}", _way_out(key.removeprefix(PREFIX)))
         for key, value in conf.items()
-        if key.startswith(PREFIX)
-        and _ICEBERG.fullmatch(value)
-        and f"{PREFIX}{(name := key.removeprefix(PREFIX)).lower()}.type" not in typed
+        if key.startswith(PREFIX) and _ICEBERG.fullmatch(value) and key not in typed
     ]
 
 
 def _way_out(name: str) -> str:
     return (
-        f"Set {PREFIX}{name}.type=hadoop and {PREFIX}{name}.warehouse=FOLDER, and remove the "
-        "address."
+        f"Set {PREFIX}{name}.type=hadoop and {PREFIX}{name}.warehouse=FOLDER, or ask an "
+        f"administrator to declare the catalog ({PAGE}) and write its name in catalogs."
     )
 
 
@@ -91,6 +113,8 @@ _REDIRECTS = re.compile(
     r"fs\.(defaultFS|default\.name|viewfs\..*|.+\.impl\.disable\.cache)|hadoop\.tmp\.dir",
     re.IGNORECASE,
 )
+#: Addresses of a Hive metastore or of its database, and properties of Iceberg's other catalogs.
+_OF_CATALOGS = re.compile(r"((hive\.)?metastore|iceberg|javax\.jdo|datanucleus)\..+", re.IGNORECASE)
 #: Texts that Parquet and ORC decode into Java objects, and password files.
 _DECODED = re.compile(
     r"parquet\.private\..+|.*kryo\.sarg|sarg\.pushdown|.*security\.credential\.provider\.path"
@@ -145,6 +169,9 @@ def hadoop_refusal(key: str, value: str) -> tuple[str, str] | None:
         if usual is None or match[1] or value.strip() != usual:
             way_out = f"Remove it, or write {usual}." if usual else "Remove it."
             return "would map a URL scheme to another file system.", way_out
+    if _OF_CATALOGS.fullmatch(key):
+        way_out = f"Remove it, or ask an administrator to declare the catalog: {PAGE}."
+        return "belongs to a catalog service.", way_out
     if _DECODED.fullmatch(key):
         return (
             "makes the driver deserialize objects from text, or read a password file.",
