@@ -335,7 +335,7 @@ def _conf_problem(key: str, value: str) -> Problem | None:
 
 
 def _reach_problem(key: str, value: str) -> Problem | None:
-    """Return how a value redirects a path, loads a class or names a service; None if it does not."""
+    """Return how a value redirects a path, loads a class or names a service; else None."""
     if refused := declarations.catalog_service_problem(key, value):
         return refused
     field = f"conf.{key}"
