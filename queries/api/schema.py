@@ -54,8 +54,8 @@ _SECTIONS = {
     "Code": ("Uploaded code, and the hosts from which code is fetched.", "code code-hosts"),
     "Spark and connectors": ("Installed versions of Spark and connectors.", "sparks connectors"),
     "Data and secrets": (
-        "Which data and secrets applications may use.",
-        "allowed-paths secrets secret-bindings",
+        "Which data, catalogs and secrets applications may use.",
+        "allowed-paths catalogs secrets secret-bindings",
     ),
     "Failures": ("Failures, grouped by their cause.", "failures failure-groups"),
     "Alerts": (

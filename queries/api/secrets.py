@@ -12,9 +12,12 @@ from queries.api.bodies import Body, serializer_for
 from queries.api.methods import answers, shown
 from queries.api.schema import NotShown
 from queries.domain import secrets as bindings
+from queries.domain.catalogs import CatalogAuth, CatalogType
+from queries.models.catalogs import Catalog
 from queries.models.grants import GivenRoot, SecretBinding
 from queries.roles import ADMINISTER
 from queries.selectors.secrets import Naming, Secret, secrets
+from queries.services.catalogs import CATALOGS
 from queries.services.definitions.surroundings import Outside, Proposal, proposals
 from queries.services.secrets import ALLOWED_PATHS, BINDINGS
 
@@ -25,9 +28,9 @@ from queries.services.secrets import ALLOWED_PATHS, BINDINGS
     holder_kind=bindings.HolderKind,
 )
 class BindingBody(Body):
-    """A secret that an application or a channel is allowed to use; never its value.
+    """A secret that an application, a channel or a catalog is allowed to use; never its value.
 
-    holder: The name of the application or channel, which need not exist yet.
+    holder: The name of the application, channel or catalog, which need not exist yet.
     hosts: Where it can be sent: host:port, host, *.domain, a chat service, or * for any host.
     """
 
@@ -38,7 +41,7 @@ class BindingBody(Body):
 class NamingBody(Body):
     """A use of a secret.
 
-    about: A query, an application or a channel, with its name.
+    about: A query, an application, a channel or a catalog, with its name.
     refused: Why this use is not allowed; empty if it is.
     """
 
@@ -83,6 +86,29 @@ class RootBody(Body):
     """A folder or URL prefix in which one application is allowed to store data."""
 
 
+def _teams(row: Catalog) -> list[str]:
+    return [team.name for team in row.teams.all()]
+
+
+@serializer_for(
+    Catalog,
+    "name type address warehouse properties secret auth vended teams "
+    "created_at created_by changed_at changed_by",
+    type=CatalogType,
+    auth=CatalogAuth,
+    teams=_teams,
+)
+class CatalogBody(Body):
+    """An Iceberg catalog that applications can use by its name.
+
+    address: The URI of a REST catalog or Hive metastore, or the region of Glue.
+    secret: The name of its secret, never the value; empty for none.
+    auth: Whether the secret is an OAuth2 client credential or a token.
+    vended: Whether the catalog may issue credentials for its tables' storage.
+    teams: The teams whose applications can use it; empty for every application.
+    """
+
+
 class SecretsView(ApiView):
     """All secrets, sorted by name."""
 
@@ -106,4 +132,5 @@ urlpatterns = [
     *endpoints(BINDINGS, BindingBody),
     path("allowed-paths/proposals/", ProposalsView.as_view(), name="allowed-path-proposals"),
     *endpoints(ALLOWED_PATHS, RootBody),
+    *endpoints(CATALOGS, CatalogBody),
 ]

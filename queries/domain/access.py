@@ -44,6 +44,7 @@ class Act(StrEnum):
     ALLOWED_PATH = "data-root"  # audit logs are never rewritten
     CODE_UPLOADED = "code-uploaded"
     CODE_HOST = "code-host"
+    CATALOG = "catalog"
     INSTALLED = "installed"
     DEFINITION = "definition"
     QUERY_IDENTITY = "query-identity"
@@ -86,6 +87,7 @@ ACT_WORDS = {
     Act.ALLOWED_PATH: "allowed or removed a path",
     Act.CODE_UPLOADED: "uploaded code",
     Act.CODE_HOST: "added or removed a git host",
+    Act.CATALOG: "changed a catalog",
     Act.INSTALLED: "installed or removed Spark or a connector",
     Act.DEFINITION: "changed a definition",
     Act.QUERY_IDENTITY: "identified a script's query",

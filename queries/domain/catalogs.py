@@ -8,7 +8,7 @@ AwsProperties, HiveCatalog and RESTSessionCatalog.
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -54,6 +54,12 @@ class CatalogSpec:
     secret: str = ""  # "env:NAME" or "file:NAME", never the value; "": no secret
     auth: CatalogAuth = CatalogAuth.CREDENTIAL  # what the secret is
     vended: bool = False  # the catalog may issue credentials for its tables' storage
+
+    @property
+    def uses_s3(self) -> bool:
+        """Return whether tables are accessed with Iceberg's S3 client, not with Hadoop's."""
+        has_s3 = any(key.startswith("s3.") for key in self.properties)
+        return self.type is CatalogType.GLUE or self.vended or has_s3
 
 
 _FLAG = (r"true|false", "Write true or false.")
@@ -125,12 +131,11 @@ _WAREHOUSE = re.compile(r"[^\s\x00-\x1f?#${}]{1,1000}")
 def catalog_conf(spec: CatalogSpec) -> dict[str, str]:
     """Return the Spark configuration that declares a catalog, without its secret."""
     is_glue = spec.type is CatalogType.GLUE
-    uses_s3 = is_glue or spec.vended or any(key.startswith("s3.") for key in spec.properties)
     values = {
         **spec.properties,
         "type": spec.type.value,
         "client.region" if is_glue else "uri": spec.address,
-        "io-impl": S3_IO if uses_s3 else HADOOP_IO,
+        "io-impl": S3_IO if spec.uses_s3 else HADOOP_IO,
     }
     if spec.warehouse:
         values["warehouse"] = spec.warehouse
@@ -138,6 +143,22 @@ def catalog_conf(spec: CatalogSpec) -> dict[str, str]:
         values[DELEGATION] = "vended-credentials"
     prefix = f"{PREFIX}{spec.name}"
     return {prefix: CATALOG_CLASS} | {f"{prefix}.{key}": values[key] for key in sorted(values)}
+
+
+def key_problems(conf: Mapping[str, str], names: Iterable[str]) -> list[Problem]:
+    """Return a problem for each key of a definition that would change a declared catalog."""
+    declared = set(names)
+    message = "belongs to a catalog that an administrator has declared."
+    return [
+        Problem(f"conf.{key}", value[:200], message, "Remove it.")
+        for key, value in conf.items()
+        if key.startswith(PREFIX) and key.removeprefix(PREFIX).partition(".")[0] in declared
+    ]
+
+
+def marked(conf: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """Return a configuration in which these catalogs have a class, but no address or type."""
+    return {**conf, **{f"{PREFIX}{name}": CATALOG_CLASS for name in names}}
 
 
 def problems(spec: CatalogSpec) -> list[Problem]:

@@ -25,6 +25,7 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from headgate_ground.masking import is_reference
+from queries.domain.catalogs import CatalogSpec
 from queries.domain.definitions.declarations import hadoop_keys_of
 from queries.domain.definitions.parsing import parsed
 from queries.domain.definitions.spec import StrictForm
@@ -234,7 +235,7 @@ def _within(value: Any, field: str, places: tuple[str, ...]) -> Iterator[SecretU
         yield SecretUse(value, field, places)
 
 
-#: For one application or channel: secret -> patterns for the hosts it may be sent to.
+#: For one holder: secret -> patterns for the hosts it may be sent to.
 Bound = Mapping[str, tuple[str, ...]]
 
 PAGE = "Settings → Secrets"
@@ -246,11 +247,12 @@ class HolderKind(StrEnum):
 
     APPLICATION = "application"
     CHANNEL = "channel"
+    CATALOG = "catalog"
 
 
 @dataclass(frozen=True, slots=True)
 class SecretHolder:
-    """An application or a channel, by name: a secret may be granted to it before it exists."""
+    """An application, a channel or a catalog: a secret may be granted to it before it exists."""
 
     kind: HolderKind
     name: str
@@ -269,11 +271,23 @@ def channel(name: str) -> SecretHolder:
     return SecretHolder(HolderKind.CHANNEL, name)
 
 
+def catalog(name: str) -> SecretHolder:
+    """Return a catalog as a holder."""
+    return SecretHolder(HolderKind.CATALOG, name)
+
+
+def uses_of_catalog(spec: CatalogSpec) -> list[SecretUse]:
+    """Return the use of a catalog's secret: sent to its address, and to its OAuth2 server."""
+    addresses = filter(None, (spec.address, spec.properties.get("oauth2-server-uri")))
+    places = tuple(dict.fromkeys(map(of_url, addresses)))
+    return [SecretUse(spec.secret, "secret", places)] if spec.secret else []
+
+
 class BindingForm(StrictForm):
     """A complete binding.
 
     secret: env:NAME or file:NAME.
-    holder: The name of the application or channel.
+    holder: The name of the application, channel or catalog.
     hosts: host:port, host, *.domain, a chat service by name, or * for any host.
     """
 
@@ -294,7 +308,7 @@ def parse_binding(raw: Mapping[str, Any]) -> BindingForm:
     if not form.holder:
         problems.append(
             Problem(
-                "holder", "", "is missing.", "Enter the application or channel that can use it."
+                "holder", "", "is missing.", "Enter what can use it: application, channel, catalog."
             )
         )
     if not 0 < len(hosts) <= _MOST_HOSTS:

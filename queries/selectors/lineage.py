@@ -11,6 +11,7 @@ from django.db.models import OuterRef, Q, Subquery
 from listeners import selectors as heard
 from listeners.loops.backlogs import loop_errors
 from queries.brokers.options import matches, parses
+from queries.domain.catalogs import marked
 from queries.domain.definitions.labels import Selection
 from queries.domain.lineage.datasets import BatchReport, DatasetKind, Uses, uses_of
 from queries.domain.lineage.graph import Graph, graph_of
@@ -129,14 +130,18 @@ def _specs() -> dict[int, tuple[Mapping[str, Any], Any]]:
 
 
 def _confs() -> dict[str, dict[str, str]]:
-    """Return the Spark configuration of each application's newest revision, by its name."""
+    """Return each application's Spark configuration, newest revision, with catalogs, by name."""
     newest = ApplicationRevision.objects.filter(application=OuterRef("application"))
     newest = newest.order_by("-number")
     rows = ApplicationRevision.objects.filter(
         pk=Subquery(newest.values("pk")[:1]), application__archived_at=None
     )
-    conf_rows = rows.order_by().values_list("application__name", "spec__conf")
-    return {name: conf for name, conf in conf_rows if isinstance(conf, dict)}
+    conf_rows = rows.order_by().values_list("application__name", "spec__conf", "spec__catalogs")
+    return {
+        name: marked(conf, used if isinstance(used, list) else ())
+        for name, conf, used in conf_rows
+        if isinstance(conf, dict)
+    }
 
 
 def _reports() -> dict[int, BatchReport]:

@@ -18,15 +18,19 @@ from queries.channels.kinds import destination_of
 from queries.domain.secrets import (
     ANYWHERE,
     Bound,
+    HolderKind,
     SecretHolder,
     SecretUse,
     application,
+    catalog,
     channel,
     unbound,
     uses_in,
+    uses_of_catalog,
 )
 from queries.models.alerts import Channel
 from queries.models.applications import Application
+from queries.models.catalogs import Catalog
 from queries.models.definitions import Query, QueryRevision
 from queries.models.grants import GivenRoot, SecretBinding
 from queries.selectors.rows import newest_revisions
@@ -36,7 +40,7 @@ _each = loop_errors("secrets", logging.getLogger(__name__))
 
 
 def bound_to(holder: SecretHolder) -> Bound:
-    """Return the secrets of an application or a channel, and the hosts allowed for each."""
+    """Return the secrets of a holder, and the hosts allowed for each."""
     rows = SecretBinding.objects.filter(holder_kind=holder.kind, holder=holder.name, taken_at=None)
     return {secret: tuple(hosts) for secret, hosts in rows.values_list("secret", "hosts")}
 
@@ -69,7 +73,7 @@ class Naming:
     """A use of a secret: the object and field that name it, and whether that is refused."""
 
     holder: SecretHolder
-    about: str  # "query delays", "application flights" or "channel ops"
+    about: str  # "query delays", "application flights", "channel ops" or "catalog lake"
     query: str  # its name, "" if it is not a query
     use: SecretUse
     refused: str  # why it is refused; "" if the binding allows it
@@ -159,6 +163,10 @@ def _namings(bound: dict[SecretHolder, Bound]) -> Iterator[Naming]:
         about = f"channel {row.name}"
         with _each.isolate_errors(f"the secrets of {about}"):
             yield from _of(channel(row.name), about, "", uses_of_channel(row), bound)
+    for declared in Catalog.objects.all():
+        about = f"catalog {declared.name}"
+        with _each.isolate_errors(f"the secrets of {about}"):
+            yield from _of(catalog(declared.name), about, "", uses_of_catalog(declared.spec), bound)
 
 
 def _naming_secrets() -> QuerySet[QueryRevision, Any]:
@@ -207,7 +215,7 @@ def _of(
 
 
 def _holder(row: SecretBinding) -> SecretHolder:
-    return application(row.holder) if row.holder_kind == "application" else channel(row.holder)
+    return SecretHolder(HolderKind(row.holder_kind), row.holder)
 
 
 def holder_names() -> dict[str, list[str]]:
@@ -216,4 +224,5 @@ def holder_names() -> dict[str, list[str]]:
     return {
         "application": list(applications.values_list("name", flat=True)),
         "channel": list(Channel.objects.values_list("name", flat=True)),
+        "catalog": list(Catalog.objects.values_list("name", flat=True)),
     }

@@ -14,6 +14,7 @@ from django.db.models import Q, QuerySet
 from listeners import selectors as heard
 from listeners.selectors import LatestLine
 from queries.checkpoints.logs import NotLocal, unknown_because
+from queries.domain.catalogs import marked
 from queries.domain.checkpoints.logs import UnreadableLog
 from queries.domain.kafka.lag import catch_up_s
 from queries.domain.states import Phase, RunOutcome
@@ -239,9 +240,10 @@ def _described(line: LatestLine | None) -> list[TablePlace]:
 
 
 def conf_of(application: Application) -> Mapping[str, str]:
-    """Return the Spark configuration of an application's newest revision."""
+    """Return the Spark configuration of an application's newest revision, with its catalogs."""
     newest = application.revisions.order_by("-number").first()
-    return (newest.spec.get("conf") or {}) if newest is not None else {}
+    spec = newest.spec if newest is not None else {}
+    return marked(spec.get("conf") or {}, spec.get("catalogs") or ())
 
 
 def _offsets(location: str, latest: LatestLine | None, run: Run | None) -> tuple[list[Any], str]:

@@ -11,8 +11,10 @@ from django.db.models import QuerySet
 
 from controlplane.nudge import changed
 from queries.domain.access import Act
+from queries.domain.catalogs import PREFIX, key_problems
 from queries.domain.definitions.allowed_paths import RootForm, option_places, parse_given_root
 from queries.domain.definitions.configuration import reach_problems
+from queries.domain.definitions.declarations import untyped
 from queries.domain.definitions.parsing import as_json
 from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Invalid, Problem, in_words
@@ -35,6 +37,7 @@ from queries.domain.secrets import application as secrets_application
 from queries.domain.validation.query_rules import name_problems, option_reach
 from queries.models.applications import Application
 from queries.models.grants import GivenRoot, SecretBinding
+from queries.selectors.catalogs import access_problems
 from queries.selectors.secrets import all_bound, bound_to
 from queries.selectors.triggers.cores import newest_application_spec, parsed_or_none
 from queries.services.access.admin_objects import AdminObject, Verb
@@ -256,6 +259,10 @@ def query_refusal(
     if form is None:
         return ""
     reach = [*option_reach(form), *reach_problems(form.conf)]
+    if any(key.startswith(PREFIX) for key in form.conf):
+        around = _newest(name) if around is None else around
+        reach += untyped(form.conf, {**(around.get("conf") or {}), **form.conf})
+        reach += key_problems(form.conf, around.get("catalogs") or ())
     return _by_field(reach) or in_words(data_problems(form, name))
 
 
@@ -267,7 +274,13 @@ def _newest(name: str) -> Mapping[str, Any]:
 def application_refusal(spec: ApplicationSpec, name: str) -> str:
     """Return why a driver of an application cannot be launched now; "" if it can."""
     refused = unbound_sentence(as_json(spec), name)
-    return refused or _by_field(reach_problems(spec.conf)) or in_words(conf_problems(spec, name))
+    if refused := refused or _by_field(reach_problems(spec.conf)):
+        return refused
+    reach = [*untyped(spec.conf, spec.conf), *key_problems(spec.conf, spec.catalogs)]
+    if spec.catalogs:
+        row = Application.objects.select_related("team").get(name=name, archived_at=None)
+        reach += access_problems(spec.catalogs, row.team)
+    return in_words(reach) or in_words(conf_problems(spec, name))
 
 
 def files_outside(options: Mapping[str, str], name: str) -> str:

@@ -408,6 +408,8 @@ class ApplicationSpec(StrictForm):
     # Requirements for the wheels that the code imports, one per line.
     packages: Annotated[str, Effect.DRIVER] = _at_most(LONGEST_REQUIREMENTS, default="")
     connectors: Annotated[tuple[str, ...], Effect.DRIVER] = ()  # names of installed connectors
+    # Names of catalogs that an admin has declared.
+    catalogs: Annotated[tuple[str, ...], Effect.DRIVER] = ()
     scheduler_mode: Annotated[SchedulerMode, Effect.DRIVER] = "FAIR"  # with FAIR, pools share cores
     # Whether a failure restarts only the query, or the driver with all its queries.
     failure_scope: Annotated[Literal["query", "application"], Effect.NONE] = "query"

@@ -7,6 +7,8 @@ from enum import StrEnum
 from typing import Any
 
 from headgate_ground.tolerant import whole
+from queries.domain.catalogs import CATALOG_CLASS
+from queries.domain.catalogs import PREFIX as CATALOG
 from queries.domain.definitions.locations import NotALocation, canonical
 
 DELTA, ICEBERG = "delta", "iceberg"
@@ -14,8 +16,6 @@ DELTA, ICEBERG = "delta", "iceberg"
 MAIN = "main"
 #: Formats of tables whose log Headgate can read.
 TABLES = frozenset({DELTA, ICEBERG})
-#: Spark's prefix for the configuration of catalogs (`SQLConf`, `CatalogManager`).
-CATALOG = "spark.sql.catalog."
 #: Delta's names for its source and its sink in progress events (their `toString`).
 _DESCRIBED = re.compile(r"Delta(?:Source|Sink)\[(.+)\]")
 
@@ -133,6 +133,9 @@ def table_named(parts: Sequence[str], conf: Mapping[str, str]) -> TablePlace:
         return TablePlace(ICEBERG, name, problem=f"{name!r} is not the name of a catalog's table.")
     kind = conf.get(f"{CATALOG}{catalog}.type", "")
     warehouse = conf.get(f"{CATALOG}{catalog}.warehouse", "")
+    if not kind and conf.get(f"{CATALOG}{catalog}") == CATALOG_CLASS:
+        problem = f"The table is in the catalog service {catalog}, which only Spark reads."
+        return TablePlace(ICEBERG, name, problem=problem)
     if kind.lower() != "hadoop" or not warehouse:
         return TablePlace(
             ICEBERG,

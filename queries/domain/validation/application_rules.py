@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from headgate_ground.packages import OURS
+from queries.domain.catalogs import CatalogSpec, key_problems
 from queries.domain.code import references
 from queries.domain.code.archives import sha256_of
 from queries.domain.code.references import git_problems
@@ -239,6 +240,8 @@ class ValidationContext:
     connectors: frozenset[str] = frozenset()  # installed for the application's Spark
     recipes: frozenset[str] = frozenset()  # connectors that a command downloads
     declared: Mapping[str, Declared] = field(default_factory=dict)  # by connector's name
+    #: Those of the application's that exist, by name.
+    catalogs: Mapping[str, CatalogSpec] = field(default_factory=dict)
     secret_env: tuple[str, ...] = ()  # names that "env:NAME" may resolve
     host_cores: int | None = None  # of this host, for local[*]
     partitions: Mapping[str, int] = field(default_factory=dict)  # by source name, as looked up
@@ -266,6 +269,7 @@ def application_problems(
     )
     problems += package_problems(spec)
     problems += _connectors(spec, surroundings.connectors, surroundings.recipes)
+    problems += _catalogs(spec, surroundings.catalogs)
     problems += _listeners(spec)
     problems += script_problems(spec)
     problems += _standby(spec)
@@ -349,6 +353,17 @@ def _connectors(
         for index, name in enumerate(spec.connectors)
         if name not in installed
     ]
+
+
+def _catalogs(spec: ApplicationSpec, declared: Mapping[str, CatalogSpec]) -> list[Problem]:
+    """Return why an application cannot use the catalogs that it names, if they exist."""
+    problems = key_problems(spec.conf, spec.catalogs)
+    needed = {"iceberg"} if declared else set()
+    needed |= {"s3" for catalog in declared.values() if catalog.uses_s3}
+    for name in sorted(needed - set(spec.connectors)):
+        message = f"lack {name}, which {', '.join(sorted(declared))} requires."
+        problems.append(Problem("connectors", "", message, f"Add the connector {name}."))
+    return problems
 
 
 def _listeners(spec: ApplicationSpec) -> list[Problem]:

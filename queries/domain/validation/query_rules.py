@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
+from queries.domain.catalogs import catalog_conf, key_problems
 from queries.domain.definitions import configuration, declarations, sql_text
 from queries.domain.definitions.allowed_paths import places
 from queries.domain.definitions.declarations import conf_of
@@ -65,7 +66,10 @@ def query_problems(
     problems = _pool(spec.pool, application, sorted(pools))
     problems += configuration.query_conf_problems(spec.conf)
     conf = {**conf_of(surroundings.declared.values()), **application.conf, **spec.conf}
+    problems += key_problems(spec.conf, application.catalogs)
     problems += declarations.untyped(spec.conf, conf)
+    for catalog in surroundings.catalogs.values():
+        conf |= catalog_conf(catalog)
     offer = formats.ConnectorOffer(
         application.connectors, application.spark, conf, declared=surroundings.declared
     )

@@ -6,7 +6,8 @@ The configuration declares a catalog:
     spark.sql.catalog.lake.type = hadoop
     spark.sql.catalog.lake.warehouse = /data/lake
 
-Then table lake.flights.delays is in the folder /data/lake/flights/delays (Iceberg:
+Or an admin has declared it as a catalog service (`queries.domain.catalogs`). With the configuration
+above, table lake.flights.delays is in the folder /data/lake/flights/delays (Iceberg:
 `HadoopCatalog`), so a table's folder follows from its name and the configuration.
 
 The option names are those of `DeltaOptions` (4.4.0), `SparkReadOptions` and `SparkWriteOptions`
@@ -22,6 +23,7 @@ from datetime import datetime
 from types import MappingProxyType
 
 from headgate_ground.masking import is_reference
+from queries.domain.catalogs import CATALOG_CLASS, PREFIX, CatalogType
 from queries.domain.errors import Problem
 from queries.domain.kafka.options import CLOSE
 from queries.domain.sparks import Spark
@@ -29,13 +31,12 @@ from queries.domain.tables.places import DELTA, ICEBERG
 
 #: The option that names a table in a definition.
 TABLE = "table"
-CATALOG_CLASS = "org.apache.iceberg.spark.SparkCatalog"
 #: How to declare a catalog.
 CATALOG = (
-    "Set spark.sql.catalog.{name}=" + CATALOG_CLASS + ", spark.sql.catalog.{name}.type=hadoop and "
-    "spark.sql.catalog.{name}.warehouse=FOLDER in the application's configuration."
+    "Write {name} in the application's catalogs, if an administrator has declared it. Or set "
+    f"{PREFIX}{{name}}={CATALOG_CLASS}, {PREFIX}{{name}}.type=hadoop and "
+    f"{PREFIX}{{name}}.warehouse=FOLDER in its configuration."
 )
-_PREFIX = "spark.sql.catalog."
 _NAME = re.compile(r"\w+(\.\w+){2,}")
 
 
@@ -49,7 +50,7 @@ class NotATable(Exception):
 
 def names_of(conf: Mapping[str, str]) -> list[str]:
     """Return the names of the catalogs that a configuration declares, of any class."""
-    names = (key.removeprefix(_PREFIX) for key in conf if key.startswith(_PREFIX))
+    names = (key.removeprefix(PREFIX) for key in conf if key.startswith(PREFIX))
     return sorted(name for name in names if "." not in name)
 
 
@@ -64,7 +65,7 @@ def table_folder(name: str, conf: Mapping[str, str]) -> str:
         message = "is not the name of a table in a catalog."
         raise NotATable(message, 'Write "catalog.database.table", with letters, digits and _.')
     parts = name.split(".")
-    if conf.get(f"{_PREFIX}{parts[0]}") != CATALOG_CLASS:
+    if conf.get(f"{PREFIX}{parts[0]}") != CATALOG_CLASS:
         message = f"is in the catalog {parts[0]}, which is not declared as an Iceberg catalog."
         raise NotATable(message, CATALOG.format(name=parts[0]))
     if not (folder := folder_of(parts, conf)):
@@ -75,16 +76,21 @@ def table_folder(name: str, conf: Mapping[str, str]) -> str:
 
 def folder_of(parts: Sequence[str], conf: Mapping[str, str]) -> str:
     """Return the folder of a name's parts; "" if they are not in a Hadoop catalog."""
-    prefix = f"{_PREFIX}{parts[0]}"
+    prefix = f"{PREFIX}{parts[0]}"
     warehouse = conf.get(f"{prefix}.warehouse", "")
     if conf.get(f"{prefix}.type", "").lower() != "hadoop" or not warehouse:
         return ""
     return "/".join([warehouse.rstrip("/"), *parts[1:]])
 
 
+def _is_service(catalog: str, conf: Mapping[str, str]) -> bool:
+    """Return whether an admin has declared a catalog: definitions cannot set such a type."""
+    return conf.get(f"{PREFIX}{catalog}.type") in set(CatalogType)
+
+
 def conf_keys(catalog: str) -> tuple[str, ...]:
     """Return the keys that decide where a catalog's tables are."""
-    return tuple(f"{_PREFIX}{catalog}{end}" for end in ("", ".type", ".warehouse"))
+    return tuple(f"{PREFIX}{catalog}{end}" for end in ("", ".type", ".warehouse"))
 
 
 #: Format -> the versions of Spark for which it has a release, newest first.
@@ -274,7 +280,8 @@ def name_problems(field: str, options: Mapping[str, str], conf: Mapping[str, str
     if not name:
         return [Problem(at, "", "is missing.", 'Set it to "catalog.database.table".')]
     try:
-        table_folder(name, conf)
+        if not (_NAME.fullmatch(name) and _is_service(name.split(".")[0], conf)):
+            table_folder(name, conf)
     except NotATable as error:
         return [Problem(at, name[:200], str(error), error.way_out)]
     return []

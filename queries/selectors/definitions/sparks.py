@@ -40,6 +40,7 @@ class SparkUser:
     spark: str
     connectors: tuple[str, ...]
     kind: str = "driver"
+    catalogs: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         name = f"application {self.application}"
@@ -81,8 +82,8 @@ def is_set_up() -> bool:
 def _user(
     application: str, driver: int | None, host: str, spec: dict[str, Any], kind: str = "driver"
 ) -> SparkUser:
-    names = tuple(map(str, spec.get("connectors") or ()))
-    return SparkUser(application, driver, host, str(spec.get("spark") or OURS), names, kind)
+    names, used = (tuple(map(str, spec.get(key) or ())) for key in ("connectors", "catalogs"))
+    return SparkUser(application, driver, host, str(spec.get("spark") or OURS), names, kind, used)
 
 
 def sum_of(path: Path) -> str:

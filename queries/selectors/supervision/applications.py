@@ -21,6 +21,7 @@ from queries.domain.definitions.spec import ApplicationSpec, strongest
 from queries.domain.errors import Missing
 from queries.domain.states import DISPATCHED_KINDS, OPEN_DRIVER_STATES, DriverKind
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool, Script
+from queries.models.catalogs import Catalog
 from queries.models.definitions import Query
 from queries.models.drivers import Driver
 from queries.selectors import visible
@@ -31,6 +32,7 @@ from queries.selectors.rows import first_or_missing, newest_revisions
 REVISION = "revision"
 POOLS = "pools"
 CODE = "code"
+CATALOGS = "a catalog"
 RELEASE = "Headgate's release"
 UNREADABLE = "a stored definition that cannot be read"
 
@@ -84,6 +86,10 @@ def _drift(
         differences.append(REVISION)
     if _as_set(driver.pools) != _as_set(pool_form(pool) for pool in pools):
         differences.append(POOLS)
+    if (names := newest.spec.get("catalogs")) and Catalog.objects.filter(
+        name__in=names, changed_at__gt=driver.created_at
+    ).exists():
+        differences.append(CATALOGS)
     if _code_differs(driver):
         differences.append(CODE)
     if driver.release not in ("", release()):

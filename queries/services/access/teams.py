@@ -74,7 +74,8 @@ def set_members(team: Team, *, members: Sequence[str], actor: str, now: datetime
 def delete_team(team: Team, *, actor: str, now: datetime) -> None:
     """Delete a team without applications, and the tokens limited to it; admins only.
 
-    Raises `Conflict` while it has applications: without the team, everyone could act on them.
+    Raises `Conflict` while it has applications or a catalog of its own: without the team, everyone
+    could act on them, or use it.
     """
     with transaction.atomic():
         living = team.applications.filter(archived_at=None).order_by("name")
@@ -83,6 +84,12 @@ def delete_team(team: Team, *, actor: str, now: datetime) -> None:
                 f"Team {team.name} has applications: {', '.join(names)}.",
                 way_out="Assign them to another team first.",
             )
+        for row in team.catalogs.all():
+            if row.teams.count() == 1:
+                raise Conflict(
+                    f"Catalog {row.name} is available to this team only.",
+                    way_out="Change or delete the catalog first.",
+                )
         team.applications.update(team=None)  # deleted ones, on which nobody acts
         record_act(Act.TEAM, actor=actor, now=now, subject=team.name, deleted=True)
         team.delete()

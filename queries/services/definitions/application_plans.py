@@ -78,12 +78,12 @@ def plan_applications(
         spec = _compare(item, row, existing_rows)
         before = hosts[item.name].form if row is not None else None
         form = before
+        if item.is_new and user is not None:
+            teams.of(item)
         if item.is_new or item.spec_differs or user is None:
             form = _validated(item, spec, before)
         if form is not None:
             insist_application(python, before, form)
-        if item.is_new and user is not None:
-            teams.of(item)
         pools = manifests.pools_of_state(item.after)
         known = form or before or ApplicationSpec()
         hosts[item.name] = Host(item.name, known, pools, row, bool(item.problems))
@@ -122,7 +122,8 @@ def _validated(
     item: SetItem, spec: dict[str, Any], before: ApplicationSpec | None
 ) -> ApplicationSpec | None:
     """Return the form of a definition, and record its problems."""
-    form, problems = application_form(spec, item.name)
+    team = item.application.team if item.application is not None else item.team
+    form, problems = application_form(spec, item.name, team)
     item.problems += below_spec(problems)
     item.application_form = form
     if form is not None and before is not None:

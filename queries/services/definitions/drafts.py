@@ -24,8 +24,10 @@ from queries.domain.validation.formats import (
     yarn_problems,
 )
 from queries.domain.validation.skipped import Check, Skip
+from queries.models.access.accounts import Team
 from queries.models.applications import Application
 from queries.models.definitions import Query, QueryRevision
+from queries.selectors.catalogs import access_problems
 from queries.selectors.code import root_of
 from queries.selectors.definitions.definitions import (
     conf_of_connectors,
@@ -263,9 +265,12 @@ def holder_of(application: Application) -> str:
 
 
 def application_form(
-    raw: dict[str, Any], name: str
+    raw: dict[str, Any], name: str, team: Team | None
 ) -> tuple[ApplicationSpec | None, list[Problem]]:
-    """Return an application's definition (None if its structure is invalid) and its problems."""
+    """Return an application's definition (None if its structure is invalid) and its problems.
+
+    `team` is the application's, which may not have all catalogs.
+    """
     try:
         form = parsing.parse_application(raw)
     except Invalid as error:
@@ -274,6 +279,7 @@ def application_form(
     problems = application_rules.application_problems(form, surroundings=seen)
     problems += local_roots.conf_problems(form, name)
     problems += unbound_secrets(parsing.as_json(form), holder_named(name))
+    problems += access_problems(form.catalogs, team)
     problems += surroundings.listener_problems(form)
     return form, problems + surroundings.script_problems(form)
 

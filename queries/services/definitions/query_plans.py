@@ -162,12 +162,12 @@ def _place(
             )
         item.host = next(name for name in local_roots.numbered(item.name) if name not in taken)
         taken.add(item.host)
-        form, found = application_form(item.application_spec or {}, item.host)
+        if user is not None:
+            teams.of(item)
+        form, found = application_form(item.application_spec or {}, item.host, item.team)
         item.problems += [replace(one, field=f"application_spec.{one.field}") for one in found]
         item.own = form or ApplicationSpec()
         hosts[item.host] = Host(item.host, item.own, {})
-        if user is not None:
-            teams.of(item)
     if user is None:
         misnamed = name_problems(item.name, in_use=item.name in existing_rows.queries)
         item.problems += below_metadata(misnamed)

@@ -28,6 +28,7 @@ from queries.domain.errors import Problem
 from queries.domain.validation.application_rules import CodeState, Root, ValidationContext
 from queries.models.applications import Application, UploadedCode
 from queries.models.definitions import Checkpoint, Query
+from queries.selectors.catalogs import catalog_specs
 from queries.selectors.code import code_hosts, root_of
 from queries.selectors.definitions.definitions import declared_connectors, ready_connectors, recipes
 from queries.selectors.rows import newest_revisions
@@ -49,6 +50,7 @@ def look(application: ApplicationSpec) -> ValidationContext:
         connectors=ready_connectors(application.spark),
         recipes=recipes(application.spark),
         declared=declared_connectors(application.spark),
+        catalogs=catalog_specs(application.catalogs),
         secret_env=tuple(settings.SECRET_ENV_ALLOWLIST),
         host_cores=os.cpu_count(),
     )

@@ -12,6 +12,7 @@ from controlplane import hosts, jws
 from headgate_ground.masking import references
 from headgate_server import places
 from listeners import senders
+from queries.domain.catalogs import CatalogSpec
 from queries.domain.definitions.configuration import fairscheduler_xml
 from queries.domain.definitions.locations import canonical
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
@@ -27,6 +28,7 @@ from queries.jvm.compiled import begin, existing, missing
 from queries.launchers.base import LaunchRefused
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Installation, Run
+from queries.selectors.catalogs import catalog_specs
 from queries.selectors.definitions.definitions import (
     conf_of_connectors,
     folder_for,
@@ -85,6 +87,7 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
     roots = allowed_paths(driver.application.name)
     script = script_job(driver.application, spec, code.roots)
     later = _folders(driver, script is not None)
+    catalogs = tuple(catalog_specs(spec.catalogs).values())
     own, without = own_classes(spec.spark) if driver.kind in DISPATCHED_KINDS else ((), "")
     return DriverSpec(
         driver=driver.pk,
@@ -115,7 +118,8 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
         spark=spark,
         jars=connector_jars(spec.connectors, spec.spark) + own,
         secrets_dir=str(settings.SECRETS_DIR),
-        env_allowlist=_variables_named(driver, spec),
+        env_allowlist=_variables_named(driver, spec, catalogs),
+        catalogs=catalogs,
         data_roots=roots.roots,
         own_folders=roots.own,
         data_umask=settings.DATA_UMASK,
@@ -187,8 +191,10 @@ def _locations(driver: Driver) -> tuple[str, ...]:
     return tuple(checkpoints.order_by("pk").values_list("location", flat=True))
 
 
-def _variables_named(driver: Driver, spec: ApplicationSpec) -> tuple[str, ...]:
-    """Return the variables that the driver's application and queries reference and can use.
+def _variables_named(
+    driver: Driver, spec: ApplicationSpec, catalogs: tuple[CatalogSpec, ...]
+) -> tuple[str, ...]:
+    """Return the variables that the driver's application, queries and catalogs reference.
 
     A driver runs users' code, so it does not get variables that only other definitions reference,
     or that are not bound to it.
@@ -200,6 +206,7 @@ def _variables_named(driver: Driver, spec: ApplicationSpec) -> tuple[str, ...]:
     if driver.operation is not None:  # a probe tries definitions that may be unsaved
         named.append(driver.operation.arguments)
     usable = references(named) & bound_to(holder_named(driver.application.name)).keys()
+    usable |= {catalog.secret for catalog in catalogs}
     return tuple(name for name in settings.SECRET_ENV_ALLOWLIST if f"env:{name}" in usable)
 
 

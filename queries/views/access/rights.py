@@ -1,4 +1,4 @@
-"""Settings pages for rights: teams, group roles, admin grants (secrets, paths, git hosts)."""
+"""Settings pages for rights: teams, group roles, admin grants (secrets, paths, catalogs, hosts)."""
 
 from functools import partial
 from typing import Any
@@ -13,9 +13,11 @@ from django.utils import timezone
 from django.views.decorators.cache import never_cache
 from django.views.decorators.debug import sensitive_variables
 
+from queries.domain.catalogs import CatalogAuth, CatalogType
 from queries.domain.errors import HeadgateError, Invalid
 from queries.domain.secrets import HolderKind
 from queries.models.access.accounts import Scope
+from queries.models.catalogs import Catalog
 from queries.roles import ADMINISTER, ORDER, ROLE_WORDS, VIEW, Role
 from queries.selectors.access import limits_text, team_named, teams, tokens_of_team
 from queries.selectors.console import people, person
@@ -32,6 +34,7 @@ from queries.services.access.sign_ins import (
 )
 from queries.services.access.teams import TEAMS, create_team, set_grants, set_members
 from queries.services.access.tokens import DEFAULT_DAYS, DEFAULT_SCOPE, LONGEST_DAYS, TOKENS
+from queries.services.catalogs import CATALOGS, CatalogForm, change_catalog, declare_catalog
 from queries.services.code.git import GIT_HOSTS
 from queries.services.definitions import rights
 from queries.services.definitions.surroundings import proposals
@@ -301,7 +304,56 @@ ROOTS = AdminPage(
     },
 )
 
-urlpatterns += [*SECRETS.urlpatterns, *ROOTS.urlpatterns]
+
+def _catalog_form(typed: Typed) -> dict[str, Any]:
+    lines = [line for line in typed["properties"].splitlines() if line.strip()]
+    pairs = (line.partition("=") for line in lines)
+    return {
+        **typed,
+        "properties": {key.strip(): value.strip() for key, _, value in pairs},
+        "teams": typed["teams"].split(),
+        "vended": bool(typed["vended"]),
+    }
+
+
+def _typed_catalog(request: HttpRequest) -> Typed:
+    row = Catalog.objects.filter(name=request.GET.get("change", "")).first()
+    if row is None:
+        return {}
+    typed = {name: str(getattr(row, name)) for name in _CATALOG_FIELDS[:-1]}
+    typed["properties"] = "\n".join(f"{key} = {value}" for key, value in row.properties.items())
+    typed["teams"] = "\n".join(team.name for team in row.teams.all())
+    return typed | {"vended": "on" if row.vended else "", "change": row.name}
+
+
+def _save_catalog(raw: dict[str, Any], **by: Any) -> Catalog:
+    if name := raw.pop("change"):
+        del raw["name"]
+        return change_catalog(CATALOGS.get(None, name), raw, **by)
+    return declare_catalog(raw, **by)
+
+
+_CATALOG_FIELDS = (*CatalogForm.model_fields, "change")
+CATALOG_LIST = AdminPage(
+    CATALOGS,
+    "catalogs",
+    "settings/catalogs/",
+    "secrets/catalogs.html",
+    added="Catalog {row.name} is saved. A running driver must be restarted to use it.",
+    removed="Catalog {row.name} is deleted.",
+    remove=("delete", "catalog-delete"),
+    fields=_CATALOG_FIELDS,
+    form=_catalog_form,
+    service=_save_catalog,
+    filled=_typed_catalog,
+    context=lambda request: {
+        "types": list(CatalogType),
+        "auths": list(CatalogAuth),
+        "fields": _CATALOG_FIELDS,
+    },
+)
+
+urlpatterns += [*SECRETS.urlpatterns, *ROOTS.urlpatterns, *CATALOG_LIST.urlpatterns]
 
 
 urlpatterns += AdminPage(

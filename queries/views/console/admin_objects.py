@@ -44,6 +44,8 @@ class AdminPage:
     form: Callable[[Typed], dict[str, Any]] = dict  # makes the kind's form from what was typed
     service: Service | None = None  # adds an object; by default, the kind's own service
     context: Callable[[HttpRequest], dict[str, Any]] = lambda request: {}
+    #: Returns what the form shows for a request of the page: by default, the request's parameters.
+    filled: Callable[[HttpRequest], Typed] | None = None
 
     @property
     def urlpatterns(self) -> list[URLPattern]:
@@ -77,7 +79,8 @@ class AdminPage:
         return {name: values.get(name, "").strip() for name in names}
 
     def _list(self, request: HttpRequest) -> HttpResponse:
-        return self.show(request, self._typed(request.GET), {})
+        typed = self.filled(request) if self.filled else self._typed(request.GET)
+        return self.show(request, typed, {})
 
     @sensitive_variables("made", "text")
     def _add(self, request: HttpRequest) -> HttpResponse:

@@ -236,6 +236,7 @@ _SETTINGS = (
     NavigationEntry("Users", "users", "users", ("user",)),
     NavigationEntry("Secrets", "secrets", "lock", ("secret",)),
     NavigationEntry("Allowed paths", "allowed-paths", "database", ("allowed-path",)),
+    NavigationEntry("Catalogs", "catalogs", "archive", ("catalog",)),
     NavigationEntry("Git hosts", "code-hosts", "code", ("code-host",)),
     NavigationEntry("System", "system", "activity", ("system",)),
 )
@@ -243,7 +244,7 @@ _ENTRIES = {"Monitor": _MONITOR, "Build": _BUILD, "Settings": _SETTINGS}
 #: Counts shown next to entries.
 _COUNTS = {"alerts": open_incidents, "failures": open_failure_groups}
 #: Entries that require a permission.
-_NEEDED = dict.fromkeys(("users", "secrets", "allowed-paths", "code-hosts"), ADMINISTER)
+_NEEDED = dict.fromkeys(("users", "secrets", "allowed-paths", "catalogs", "code-hosts"), ADMINISTER)
 
 
 def shell(request: HttpRequest) -> dict[str, Any]:
