@@ -37,6 +37,7 @@ class QueriesConfig(AppConfig):
             "alerts",
             "schedules",
             "grants",
+            "catalogs",
             "access.audit",
         ):
             import_module(f"queries.models.{module}")

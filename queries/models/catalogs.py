@@ -9,7 +9,7 @@ from queries.models.access.accounts import Team
 
 
 class Catalog(models.Model):
-    """A catalog service that applications can use by its name."""
+    """A catalog service that applications of its teams can use by its name."""
 
     name = models.CharField(max_length=80, unique=True)
     type = models.CharField(max_length=4, choices=[(k, k) for k in CatalogType])

@@ -39,6 +39,10 @@ CREATES: dict[str, tuple[str, Any]] = {
     ),
     "create_alert_rule": ("alert-rules/", {"name": "nights", "channels": ["mail"]}),
     "create_maintenance": ("maintenance/", {"name": "night", **WINDOW}),
+    "declare_catalog": (
+        "catalogs/",
+        {"name": "lake", "type": "rest", "address": "https://c.example.org"},
+    ),
     "list_code_host": ("code-hosts/", {"host": "git.example.org"}),
     "bind_secret": (
         "secret-bindings/",

@@ -15,13 +15,13 @@ from functools import lru_cache
 from typing import Any
 
 from headgate_ground.masking import mask_text
+from queries.domain.catalogs import PREFIX as CATALOG
 from queries.domain.definitions.locations import NotALocation, canonical, normalized_location
 from queries.domain.definitions.spec import FILES, UNKEPT_SINKS
 from queries.domain.definitions.sql_verdict import SqlReads, has_own_grammar
 from queries.domain.kafka.lag import kafka_offsets
 from queries.domain.kafka.options import SERVERS
 from queries.domain.tables.places import (
-    CATALOG,
     DELTA,
     ICEBERG,
     MAIN,

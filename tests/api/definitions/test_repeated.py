@@ -181,6 +181,11 @@ def test_applications_pools_and_rules_are_created_once_too(as_admin: APIClient) 
             marks=pytest.mark.sql("queries.api.access.get_applications"),
         ),
         ("code-hosts/", {"host": "git.example.org"}, None),
+        (
+            "catalogs/",
+            {"name": "lake", "type": "rest", "address": "https://c.example.org"},
+            {"vended": True},
+        ),
         ("group-roles/", {"group": "Data", "role": "author"}, {"role": "viewer"}),
         (
             "secret-bindings/",

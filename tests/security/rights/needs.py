@@ -188,6 +188,8 @@ secrets: get a post a
 secret-unbind: post a
 allowed-paths: get a post a
 allowed-path-take: post a
+catalogs: get a post a
+catalog-delete: post a
 code-hosts: get a post a
 code-host-take: post a
 teams: get v
@@ -284,6 +286,8 @@ sparks: get v
 spark: delete a
 code: get v post D
 upload: get v
+catalogs: get a post a
+catalog: get a put a delete a
 code-hosts: get a post a
 code-host: get a delete a
 applications: get v post d

@@ -16,6 +16,7 @@ from queries.models.checkpoints import Loss, Snapshot
 from queries.models.definitions import Checkpoint, Managed, Query
 from queries.models.deploys import Deploy
 from queries.models.drivers import Driver, Run
+from queries.models.catalogs import Catalog
 from queries.models.grants import CodeHost, GivenRoot, SecretBinding
 from queries.models.history import Failure, FailureGroup, Operation
 from queries.services.access.tokens import create_token
@@ -77,6 +78,16 @@ def build(stage: Stage | None = None) -> dict[str, Keys]:
     )
     root = GivenRoot.objects.create(application="flights", root="/srv/flights", **given)
     host = CodeHost.objects.create(host="git.example.org", **given)
+    Catalog.objects.create(
+        name="lake",
+        type="rest",
+        address="https://c.example.org",
+        auth="token",
+        created_at=now,
+        created_by="ada",
+        changed_at=now,
+        changed_by="ada",
+    )
     upload = UploadedCode.objects.create(
         sha256="0" * 64, files=1, bytes=1, uploaded_at=now, uploaded_by="ada", host="here"
     )
@@ -119,6 +130,8 @@ def build(stage: Stage | None = None) -> dict[str, Keys]:
         "settings/allowed-paths/": {"path_id": str(root.pk)},
         "allowed-paths/": {"path_id": str(root.pk)},
         "code/": {"digest": upload.digest},
+        "settings/catalogs/": {"name": "lake"},
+        "catalogs/": {"name": "lake"},
         "settings/code-hosts/": {"host_id": str(host.pk)},
         "code-hosts/": {"host_id": str(host.pk)},
         "connectors/": {"spark": "4.2", "name": "none"},
