@@ -101,7 +101,7 @@ def _teams(row: Catalog) -> list[str]:
 class CatalogBody(Body):
     """An Iceberg catalog that applications can use by its name.
 
-    address: The URI of a REST catalog or Hive metastore, or the region of Glue.
+    address: The URI of a REST catalog.
     secret: The name of its secret, never the value; empty for none.
     auth: Whether the secret is an OAuth2 client credential or a token.
     vended: Whether the catalog may issue credentials for its tables' storage.

@@ -3,8 +3,10 @@
 Authors use a catalog by its name. Its address, its classes and its properties are the admin's, so
 no definition can make a driver connect to another service or load a class.
 
+Only REST catalogs can be declared: drivers cannot check what a Hive metastore or Glue returns.
+
 Sources: Iceberg 1.11.0, CatalogProperties, CatalogUtil, OAuth2Properties, S3FileIOProperties,
-AwsProperties, HiveCatalog and RESTSessionCatalog.
+AwsClientProperties and RESTSessionCatalog.
 """
 
 import re
@@ -31,8 +33,6 @@ class CatalogType(StrEnum):
     """What Spark connects to."""
 
     REST = "rest"
-    HIVE = "hive"
-    GLUE = "glue"
 
 
 class CatalogAuth(StrEnum):
@@ -48,7 +48,7 @@ class CatalogSpec:
 
     name: str
     type: CatalogType
-    address: str  # URI of a REST catalog or Hive metastore; region of Glue
+    address: str  # URI
     warehouse: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)  # only `ALLOWED_PROPERTIES`
     secret: str = ""  # "env:NAME" or "file:NAME", never the value; "": no secret
@@ -58,8 +58,7 @@ class CatalogSpec:
     @property
     def uses_s3(self) -> bool:
         """Return whether tables are accessed with Iceberg's S3 client, not with Hadoop's."""
-        has_s3 = any(key.startswith("s3.") for key in self.properties)
-        return self.type is CatalogType.GLUE or self.vended or has_s3
+        return self.vended or any(key.startswith("s3.") for key in self.properties)
 
 
 _FLAG = (r"true|false", "Write true or false.")
@@ -72,32 +71,12 @@ _HTTP = (
     "Write https://HOST[:PORT][/PATH], without a user or password.",
 )
 _REGION = (r"[a-z]{2}(?:-[a-z]+){1,3}-\d{1,2}", "Write a region such as eu-central-1.")
-_THRIFT_HOST = r"thrift://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]):\d{1,5}"
-_THRIFT = (rf"{_THRIFT_HOST}(?:,{_THRIFT_HOST})*", "Write thrift://HOST:PORT, separated by commas.")
 
-_ALL = {
-    "cache-enabled": _FLAG,
-    "cache.case-sensitive": _FLAG,
-    "cache.expiration-interval-ms": _MILLIS,
-    "default-namespace": (r"\w+(\.\w+)*", "Write names of letters, digits and _."),
-    "io.manifest.cache-enabled": _FLAG,
-    "io.manifest.cache.expiration-interval-ms": _MILLIS,
-    "io.manifest.cache.max-total-bytes": _COUNT,
-    "io.manifest.cache.max-content-length": _COUNT,
-}
-_S3 = {
-    "client.region": _REGION,
-    "s3.endpoint": _HTTP,
-    "s3.path-style-access": _FLAG,
-    "s3.checksum-enabled": _FLAG,
-}
 #: Type -> property -> the pattern of its values, and how to write them. No property names a class,
 #: a file or a secret.
 ALLOWED_PROPERTIES: Mapping[CatalogType, Mapping[str, tuple[str, str]]] = MappingProxyType(
     {
         CatalogType.REST: {
-            **_ALL,
-            **_S3,
             "prefix": (r"[\w.%/-]{1,200}", "Write letters, digits and . % / - _ only."),
             "scope": _WORDS,
             "audience": _WORDS,
@@ -110,18 +89,22 @@ ALLOWED_PROPERTIES: Mapping[CatalogType, Mapping[str, tuple[str, str]]] = Mappin
             "rest-metrics-reporting-enabled": _FLAG,
             "rest.client.connection-timeout-ms": _COUNT,
             "rest.client.socket-timeout-ms": _COUNT,
-        },
-        CatalogType.HIVE: {**_ALL, **_S3, "clients": _COUNT, "list-all-tables": _FLAG},
-        CatalogType.GLUE: {
-            **_ALL,
-            **{name: rule for name, rule in _S3.items() if name != "client.region"},
-            "glue.id": (r"\d{12}", "Write the 12 digits of an AWS account."),
-            "glue.endpoint": _HTTP,
-            "glue.skip-archive": _FLAG,
+            "client.region": _REGION,
+            "s3.region": _REGION,
+            "s3.endpoint": _HTTP,
+            "s3.path-style-access": _FLAG,
+            "s3.checksum-enabled": _FLAG,
+            "default-namespace": (r"\w+(\.\w+)*", "Write names of letters, digits and _."),
+            "cache-enabled": _FLAG,
+            "cache.case-sensitive": _FLAG,
+            "cache.expiration-interval-ms": _MILLIS,
+            "io.manifest.cache-enabled": _FLAG,
+            "io.manifest.cache.expiration-interval-ms": _MILLIS,
+            "io.manifest.cache.max-total-bytes": _COUNT,
+            "io.manifest.cache.max-content-length": _COUNT,
         },
     }
 )
-_ADDRESSES = {CatalogType.REST: _HTTP, CatalogType.HIVE: _THRIFT, CatalogType.GLUE: _REGION}
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,79}")
 #: Names that Spark gives a meaning of its own.
 _SPARKS_OWN = frozenset({"spark_catalog", "system", "session", "global_temp"})
@@ -130,11 +113,10 @@ _WAREHOUSE = re.compile(r"[^\s\x00-\x1f?#${}]{1,1000}")
 
 def catalog_conf(spec: CatalogSpec) -> dict[str, str]:
     """Return the Spark configuration that declares a catalog, without its secret."""
-    is_glue = spec.type is CatalogType.GLUE
     values = {
         **spec.properties,
         "type": spec.type.value,
-        "client.region" if is_glue else "uri": spec.address,
+        "uri": spec.address,
         "io-impl": S3_IO if spec.uses_s3 else HADOOP_IO,
     }
     if spec.warehouse:
@@ -170,7 +152,7 @@ def _problems(spec: CatalogSpec) -> Iterator[Problem]:
     if not _NAME.fullmatch(spec.name) or spec.name.lower() in _SPARKS_OWN:
         way_out = f"Write letters, digits and _, and none of {', '.join(sorted(_SPARKS_OWN))}."
         yield Problem("name", spec.name[:200], "is not a valid name of a catalog.", way_out)
-    yield from _value("address", spec.address, _ADDRESSES[spec.type])
+    yield from _value("address", spec.address, _HTTP)
     if spec.warehouse and (
         not _WAREHOUSE.fullmatch(spec.warehouse) or is_reference(spec.warehouse)
     ):
@@ -183,9 +165,6 @@ def _problems(spec: CatalogSpec) -> Iterator[Problem]:
         else:
             message = f"is not a property that a {spec.type} catalog can have here."
             yield Problem(f"properties.{key}", MASK, message, f"Choose {', '.join(allowed)}.")
-    for name, value in (("secret", spec.secret), ("vended", "true" if spec.vended else "")):
-        if value and spec.type is not CatalogType.REST:
-            yield Problem(name, "", f"does not apply to {spec.type} catalogs.", "Remove it.")
     if spec.secret and not is_reference(spec.secret):
         way_out = "Write env:NAME or file:NAME; the value itself is never stored."
         yield Problem("secret", "", "is not a valid secret reference.", way_out)

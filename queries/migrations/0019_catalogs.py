@@ -31,12 +31,7 @@ class Migration(migrations.Migration):
                     ),
                 ),
                 ("name", models.CharField(max_length=80, unique=True)),
-                (
-                    "type",
-                    models.CharField(
-                        choices=[("rest", "rest"), ("hive", "hive"), ("glue", "glue")], max_length=4
-                    ),
-                ),
+                ("type", models.CharField(choices=[("rest", "rest")], max_length=4)),
                 ("address", models.CharField(max_length=1000)),
                 ("warehouse", models.CharField(default="", max_length=1000)),
                 ("properties", models.JSONField(default=dict)),
@@ -52,7 +47,7 @@ class Migration(migrations.Migration):
                 ("created_by", models.CharField(max_length=150)),
                 ("changed_at", models.DateTimeField()),
                 ("changed_by", models.CharField(max_length=150)),
-                ("teams", models.ManyToManyField(related_name="catalogs", to="queries.team")),
+                ("teams", models.ManyToManyField(to="queries.team")),
             ],
             options={"ordering": ["name"]},
         ),

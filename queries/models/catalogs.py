@@ -19,7 +19,7 @@ class Catalog(models.Model):
     secret = models.CharField(max_length=200, default="")  # "env:NAME" or "file:NAME"
     auth = models.CharField(max_length=10, choices=[(k, k) for k in CatalogAuth])
     vended = models.BooleanField(default=False)
-    teams = models.ManyToManyField(Team, related_name="catalogs")  # none: every application
+    teams = models.ManyToManyField(Team)  # none: every application
     created_at = models.DateTimeField()
     created_by = models.CharField(max_length=150)
     changed_at = models.DateTimeField()

@@ -32,10 +32,10 @@ _MOST_NAMED = 5  # users in a rejection
 class CatalogChange(StrictForm):
     """A catalog without its name.
 
-    address: The URI of a REST catalog or Hive metastore, or the region of Glue.
+    address: The URI of a REST catalog.
     warehouse: A URL such as s3a://bucket/lake, or the name that the catalog uses.
-    properties: Further properties, from a closed list for each type.
-    secret: env:NAME or file:NAME, of a REST catalog.
+    properties: Further properties, from a closed list.
+    secret: env:NAME or file:NAME, granted to the catalog.
     auth: Whether the secret is an OAuth2 client credential or a token.
     vended: Whether the catalog may issue credentials for its tables' storage.
     teams: The teams whose applications can use it; empty for every application.

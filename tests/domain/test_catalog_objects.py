@@ -9,8 +9,6 @@ from queries.domain.catalogs import CatalogSpec, CatalogType, catalog_conf, prob
 from queries.domain.protocol import read
 
 REST = CatalogSpec("lake", CatalogType.REST, "https://catalog.example.org/api", "s3a://b/lake")
-HIVE = CatalogSpec("old", CatalogType.HIVE, "thrift://a.example.org:9083,thrift://b:9083")
-GLUE = CatalogSpec("aws", CatalogType.GLUE, "eu-central-1", "s3://bucket/lake")
 
 
 def test_a_rest_catalog_becomes_configuration_without_its_secret() -> None:
@@ -25,7 +23,7 @@ def test_a_rest_catalog_becomes_configuration_without_its_secret() -> None:
     }
 
 
-@pytest.mark.parametrize("spec", [REST, HIVE, GLUE])
+@pytest.mark.parametrize("spec", [REST, replace(REST, properties={"prefix": "a"}, vended=True)])
 def test_a_catalog_is_unchanged_by_its_way_through_json(spec: CatalogSpec) -> None:
     assert read(CatalogSpec, json.loads(json.dumps(asdict(spec)))) == spec
 
@@ -38,13 +36,7 @@ def test_vended_credentials_are_requested_only_if_the_admin_allows_them() -> Non
     assert conf["spark.sql.catalog.lake.io-impl"] == "org.apache.iceberg.aws.s3.S3FileIO"
 
 
-def test_glue_has_a_region_instead_of_an_address() -> None:
-    conf = catalog_conf(GLUE)
-    assert conf["spark.sql.catalog.aws.client.region"] == "eu-central-1"
-    assert "spark.sql.catalog.aws.uri" not in conf
-
-
-@pytest.mark.parametrize("spec", [REST, HIVE, GLUE, replace(REST, secret="file:key", vended=True)])
+@pytest.mark.parametrize("spec", [REST, replace(REST, secret="file:key", vended=True)])
 def test_these_catalogs_are_valid(spec: CatalogSpec) -> None:
     assert problems(spec) == []
 
@@ -60,13 +52,9 @@ def test_these_catalogs_are_valid(spec: CatalogSpec) -> None:
         (replace(REST, address="https://catalog.example.org?x=1"), "address"),
         (replace(REST, address="jdbc:postgresql://h/d?socketFactory=x.Y"), "address"),
         (replace(REST, address="env:ADDRESS"), "address"),
-        (replace(HIVE, address="https://catalog.example.org"), "address"),
-        (replace(HIVE, address="thrift://a:9083,jdbc:x"), "address"),
-        (replace(GLUE, address="https://glue.example.org"), "address"),
+        (replace(REST, address="thrift://metastore:9083"), "address"),
         (replace(REST, warehouse="s3a://b/${env:X}"), "warehouse"),
         (replace(REST, secret="hunter2"), "secret"),
-        (replace(HIVE, secret="env:X"), "secret"),
-        (replace(GLUE, vended=True), "vended"),
     ],
 )
 def test_a_wrong_value_is_rejected_by_field(spec: CatalogSpec, field: str) -> None:

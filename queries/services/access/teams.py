@@ -14,6 +14,7 @@ from queries.domain.definitions.spec import Longest, StrictForm
 from queries.domain.errors import Conflict, Invalid, Problem
 from queries.domain.validation.query_rules import name_problems
 from queries.models.access.accounts import Grant, Team
+from queries.models.catalogs import Catalog
 from queries.roles import VIEW, grant_of
 from queries.services.access.accounts import refuse_python, refuse_second_team
 from queries.services.access.admin_objects import AdminObject, Verb, unpacked
@@ -84,7 +85,7 @@ def delete_team(team: Team, *, actor: str, now: datetime) -> None:
                 f"Team {team.name} has applications: {', '.join(names)}.",
                 way_out="Assign them to another team first.",
             )
-        for row in team.catalogs.all():
+        for row in Catalog.objects.filter(teams=team):
             if row.teams.count() == 1:
                 raise Conflict(
                     f"Catalog {row.name} is available to this team only.",

@@ -28,12 +28,12 @@ def test_a_catalog_is_declared_read_replaced_and_deleted(ada: APIClient) -> None
     assert made.json()["teams"] == []
     assert (made.json()["secret"], made.json()["vended"]) == ("", False)
     assert ada.get(made["Location"]).json() == made.json()
-    change = {"type": "glue", "address": "eu-central-1", "warehouse": "s3://bucket/lake"}
+    change = {"type": "rest", "address": "https://new.example.org", "warehouse": "prod"}
     changed = ada.put(made["Location"], change, format="json")
     assert changed.status_code == 200, changed.json()
-    assert (changed.json()["type"], changed.json()["properties"]) == ("glue", {})
+    assert (changed.json()["warehouse"], changed.json()["properties"]) == ("prod", {})
     (row,) = ada.get(URL).json()["results"]
-    assert row["address"] == "eu-central-1"
+    assert row["address"] == "https://new.example.org"
     assert ada.delete(made["Location"]).status_code == 204
     assert ada.get(made["Location"]).status_code == 404
 
@@ -48,5 +48,5 @@ def test_every_problem_names_its_field(ada: APIClient) -> None:
 
 
 def test_an_unknown_type_is_rejected(ada: APIClient) -> None:
-    answer = ada.post(URL, {**LAKE, "type": "jdbc"}, format="json")
+    answer = ada.post(URL, {**LAKE, "type": "hive"}, format="json")
     assert [one["field"] for one in answer.json()["problems"]] == ["type"]
