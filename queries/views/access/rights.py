@@ -346,11 +346,7 @@ CATALOG_LIST = AdminPage(
     form=_catalog_form,
     service=_save_catalog,
     filled=_typed_catalog,
-    context=lambda request: {
-        "types": list(CatalogType),
-        "auths": list(CatalogAuth),
-        "fields": _CATALOG_FIELDS,
-    },
+    context=lambda request: {"types": list(CatalogType), "auths": list(CatalogAuth)},
 )
 
 urlpatterns += [*SECRETS.urlpatterns, *ROOTS.urlpatterns, *CATALOG_LIST.urlpatterns]
