@@ -100,7 +100,7 @@ def arguments() -> dict[str, Any]:
         "version": VERSION,
         "install_requires": ranges(),
         "packages": find_packages(str(HERE), include=within),
-        "package_data": {"queries.jvm": ["*.java"]},
+        "package_data": {"queries.jvm": ["*.java", "iceberg/*.java"]},
         "cmdclass": {"build_py": Build},
     }
 

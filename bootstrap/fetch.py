@@ -1,14 +1,15 @@
 """Download connectors, Spark versions and trial servers, then start the server.
 
-    python bootstrap/fetch.py kafka | s3 | hadoop [--jars]
+    python bootstrap/fetch.py kafka | s3 | hadoop | rest-catalog [--jars]
     python bootstrap/fetch.py --connector [add] NAME [GROUP:ARTIFACT:VERSION…] [--spark VERSION]
     python bootstrap/fetch.py --connector list | remove NAME [--spark VERSION]
     python bootstrap/fetch.py --sparks [add] [VERSION…] | list | remove VERSION
 
-With `--jars`, nothing is started. `add` can be left out; several connectors with a recipe can be
-added at once. `list` and `remove` need the database, and are Django commands. Maven resolves the
-coordinates in `connectors/*/pom.xml`, pip installs `connectors/sparks/*.txt`, javac compiles
-Hadoop's program, and Go builds the S3 gateway (`headgate_server.downloads`).
+With `--jars`, nothing is started; only tests start `rest-catalog`. `add` can be left out; several
+connectors with a recipe can be added at once. `list` and `remove` need the database, and are Django
+commands. Maven resolves the coordinates in `connectors/*/pom.xml`, pip installs
+`connectors/sparks/*.txt`, javac compiles the programs of Hadoop and the REST catalog, and Go builds
+the S3 gateway (`headgate_server.downloads`).
 """
 
 from __future__ import annotations
@@ -48,11 +49,11 @@ def main(arguments: list[str]) -> None:
             (sparks if command == "spark" else connectors)(words)
             return
     names = [argument for argument in arguments if not argument.startswith("-")]
-    trials = {"kafka": kafka, "s3": s3, "hadoop": hadoop}
+    trials = {"kafka": kafka, "s3": s3, "hadoop": hadoop, "rest-catalog": rest_catalog}
     if len(names) != 1 or names[0] not in trials:
         fail(f"There is no trial server {' '.join(names)!r}.", f"Choose {', '.join(trials)}.")
     trials[names[0]]()
-    if "--jars" not in arguments:
+    if "--jars" not in arguments and names != ["rest-catalog"]:
         _become_command(names[0])
 
 
@@ -125,6 +126,16 @@ def hadoop() -> None:
             shutil.copy(logging, folder)
 
 
+def rest_catalog() -> None:
+    """Download the jars of Iceberg's REST catalog, and compile the program that runs it."""
+    jars = HOME / "rest-catalog" / "jars"
+    _resolve("rest-catalog", jars, what="the trial REST catalog")
+    program = REPOSITORY / "connectors" / "rest-catalog" / "TrialCatalog.java"
+    with replaced(HOME / "rest-catalog" / "classes", program.read_bytes()) as folder:
+        if folder:
+            _compile(program, jars, folder)
+
+
 def _resolve(name: str, target: Path, *, what: str) -> None:
     DOWNLOADS.resolve(REPOSITORY / "connectors" / name / "pom.xml", target, what=what)
 
@@ -163,7 +174,7 @@ def _compile(source: Path, jars: Path, folder: Path) -> None:
     javac = tool(
         "javac",
         "javac",
-        "compile the program that runs HDFS and YARN",
+        f"compile {source.name}",
         "Install a JDK (Debian, Ubuntu: `sudo apt-get install openjdk-17-jdk-headless`)",
     )
     code, output = follow(

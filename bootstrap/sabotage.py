@@ -137,9 +137,9 @@ class Copy:
             if name and (source / name).is_file():
                 (self.tree / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(source / name, self.tree / name)
-        # What `make kafka`, `make s3` and `make hadoop` have brought; tests only read it.
+        # What `make kafka`, `make hadoop` and the like have brought; tests only read it.
         (self.tree / "var").mkdir(parents=True, exist_ok=True)
-        for name in ("connectors", "hadoop", "kafka", "s3", "sparks"):
+        for name in ("connectors", "hadoop", "kafka", "rest-catalog", "s3", "sparks"):
             if (downloads := source / "var" / name).exists():
                 (self.tree / "var" / downloads.name).symlink_to(downloads.resolve())
 

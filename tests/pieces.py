@@ -202,6 +202,19 @@ def hadoop() -> Path:
     return _installed("hadoop/classes", "*.class").parent
 
 
+@cache
+def missing_rest_catalog() -> str:
+    """Return why no REST catalog can be started, "" where one can."""
+    if not all(any((rest_catalog() / part).glob("*")) for part in ("jars", "classes")):
+        return "the trial REST catalog is missing; get it with `make rest-catalog`"
+    return missing_java()
+
+
+def rest_catalog() -> Path:
+    """Return the folder with the `jars` and `classes` of Iceberg's REST catalog."""
+    return _installed("rest-catalog/classes", "*.class").parent
+
+
 def spark_version() -> Spark:
     """Return the version of Spark under test; HEADGATE_TEST_SPARK names another than ours."""
     named = os.environ.get("HEADGATE_TEST_SPARK", OURS)

@@ -20,6 +20,7 @@ from queries.domain.protocol import DriverSpec
 from queries.domain.tables.places import ICEBERG
 from queries.domain.validation.spark_rules import ANY_FILES, OPTIONS_BY_FORMAT, refused
 from queries.domain.validation.tables import NotATable, conf_keys, folder_of, table_folder, table_of
+from queries.runtime.catalogs import is_checked
 from queries.spark_parser.analyzer import (
     FUNCTION_BY_NAME,
     PlanNode,
@@ -102,6 +103,8 @@ def require_table(
     if roots is None or name.lower() != ICEBERG:
         return
     table = table_of(options)
+    if is_checked(session, table.split(".")[0]):
+        return  # its location is known once the catalog has answered
     try:
         location = table_folder(table, _catalog(session, table.split(".")[0]))
     except NotATable as error:

@@ -33,6 +33,8 @@ from headgate_ground.secret_kinds import NAME, VALUE
 from listeners.spark.telemetry import ListenerRefused, Telemetry
 from queries.domain.protocol import POOLS, TMP, DriverSpec
 from queries.driver_folder import DriverFolder
+from queries.runtime import catalogs
+from queries.runtime.allowed_paths import roots_of
 from queries.runtime.build import CONFIGURATION, session_conf, views
 from queries.runtime.code import packages
 from queries.runtime.failures.error_capture import StepFailed
@@ -181,6 +183,9 @@ def start_spark(
         context = SparkContext(conf=conf, gateway=gateway)
         if not spec.master.startswith("local"):
             _ship_code(context, spec.code_roots, folder.own / TMP)
+        catalogs.declare(
+            gateway, spec.catalogs, roots_of(spec), references, folder.own / TMP / "catalogs"
+        )
         return SparkSession(context)
     except Exception as error:
         if spec.master.startswith("spark://") and stopped_while_starting(str(error)):
@@ -294,6 +299,7 @@ def _reserved(spec: DriverSpec, folder: DriverFolder, references: References) ->
         "spark.submit.deployMode": "client",
         "spark.sql.reflect.allowList": _REFLECT,
         **{name: spec.conf.get(name, value) for name, value in _BY_SCHEMA.items()},
+        **catalogs.spark_conf(spec.catalogs),
         **packages.worker_conf(spec.packages, spec.master, references.resolve_all(spec.conf)),
     }
     if spec.master != "yarn":

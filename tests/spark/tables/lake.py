@@ -55,6 +55,10 @@ class Lake:
         found = self.driver.wait_run(run, RunState.FAILED, RunState.ENDED)
         return found.error.root_cause if found.error is not None else ""
 
+    def running(self, run: int) -> None:
+        """Wait until a query that goes on has committed or waits for data."""
+        self.driver.wait_run(run, RunState.RUNNING)
+
     def batches(self, run: int, count: int) -> None:
         """Wait for the first batches of a query that goes on."""
         wait_for(
@@ -64,23 +68,31 @@ class Lake:
 
 @contextmanager
 def lake(
-    home: Path, connector: str, version: Spark, conf: Mapping[str, str], *, bucket: str = ""
+    home: Path,
+    connector: str,
+    version: Spark,
+    conf: Mapping[str, str],
+    *,
+    bucket: str = "",
+    epoch: int = 1,
+    **more: Any,
 ) -> Iterator[Lake]:
     """Yield a lake whose driver ends with it; skip where a connector or the Spark is missing.
 
-    With a bucket, it is an allowed path as well.
+    With a bucket, it is an allowed path as well. `more` is for the driver's spec.
     """
     connectors = (connector, "s3") if bucket else (connector,)
     for each in connectors:
         if missing := pieces.missing_connector(each, version):
             pytest.skip(missing)
-    one = Lake(DriverUnderTest(home))
-    one.data.mkdir()
+    one = Lake(DriverUnderTest(home, epoch=epoch))
+    one.data.mkdir(exist_ok=True)
     one.driver.launch(
         spark=pieces.spark_folder(version),
         jars=tuple(jar for each in connectors for jar in pieces.connector_jars(each, version)),
         conf={**one.driver.spec.conf, **CONF[connector], **conf},
         data_roots=(f"file://{one.data}", *([bucket] if bucket else [])),
+        **more,
     )
     try:
         one.driver.ready()
