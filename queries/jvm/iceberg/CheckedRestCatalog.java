@@ -131,7 +131,7 @@ public final class CheckedRestCatalog extends RESTCatalog {
         }
 
         private void check(RESTResponse answer) throws Exception {
-            String type = answer.getClass().getSimpleName();
+            String type = answer.getClass().getSimpleName().replace("Immutable", ""); // generated
             Map facts = new HashMap();
             facts.put("type", type);
             if (answer instanceof ConfigResponse) {

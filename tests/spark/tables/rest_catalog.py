@@ -82,9 +82,10 @@ class HostileCatalog:
         if method == "POST" and "/tables/" in path:
             error = {"message": "unknown", "type": "CommitStateUnknownException", "code": 500}
             return 500, {"error": error}  # a commit
-        if ("/tables/" in path and not self.missing) or (
-            method == "POST" and path.endswith("/tables")
-        ):
+        if method == "POST" and path.endswith("/tables"):
+            self.missing = False
+            return self.answer("GET", "/tables/created")
+        if "/tables/" in path and not self.missing:
             return 200, {"metadata": self._metadata(), "config": {}, **self._loaded()}
         if "/views/" in path and self.view:
             return 200, {"metadata": _view(self.location), "metadata-location": self.location}
