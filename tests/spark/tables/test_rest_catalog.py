@@ -278,7 +278,10 @@ def test_vended_credentials_open_the_storage_of_a_table(tmp_path: Path, s3: S3St
         with lake(
             tmp_path / "home", "iceberg", "4.1", {}, bucket=f"s3://{s3.bucket}", catalogs=(catalog,)
         ) as one:
-            said = one.failed(one.start(sql(of_files(one.data / "in"), table("vended.air.people"))))
+            sink = table("vended.air.people")
+            said = one.failed(
+                one.start(sql(of_files(one.data / "in"), sink, "SELECT id FROM read"))
+            )
         assert list((s3.folder / "vended" / "data").glob("*.parquet")), said  # before it commits
         assert all(seen[2].get("X-Iceberg-Access-Delegation") for seen in server.requests)
 
