@@ -326,7 +326,7 @@ def test_the_rules_are_those_of_the_server() -> None:
     generator = module(BASE / "bootstrap" / "import_rules.py")
     assert generator.FILE.read_text() == generator.text(), "run bootstrap/import_rules.py"
     connectors = {path.parent.name for path in BASE.glob("connectors/*/connector.toml")}
-    assert set(rules._CONNECTORS.values()) <= connectors
+    assert set(rules.RULES.replaced["connectors"].values()) <= connectors
 
 
 def module(path: Path) -> ModuleType:

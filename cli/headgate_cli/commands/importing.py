@@ -1,5 +1,6 @@
 """`import`: manifests from the ways in which people start PySpark jobs today."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -21,6 +22,8 @@ UNKNOWN = (
     "not known from here: the script's queries with their checkpoints, sinks and triggers; "
     "the application's page shows them once it has started"
 )
+
+NO_MASTER = "spec.master: not in the input, so tasks run within the driver (local[2])"
 
 
 def import_jobs(
@@ -74,13 +77,14 @@ def import_jobs(
 
 def _read(path: str) -> list[ImportedJob]:
     """Return the jobs in a file, after reporting each of its words."""
-    text = files.stdin_text() if path == files.STDIN else _text(Path(path))
-    jobs, others = jobs_in(path, text)
+    jobs, others = jobs_in(path, _text(path))
     for job in jobs:
         note(f"{job.origin}: {job.name or 'no job'}")
         for entry in job.entries:
             note(f"  {entry}")
         if job.is_runnable:
+            if "master" not in job.spec:
+                note(f"  {NO_MASTER}")
             note(f"  {UNKNOWN}")
         for name, default in job.parameters.items():
             shown = f" (default in the file: {default})" if default else ""
@@ -92,11 +96,16 @@ def _read(path: str) -> list[ImportedJob]:
     return jobs
 
 
-def _text(path: Path) -> str:
+def _text(path: str) -> str:
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise refused(f"{path} is larger than 1 MiB.", "Pass only the file with the command.")
-        return path.read_text(encoding="utf-8")
+        if path == files.STDIN:
+            content = sys.stdin.buffer.read(LARGEST_FILE + 1) if sys.stdin is not None else b""
+        else:
+            with Path(path).open("rb") as file:
+                content = file.read(LARGEST_FILE + 1)
+        if len(content) > LARGEST_FILE:
+            raise refused(f"{path} is larger than 1 MiB.", "Pass only the text with the command.")
+        return content.decode()
     except UnicodeDecodeError:
         raise refused(f"{path} is not valid UTF-8.") from None
     except OSError as error:
@@ -104,9 +113,18 @@ def _text(path: Path) -> str:
 
 
 def _unique(jobs: list[ImportedJob]) -> list[ImportedJob]:
-    """Return the jobs; those whose name another one has get a number behind it."""
+    """Return the jobs; a name that another job has, or a secret that has another value in it,
+    gets a number behind it."""
     names: set[str] = set()
+    bound: dict[str, str] = {}
     for job in jobs:
+        for secret, value in job.bound.items():
+            name, number = secret, 2
+            while bound.setdefault(name, value) != value:
+                name, number = f"{secret}_{number}", number + 1
+            if name != secret:
+                job.rename_secret(secret, name)
+                note(f"{job.name}: its env:{secret} has another value, so it is env:{name} there.")
         name, number = job.name, 2
         while job.name in names:
             job.name, number = f"{name}-{number}", number + 1

@@ -9,8 +9,10 @@ from headgate_cli.imports.rules import RULES
 from headgate_cli.server import Json
 
 MASK = "••••••"
-#: Masking shorter values would damage every text.
-_SHORTEST_SECRET = 4
+#: Shorter secrets are masked only as whole words and not within paths: masking "test" everywhere
+#: would damage every text. Still shorter ones only where their name shows what they are.
+_SHORT_SECRET, _SHORTEST_SECRET = 8, 4
+_S3 = "EMR's s3:// is s3a:// elsewhere"
 #: How a manifest refers to a value of the environment.
 VALUE = re.compile(r"\$\{values\.([A-Za-z_][\w.-]*)\}")
 _S3 = re.compile(r"(?:^|(?<==))s3(?=://)", re.IGNORECASE)
@@ -30,6 +32,13 @@ class Entry:
     field: str = ""  # "spec.memory"; "" if not taken over
     reason: str = ""  # why not, and what to do instead; a remark if it was taken over
 
+    @property
+    def remark(self) -> str:
+        """Return the reason, and what the tokens of a field still need."""
+        is_path = self.field.startswith(("spec.conf", "spec.env", "spec.script.arguments"))
+        s3 = is_path and any("s3://" in token for token in self.tokens)
+        return "; ".join(filter(None, (self.reason, _S3 * s3)))
+
     def __str__(self) -> str:
         text = " ".join(self.tokens)
         if not self.field:
@@ -47,6 +56,8 @@ class ImportedJob:
     entries: list[Entry] = field(default_factory=list)
     defaults: dict[str, str] = field(default_factory=dict)  # of parameters, by name
     secrets: set[str] = field(default_factory=set)  # values, which are masked wherever they are
+    bound: dict[str, str] = field(default_factory=dict)  # the values of `env:NAME`, by name
+    resolved: set[str] = field(default_factory=set)  # variables replaced by their values
 
     def take(self, path: str, value: object, *tokens: str, remark: str = "") -> None:
         """Set a field of the spec, or add to its list or mapping, and report it.
@@ -72,6 +83,11 @@ class ImportedJob:
         """Report tokens that are not taken over."""
         self.entries.append(Entry(masked(tokens), "", reason))
 
+    def resolve(self, text: str) -> str:
+        """Return a text with the variables replaced whose values the input sets."""
+        self.resolved |= self.defaults.keys() & set(VALUE.findall(text))
+        return VALUE.sub(lambda found: self.defaults.get(found[1], found[0]), text)
+
     def hide(self, value: str) -> None:
         """Mask a secret value wherever it is; of a parameter, its default."""
         for name in VALUE.findall(value):
@@ -83,8 +99,14 @@ class ImportedJob:
     def conceal(self, text: str) -> str:
         """Return a text with the known secrets masked."""
         for secret in sorted(self.secrets, key=len, reverse=True):
-            text = text.replace(secret, MASK)
+            whole = r"(?<![\w./-]){}(?![\w./-])" if len(secret) < _SHORT_SECRET else "{}"
+            text = re.sub(whole.format(re.escape(secret)), MASK, text)
         return text
+
+    def rename_secret(self, old: str, new: str) -> None:
+        """Refer to a secret by another name."""
+        refer = {f"env:{old}": f"env:{new}"}
+        self.spec = _mapped(self.spec, lambda text: refer.get(text, text))
 
     def finish(self) -> None:
         """Mask the known secrets in the report and in the manifest, which is then rejected."""
@@ -93,7 +115,7 @@ class ImportedJob:
                 self.defaults[name] = path
                 self.entries.append(Entry(masked([f"{name}={value}"]), f"values.{name}", S3A))
         self.entries = [
-            Entry(tuple(map(self.conceal, entry.tokens)), entry.field, self.conceal(entry.reason))
+            Entry(tuple(map(self.conceal, entry.tokens)), entry.field, self.conceal(entry.remark))
             for entry in self.entries
         ]
         self.spec = _mapped(self.spec, self.conceal)

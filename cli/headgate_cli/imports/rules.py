@@ -1,33 +1,17 @@
-"""The server's rules for what a definition may set, as generated into `rules.json`.
+"""The tables by which an import decides.
 
-`make docs-reference` writes the file from the server's own tables, and a test holds it equal,
-so that an import without a server decides as a save would.
+`make docs-reference` generates `rules.json` from the server's own tables, and a test holds it
+equal, so that an import without a server decides as a save would. `replaced.toml` is written by
+hand: what replaces the options and fields of today's jobs.
 """
 
 import json
 import re
+import tomllib
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 from typing import Any
-
-#: "group:artifact" without the versions of Scala and Spark -> the connector that contains it.
-_CONNECTORS = {
-    "com.amazonaws:aws-java-sdk-bundle": "s3",
-    "com.google.cloud.bigdataoss:gcs-connector": "gcs",
-    "io.delta:delta-core": "delta",
-    "io.delta:delta-spark": "delta",
-    "io.delta:delta-storage": "delta",
-    "org.apache.hadoop:hadoop-aws": "s3",
-    "org.apache.hadoop:hadoop-azure": "azure",
-    "org.apache.iceberg:iceberg-spark-runtime": "iceberg",
-    "org.apache.kafka:kafka-clients": "kafka",
-    "org.apache.spark:spark-avro": "avro",
-    "org.apache.spark:spark-sql-kafka-0-10": "kafka",
-    "org.apache.spark:spark-token-provider-kafka-0-10": "kafka",
-    "org.postgresql:postgresql": "jdbc",
-}
-
 
 #: Names and texts that are secrets on a command line, in addition to the server's: short options
 #: such as `-p`, users in an address without a password, webhooks.
@@ -41,7 +25,7 @@ _ADDRESSES = (
 
 @dataclass(frozen=True)
 class Rules:
-    """The tables in `rules.json`."""
+    """The tables in `rules.json`, and those in `replaced.toml`."""
 
     allowed: str  # keys of Spark's configuration that an application may set
     reserved: list[list[str]]  # patterns of keys that it may not, with the way out
@@ -53,6 +37,13 @@ class Rules:
     reserved_environment: str
     connector_settings: dict[str, str]  # setting that a connector makes itself -> connector
     sparks: list[str]  # "4.1", the oldest first
+    replaced: dict[str, dict[str, Any]]
+
+    @cached_property
+    def options_by_key(self) -> dict[str, str]:
+        """Return the option of spark-submit that means the same as a configuration key."""
+        options = self.replaced["options"].items()
+        return {row["conf"]: option for option, row in options if "conf" in row}
 
     @cached_property
     def _shapes(self) -> list[re.Pattern[str]]:
@@ -65,6 +56,18 @@ class Rules:
             *_ADDRESSES,
             re.compile(rf"({by_name})(?!(?:env|file):|\$)([^\s\"',;&)}}]+)()", re.IGNORECASE),
         ]
+
+    def takes_value(self, option: str) -> bool:
+        """Return whether the next word is the value of an option of spark-submit."""
+        known = option in self.replaced["options"] or option in ("--conf", "-c")
+        return known and option not in self.replaced["flags"]["names"]
+
+    def way_out(self, table: str, path: str, value: str = "") -> str:
+        """Return what replaces a field, by its value, or by the longest known part of its path."""
+        rows, parts = self.replaced[table], path.split(".")
+        paths = (".".join(parts[:length]) for length in range(len(parts), -1, -1))
+        known = [name for name in (f"{path}={value}", *paths) if name in rows]
+        return str(rows[known[0]])
 
     def masked(self, text: str) -> str:
         """Return a text with everything that looks like a secret masked."""
@@ -97,13 +100,10 @@ class Rules:
                 return way_out or "It is reserved for Headgate."
         if not re.fullmatch(self.allowed, key):
             return "This is not a setting that definitions can change."
-        unknown = [
-            name
-            for name in re.findall(self.class_name, value)
-            if not re.fullmatch(self.safe_classes, name)
-        ]
-        if unknown and not key.startswith("spark.sql.catalog."):
-            return f"It loads {unknown[0]}. A connector provides the classes for its formats."
+        for name in re.findall(self.class_name, value):
+            safe = re.fullmatch(self.safe_classes, name) or key.startswith("spark.sql.catalog.")
+            if not safe:
+                return f"It loads {name}. A connector provides the classes for its formats."
         return ""
 
     def connectors_of(self, key: str, value: str) -> list[str]:
@@ -116,14 +116,15 @@ class Rules:
         group, _, rest = coordinate.partition(":")
         artifact = re.sub(r"(_\d\.\d)?_2\.1\d$|-hadoop\d$", "", rest.partition(":")[0])
         artifact = re.sub(r"-runtime-\d\.\d$", "-runtime", artifact)
-        return _CONNECTORS.get(f"{group}:{artifact}", "")
+        return str(self.replaced["connectors"].get(f"{group}:{artifact}", ""))
 
 
 def _read() -> Rules:
-    tables: dict[str, Any] = json.loads(
-        files("headgate_cli.imports").joinpath("rules.json").read_text("utf-8")
+    folder = files("headgate_cli.imports")
+    tables: dict[str, Any] = json.loads(folder.joinpath("rules.json").read_text("utf-8"))
+    return Rules(
+        **tables, replaced=tomllib.loads(folder.joinpath("replaced.toml").read_text("utf-8"))
     )
-    return Rules(**tables)
 
 
 RULES = _read()

@@ -12,32 +12,39 @@ from headgate_cli.output import refused
 
 #: What parentheses contain: further ones to a depth of two.
 _INSIDE = r"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*"
-_SUBSTITUTION = rf"\$\({_INSIDE}\)|`[^`]*`"
+_SUBSTITUTION = rf"[$<>]\({_INSIDE}\)|`[^`]*`"
+_VARIABLE = r"\$\{[^}]*\}|\$\w+|\$[@*\#?$!-]"
 _DOUBLE = rf'"(?:\\.|{_SUBSTITUTION}|\$\{{[^}}]*\}}|[^"\\])*"'
-_TOKEN = re.compile(
-    rf"""(?P<continuation>\\\r?\n)
-    |(?P<comment>(?<![^\s;&|()])\#[^\n]*)
-    |(?P<newline>\r?\n)
-    |(?P<space>[ \t\r]+)
-    |(?P<process>[<>]\({_INSIDE}\))
-    |(?P<redirection>\d*(?:<<<|<<-?|>>|>&|<&|&>>|&>|[<>]))
-    |(?P<operator>&&|\|\||;;|[;&|()])
-    |(?P<escape>\\.)
-    |(?P<ansi>\$'(?:\\.|[^'\\])*')
-    |(?P<single>'[^']*')
-    |(?P<double>{_DOUBLE})
-    |(?P<substitution>{_SUBSTITUTION})
-    |(?P<variable>\$\{{[^}}]*\}}|\$\w+|\$[@*\#?$!-])
-    |(?P<plain>[^\s\\'"`$;&|()<>]+|[$])""",
-    re.VERBOSE,
+_QUOTED = rf"""\\\r?\n|\\.|\$'(?:\\.|[^'\\])*'|'[^']*'|{_DOUBLE}|{_SUBSTITUTION}|{_VARIABLE}"""
+
+
+def _tokens(word: str, others: str = r"(?!)") -> re.Pattern[str]:
+    return re.compile(
+        rf"(?P<newline>\r?\n)|(?P<space>[ \t\r]+)|{others}|(?P<word>(?:{word})+)", re.DOTALL
+    )
+
+
+_WORD = rf"{_QUOTED}|[^\s\\'\"`$;&|()<>]|\$(?!')"
+_SHELL = _tokens(
+    _WORD,
+    rf"(?P<comment>\#[^\n]*)"
+    rf"|(?P<redirection>\d*(?:<<<|<<-?|>>|>&|<&|&>>|&>|[<>](?!\())[ \t]*(?P<target>(?:{_WORD})*))"
+    r"|(?P<operator>&&|\|\||;;|[;&|()])",
 )
-_IN_QUOTES = re.compile(
-    rf"(?P<escape>\\[\"\\$`]|\\\n)|(?P<substitution>{_SUBSTITUTION})"
-    r"|(?P<variable>\$\{[^}]*\}|\$\w+|\$[@*#?$!-])|(?P<plain>[^\\$`]+|.)",
+_UNIT = _tokens(rf"{_QUOTED}|[^\s\\'\"$]|\$(?!')")
+#: The parts of a word, and those of what double quotes contain.
+_PARTS = re.compile(
+    rf"(?P<none>\\\r?\n)|\\(?P<escape>.)|\$'(?P<ansi>(?:\\.|[^'\\])*)'|'(?P<single>[^']*)'"
+    rf"|(?P<double>{_DOUBLE})|(?P<substitution>{_SUBSTITUTION})|(?P<variable>{_VARIABLE})|(?P<plain>.)",
     re.DOTALL,
 )
-_VARIABLE = re.compile(r"\$\{?(\w+)(?::?[-=](.*))?\}?")
-_ANSI = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", "'": "'", '"': '"'}
+_IN_QUOTES = re.compile(
+    rf"(?P<none>\\\r?\n)|\\(?P<escape>[\"\\$`])|(?P<substitution>{_SUBSTITUTION.replace('<>', '')})"
+    rf"|(?P<variable>{_VARIABLE})|(?P<plain>.)",
+    re.DOTALL,
+)
+_NAMED = re.compile(r"\$\{?(\w+)(?::?[-=](.*))?\}?", re.DOTALL)
+_ANSI = {"n": "\n", "t": "\t", "r": "\r"}
 
 
 @dataclass(slots=True)
@@ -47,6 +54,7 @@ class Word:
     source: str = ""  # as written
     text: str = ""  # with quotes removed and variables replaced by `${values.NAME}`
     defaults: dict[str, str] = field(default_factory=dict)  # of its variables: `${NAME:-default}`
+    scripts: list[str] = field(default_factory=list)  # in `$(…)`
 
 
 @dataclass(slots=True)
@@ -56,104 +64,86 @@ class Command:
     line: int  # of its first word
     words: list[Word] = field(default_factory=list)
     extras: list[str] = field(default_factory=list)  # redirections, here-documents, operators
+    scripts: list[tuple[int, str]] = field(default_factory=list)  # here-documents, with their lines
 
 
-def commands(text: str, *, operators: bool = True) -> Iterator[Command]:
+def commands(text: str, *, operators: bool = True, line: int = 1) -> Iterator[Command]:
     """Yield the commands of a script; without `operators`, `;`, `|`, `>` … are ordinary characters.
 
-    Raises `CommandEnded` for a quote that is not closed.
+    `line` is the number of the first line. Raises `CommandEnded` for a quote that is not closed.
     """
-    command, word, position, line = Command(1), None, 0, 1
+    tokens = _SHELL if operators else _UNIT
+    command, position, first = Command(line), 0, line
     pending: list[str] = []  # the delimiters of here-documents
-    redirects = False
     while position < len(text):
-        token = _TOKEN.match(text, position)
+        line = first + text.count("\n", 0, position)
+        token = tokens.match(text, position)
         if token is None:
             raise refused(
                 f"Line {line}: the quote {text[position]} is not closed.", "Close the quote."
             )
-        kind, source = str(token.lastgroup), token[0]
-        if not operators and kind in ("operator", "redirection", "comment", "process"):
-            kind = "plain"
-        if kind == "continuation" and operators:  # it does not end a word, except in a unit
-            position, line = token.end(), line + 1
-            continue
-        if kind in ("continuation", "comment", "newline", "space", "operator", "redirection"):
-            if word is not None:
-                if redirects:
-                    command.extras[-1] += f" {word.source}".rstrip()
-                    if command.extras[-1].startswith("<<") and command.extras[-1][2:3] != "<":
-                        pending.append(word.text)
-                else:
+        position, source = token.end(), token[0]
+        match token.lastgroup:
+            case "word":
+                word = _word(source)
+                if word.source:
+                    command.line = command.line if command.words else line
                     command.words.append(word)
-                redirects, word = False, None
-            elif kind in ("newline", "operator"):
-                redirects = False
-            if kind == "redirection":
+            case "redirection":
                 command.extras.append(source)
-                redirects = True
-            elif kind in ("newline", "operator"):
-                if kind == "operator":
+                if source.lstrip("0123456789").startswith("<<") and "<<<" not in source:
+                    pending.append(_word(token["target"]).text)
+            case "operator" | "newline":
+                if token.lastgroup == "operator":
                     command.extras.append(source)
-                position = token.end()
-                if kind == "newline":
+                else:
                     for delimiter in pending:
-                        end = re.compile(rf"^\t*{re.escape(delimiter)}$", re.M).search(
+                        start = position
+                        end = re.compile(rf"^\t*{re.escape(delimiter)}\r?$", re.M).search(
                             text, position
                         )
-                        stop = end.end() if end else len(text)
-                        command.extras.append(text[position:stop])
-                        position = stop
+                        position = end.end() if end else len(text)
+                        command.extras.append(text[start:position])
+                        body = text[start : end.start() if end else position]
+                        command.scripts.append((first + text.count("\n", 0, start), body))
                     pending = []
                 if command.words or command.extras:
                     yield command
-                line = text.count("\n", 0, position) + 1
-                command = Command(line)
-                continue
-        else:
-            if word is None:
-                word = Word()
-                if not command.words:
-                    command.line = line
-            word.source += source
-            word.text += _value(kind, source, word.defaults)
-        position = token.end()
-        line = text.count("\n", 0, position) + 1
-    if word is not None:
-        if redirects:
-            command.extras[-1] += f" {word.source}"
-        else:
-            command.words.append(word)
+                command = Command(first + text.count("\n", 0, position))
     if command.words or command.extras:
         yield command
 
 
-def _value(kind: str, source: str, defaults: dict[str, str]) -> str:
-    match kind:
-        case "escape":
-            return "" if source == "\\\n" else source[1:]
-        case "single":
-            return source[1:-1]
-        case "ansi":
-            return re.sub(r"\\(.)", lambda escape: _ANSI.get(escape[1], escape[0]), source[2:-1])
-        case "double":
-            parts = _IN_QUOTES.finditer(source[1:-1])
-            return "".join(_value(str(part.lastgroup), part[0], defaults) for part in parts)
-        case "substitution" | "process":
-            return _reference(_parameter(source))
-        case "variable":
-            named = _VARIABLE.fullmatch(source)
-            if named is None or re.match(r"\d", named[1]):
-                return _reference(_parameter(source))
-            if named[2]:
-                defaults[named[1]] = named[2].removesuffix("}")
-            return _reference(named[1])
-        case _:
-            return source
+def _word(source: str) -> Word:
+    word = Word(re.sub(r"^(\\\r?\n)+|(\\\r?\n)+$", "", source))
+    word.text = _text(word, source, _PARTS)
+    return word
 
 
-def _reference(name: str) -> str:
-    return f"${{values.{name}}}"
+def _text(word: Word, source: str, parts: re.Pattern[str]) -> str:
+    text = ""
+    for part in parts.finditer(source):
+        kind, value = str(part.lastgroup), part[str(part.lastgroup)]
+        match kind:
+            case "none":
+                value = ""
+            case "ansi":
+                value = re.sub(r"\\(.)", lambda escape: _ANSI.get(escape[1], escape[1]), value)
+            case "double":
+                value = _text(word, value[1:-1], _IN_QUOTES)
+            case "substitution":
+                word.scripts.append(value.strip("`") if value[0] == "`" else value[2:-1])
+                value = f"${{values.{_parameter(value)}}}"
+            case "variable":
+                named = _NAMED.fullmatch(value)
+                name = _parameter(value)
+                if named:
+                    name = f"ARGUMENT_{named[1]}" if named[1].isdecimal() else named[1]
+                if named and named[2]:
+                    word.defaults[name] = named[2].removesuffix("}")
+                value = f"${{values.{name}}}"
+        text += value
+    return text
 
 
 def _parameter(source: str) -> str:

@@ -1,27 +1,28 @@
-"""Find jobs in files: shell text, systemd units, and kubeflow's manifests."""
+"""Find jobs in files: shell text, systemd units, kubeflow's manifests, and JSON of Amazon EMR."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import PurePosixPath
+from typing import Any
 
-from headgate_cli.imports import spark_application, spark_submit
+from headgate_cli.imports import emr, spark_application, spark_submit
 from headgate_cli.imports.report import VALUE, Entry, ImportedJob, masked
+from headgate_cli.imports.rules import RULES
 from headgate_cli.imports.shell_words import Command, Word, commands
 from headgate_cli.output import refused
 
 _ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
 _UNIT_LINE = re.compile(r"(?P<key>\w+)\s*=\s*(?P<value>.*)")
+_KINDS = rf"\bkind[\"']?\s*:\s*[\"']?({'|'.join(spark_application.KINDS)})\b"
+#: How YAML with a SparkApplication begins, JSON, and a unit.
+_DOCUMENT = re.compile(
+    rf"(?:\s|---|\#[^\n]*\n)*(?:(?=[\s\S]*{_KINDS})(?:[\w.\"'-]+:\s|- |{{)|[\[{{]\s*[\[{{\"])"
+)
+_UNIT = re.compile(r"(?:\s|[#;][^\n]*\n)*\[\w+\]\s")
 #: A variable that a shell splits into words.
 _UNQUOTED = re.compile(r"\$\{?(\w+)\}?")
-#: What Headgate does in place of lines of a unit.
-_UNIT_KEYS = {
-    "Restart": "Headgate restarts a failed script without limit.",
-    "RestartSec": "Set spec.policy.base_delay_s.",
-    "User": "Drivers run as Headgate's user.",
-    "EnvironmentFile": "Add its variables to spec.env.",
-    "WorkingDirectory": "A script has a working directory of its own.",
-    "WantedBy": "Set `desired: RUNNING` in the manifest.",
-}
+_LAUNCH = re.compile(rf"{spark_submit.COMMAND}\b|\baws .*\bemr")
+_NO_SHELL = "Headgate runs no shell."
 
 
 def jobs_in(name: str, text: str) -> tuple[list[ImportedJob], list[Entry]]:
@@ -29,58 +30,147 @@ def jobs_in(name: str, text: str) -> tuple[list[ImportedJob], list[Entry]]:
 
     Raises `CommandEnded` for a file without jobs, and for text that cannot be read.
     """
-    if spark_application.is_manifest(text):
-        return spark_application.jobs_in(name, text)
-    jobs: list[ImportedJob] = []
     rest: list[Entry] = []
-    read = _of_unit if re.search(r"(?m)^\[Service\]", text) else _of_script
-    for job in read(name, text, rest):
-        jobs.append(job)
+    jobs = _jobs(name, text, rest, {})
     if not jobs:
         raise refused(
-            f"{name} contains no spark-submit command and no SparkApplication.",
-            "Pass a file with a spark-submit command, a systemd unit, or kubeflow's YAML.",
+            f"{name} contains no spark-submit command, SparkApplication or step of EMR.",
+            "Pass a file with a spark-submit command, a systemd unit, kubeflow's YAML, or EMR's "
+            "JSON.",
         )
     return jobs, rest
 
 
-def _of_script(name: str, text: str, rest: list[Entry]) -> Iterator[ImportedJob]:
-    variables: dict[str, str] = {}  # as far as they are literal
-    assigned: list[tuple[Command, list[str]]] = []
+def _jobs(
+    name: str, text: str, rest: list[Entry], variables: Mapping[str, str], line: int = 1
+) -> list[ImportedJob]:
+    if _DOCUMENT.match(text):
+        return list(_in_documents(name, text, rest))
+    if _UNIT.match(text):
+        return list(_of_unit(name, text, rest))
+    return _of_script(name, text, rest, variables, line)
+
+
+def _in_documents(name: str, text: str, rest: list[Entry]) -> Iterator[ImportedJob]:
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
+
+    try:
+        documents = list(YAML(typ="safe", pure=True).load_all(text))
+    except (YAMLError, ValueError) as error:
+        way_out = "Render templates first, as `helm template` does." if "{{" in text else ""
+        message = f"{name} is not valid YAML: {' '.join(str(error).split())}"
+        raise refused(message, way_out) from None
+    for document in _objects(documents):
+        kind = document.get("kind", "") if isinstance(document, dict) else "text"
+        try:
+            if kind in spark_application.KINDS:
+                yield spark_application.job_of(name, document)
+            elif emr.is_request(document):
+                yield from emr.jobs_of(name, document)
+            elif document is not None:
+                reason = "Only objects of the Spark operator and EMR's jobs are imported."
+                rest.append(Entry((f"{kind}",), "", reason))
+        except (AttributeError, TypeError, ValueError, RecursionError):
+            raise refused(
+                f"{name}: the {kind or 'step'} does not have the form of "
+                f"{'the Spark operator' if kind else 'EMR'}.",
+                "Check it with `kubectl apply --dry-run=server`." if kind else "",
+            ) from None
+
+
+def _objects(documents: list[Any]) -> Iterator[Any]:
+    """Yield the objects in documents, in lists, and in the List that kubectl prints."""
+    for document in documents:
+        if isinstance(document, list):
+            yield from _objects(document)
+        elif isinstance(document, dict) and document.get("kind") == "List":
+            yield from _objects(list(document.get("items") or ()))
+        else:
+            yield document
+
+
+def _of_script(
+    name: str, text: str, rest: list[Entry], inherited: Mapping[str, str], line: int
+) -> list[ImportedJob]:
+    variables = dict(inherited)  # as far as they are literal
     jobs: list[ImportedJob] = []
-    others: list[tuple[Command, str]] = []
-    for command in commands(text):
+    others: list[tuple[Command, list[str]]] = []  # with the variables that they assign
+    for command in commands(text, line=line):
         words = command.words
         while words and words[0].text in ("export", "declare", "readonly", "local"):
             words = words[1:]
+        found = _within(name, command, rest, variables)
+        jobs += found
         if words and all(_ASSIGNMENT.fullmatch(word.text) for word in words):
             for word in words:
                 variable, value = word.text.split("=", 1)
                 variables[variable] = _resolved(value, {**word.defaults, **variables})
-            assigned.append((command, [word.text.partition("=")[0] for word in words]))
-        elif (start := _start(words)) is None:
-            others.append((command, _why_not_run(command)))
+            others.append((command, [word.text.partition("=")[0] for word in words]))
+        elif started := _started(f"{name}:{command.line}", command, words, variables):
+            jobs += started
         else:
-            job = ImportedJob(f"{name}:{command.line}")
-            job.defaults = {
-                variable: value for variable, value in variables.items() if "${" not in value
-            }
-            for word in command.words[: len(command.words) - len(words)]:
-                job.leave("Headgate runs no shell.", word.source)
-            _read(job, _expanded(words, job.defaults), start)
-            for extra in command.extras:
-                job.leave("Headgate runs no shell; logs are kept for each driver.", extra)
-            jobs.append(job)
-    _finish(jobs, rest, [*((command, _use(names, jobs)) for command, names in assigned), *others])
-    yield from jobs
+            others.append((command, []))
+    secrets = {secret for job in jobs for secret in job.secrets}
+    for job in jobs:
+        job.secrets |= secrets
+        job.finish()
+    everyone = ImportedJob("", secrets=secrets)
+    for command, names in others:
+        sources = [*(word.source for word in command.words), *command.extras]
+        tokens = (f"line {command.line}:", *map(everyone.conceal, masked(sources)))
+        rest.append(Entry(tokens, "", _use(names, jobs) if names else _why_not_run(command)))
+    return jobs
 
 
-def _resolved(value: str, variables: dict[str, str]) -> str:
+def _resolved(value: str, variables: Mapping[str, str]) -> str:
     """Return a value with the variables in it that are known."""
     return VALUE.sub(lambda found: variables.get(found[1], found[0]), value)
 
 
-def _expanded(words: list[Word], variables: dict[str, str]) -> list[Word]:
+def _within(
+    name: str, command: Command, rest: list[Entry], variables: Mapping[str, str]
+) -> list[ImportedJob]:
+    """Return the jobs in a command's here-documents and substitutions, which are then no longer
+    part of its own words."""
+    words, jobs = command.words, list[ImportedJob]()
+    printed = words and words[0].text == "cat" and not any(">" in one for one in command.extras)
+    documents = [] if printed or _start(words) is not None else command.scripts
+    substitutions = [(command.line, script) for word in words for script in word.scripts]
+    for line, script in [*documents, *substitutions]:
+        others: list[Entry] = []
+        if not (_LAUNCH.search(script) or _DOCUMENT.match(script)):
+            continue
+        if found := _jobs(name, script, others, variables, line):
+            jobs += found
+            rest += others
+            for word in words:
+                word.source = word.source.replace(script, "…")
+            command.extras = [extra.replace(script, "…") for extra in command.extras]
+    return jobs
+
+
+def _started(
+    origin: str, command: Command, words: list[Word], variables: Mapping[str, str]
+) -> list[ImportedJob]:
+    """Return the jobs that a command starts, with all its words reported; none if it does not."""
+    known = {name: value for name, value in variables.items() if "${" not in value}
+    expanded = _expanded(words, known)
+    if emr.starts_jobs(expanded):
+        jobs = list(emr.jobs_of_command(origin, expanded, known))
+    elif (start := _start(expanded)) is not None:
+        jobs = [ImportedJob(origin, defaults=known)]
+        _read(jobs[0], expanded, start)
+    else:
+        return []
+    for word in command.words[: len(command.words) - len(words)]:
+        jobs[0].leave(_NO_SHELL, word.source)
+    for extra in command.extras:
+        jobs[0].leave(f"{_NO_SHELL[:-1]}; logs are kept for each driver.", extra)
+    return jobs
+
+
+def _expanded(words: list[Word], variables: Mapping[str, str]) -> list[Word]:
     """Return the words with each unquoted variable split that is known to hold options."""
     expanded: list[Word] = []
     for word in words:
@@ -93,24 +183,18 @@ def _expanded(words: list[Word], variables: dict[str, str]) -> list[Word]:
 
 def _use(names: list[str], jobs: list[ImportedJob]) -> str:
     """Return what became of assignments."""
-    used = {name for job in jobs for name in job.parameters}
-    defaults = {name for job in jobs for name in job.parameters if job.parameters[name]}
-    if defaults.intersection(names):
+    used = {name: default for job in jobs for name, default in job.parameters.items()}
+    if any(name in job.resolved for job in jobs for name in names):
+        return "Its value is in a job."
+    if any(used.get(name) for name in names):
         return "It is the default of a parameter."
-    return "It is a parameter to fill in." if used.intersection(names) else "No job takes it over."
+    return "It is a parameter to fill in." if used.keys() & names else "No job takes it over."
 
 
-def _finish(jobs: list[ImportedJob], rest: list[Entry], others: list[tuple[Command, str]]) -> None:
-    """Mask what any job knows as a secret, and report the other commands in their order."""
-    secrets = {secret for job in jobs for secret in job.secrets}
-    for job in jobs:
-        job.secrets |= secrets
-        job.finish()
-    everyone = ImportedJob("", secrets=secrets)
-    for command, reason in sorted(others, key=lambda other: other[0].line):
-        sources = [*(word.source for word in command.words), *command.extras]
-        tokens = (f"line {command.line}:", *map(everyone.conceal, masked(sources)))
-        rest.append(Entry(tokens, "", reason))
+def _why_not_run(command: Command) -> str:
+    if any(spark_submit.COMMAND in word.source for word in command.words):
+        return "It runs spark-submit within a text or as an argument: import that line by itself."
+    return _NO_SHELL
 
 
 def _of_unit(name: str, text: str, rest: list[Entry]) -> Iterator[ImportedJob]:
@@ -118,11 +202,8 @@ def _of_unit(name: str, text: str, rest: list[Entry]) -> Iterator[ImportedJob]:
     starts: list[tuple[int, list[Word], int]] = []
     for line, setting in _settings(text):
         match = _UNIT_LINE.fullmatch(setting)
-        key = match["key"] if match else ""
-        words = []
-        if match and key in ("ExecStart", "Environment"):
-            value = match["value"].replace("%%", "%")
-            words = [word for command in commands(value, operators=False) for word in command.words]
+        key, value = (match["key"], match["value"]) if match else ("", "")
+        words = _unit_words(value) if key in ("ExecStart", "Environment") else []
         if key == "Environment":
             for word in words:
                 variable, _, content = word.text.partition("=")
@@ -130,7 +211,7 @@ def _of_unit(name: str, text: str, rest: list[Entry]) -> Iterator[ImportedJob]:
         elif key == "ExecStart" and (start := _start(words)) is not None:
             starts.append((line, words, start))
         else:
-            reason = _UNIT_KEYS.get(key, "Headgate replaces the unit.")
+            reason = RULES.way_out("unit", key)
             rest.append(Entry(masked([" ".join(setting.split())]), "", reason))
     for line, words, start in starts:
         job = ImportedJob(f"{name}:{line}")
@@ -143,10 +224,27 @@ def _of_unit(name: str, text: str, rest: list[Entry]) -> Iterator[ImportedJob]:
         yield job
 
 
+def _unit_words(value: str) -> list[Word]:
+    """Return the words of a setting; a specifier such as `%i` becomes `${values.INSTANCE}`."""
+    names = RULES.replaced["specifiers"]
+    words = [word for command in commands(value, operators=False) for word in command.words]
+    for word in words:
+        word.text = re.sub(
+            "%(.)",
+            lambda found: (
+                "%"
+                if found[1] == "%"
+                else f"${{values.{names.get(found[1], f'SPECIFIER_{found[1]}')}}}"
+            ),
+            word.text,
+        )
+    return words
+
+
 def _settings(text: str) -> Iterator[tuple[int, str]]:
     """Yield each setting of a unit with its line; comments within a setting come before it."""
     setting, first = "", 0
-    for line, part in enumerate(text.splitlines(), start=1):
+    for line, part in enumerate([*text.splitlines(), ""], start=1):
         if part.lstrip().startswith(("#", ";")):
             yield line, part.strip()
             continue
@@ -157,8 +255,6 @@ def _settings(text: str) -> Iterator[tuple[int, str]]:
         if setting.strip():
             yield first, setting.strip()
         setting, first = "", 0
-    if setting.strip():
-        yield first, setting.strip()
 
 
 def _start(words: list[Word]) -> int | None:
@@ -177,9 +273,3 @@ def _read(job: ImportedJob, words: list[Word], start: int) -> None:
         else:
             job.leave("Headgate runs the script itself.", word.source)
     spark_submit.read_command(job, words[start:])
-
-
-def _why_not_run(command: Command) -> str:
-    if any(spark_submit.COMMAND in word.source for word in command.words):
-        return "It runs spark-submit within a text or as an argument: import that line by itself."
-    return "Headgate runs no shell."
