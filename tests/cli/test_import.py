@@ -46,6 +46,7 @@ def test_a_shell_script_becomes_an_application_that_runs_the_same_program() -> N
     assert job.name == "order-totals"
     assert job.spec == {
         "kind": "script",
+        "spark": "3.5",
         "master": "yarn",
         "memory": "4g",
         "connectors": ["delta", "kafka"],
@@ -263,6 +264,210 @@ def test_a_secret_is_found_wherever_people_put_it(text: str) -> None:
 def test_a_parameter_that_names_a_secret_is_no_argument() -> None:
     job = line("spark-submit /j.py --kafka-password $KAFKA_PASSWORD --day $DAY $DB_TOKEN")
     assert job.spec["script"]["arguments"] == ["--day", "${values.DAY}"]
+
+
+def jobs(text: str) -> list[ImportedJob]:
+    """Return the jobs in a text."""
+    return sources.jobs_in("file", text)[0]
+
+
+STEPS = """aws emr create-cluster --name lake --release-label {release} --applications Name=Spark \\
+  --steps Type=Spark,Name="Hourly Rides",ActionOnFailure=CONTINUE,Args=[--deploy-mode,cluster,\\
+--conf,spark.sql.shuffle.partitions=9,s3://acme/rides.py,--out,s3://acme/rides]
+"""
+
+
+def test_a_step_of_emr_becomes_an_application_on_yarn() -> None:
+    [job] = jobs(STEPS.format(release="emr-7.9.0"))
+    assert job.name == "hourly-rides"
+    assert job.spec == {
+        "kind": "script",
+        "spark": "3.5",
+        "master": "yarn",
+        "conf": {"spark.sql.shuffle.partitions": "9"},
+        "code": {"upload": "./code"},
+        "script": {"file": "rides.py", "arguments": ["--out", "s3://acme/rides"]},
+    }
+    report = [str(entry) for entry in job.entries]
+    assert "spec.master: master: yarn (EMR's default)" in report
+    assert "spec.script.arguments: s3://acme/rides (EMR's s3:// is s3a:// elsewhere)" in report
+    assert any(line.startswith("not taken over: name: lake: It belongs to EMR") for line in report)
+
+
+@pytest.mark.parametrize(
+    ("release", "spark"),
+    [("emr-7.0.0", "3.5"), ("emr-7.13.0", "3.5"), ("emr-spark-8.0.0", "4.0"), ("emr-6.15.0", "")],
+)
+def test_a_release_of_emr_decides_the_version_of_spark(release: str, spark: str) -> None:
+    [job] = jobs(STEPS.format(release=release))
+    assert job.spec.get("spark", "") == spark
+    named = any("Headgate runs Spark 3.5" in entry.reason for entry in job.entries)
+    assert named == (not spark)
+
+
+def test_json_of_emr_is_read_like_its_commands() -> None:
+    arguments = ["spark-submit", "--master", "yarn", "s3://acme/a.py", "--api-key", "hunter2secret"]
+    step = {"Name": "a", "HadoopJarStep": {"Jar": "command-runner.jar", "Args": arguments}}
+    copy = {"Name": "b", "Jar": "command-runner.jar", "Args": ["s3-dist-cp", "--src", "x"]}
+    defaults = {
+        "Classification": "spark-defaults",
+        "Properties": {"spark.executor.memory": "4g", "spark.x.password": "hunter3secret"},
+    }
+    request = {"ReleaseLabel": "emr-7.1.0", "Steps": [step, copy], "Configurations": [defaults]}
+    text = json.dumps(request)
+    first, second = jobs(text)
+    assert first.spec["spark"] == "3.5"
+    assert first.spec["script"] == {"file": "a.py", "submit": {"executor_memory": "4g"}}
+    assert not second.is_runnable
+    assert "hunter" not in json.dumps(first.manifest()) + "".join(map(str, first.entries))
+    assert [job.name for job in jobs(json.dumps([step, copy]))] == ["a", "b"]
+    [served] = jobs(
+        'aws emr-serverless start-job-run --name rides --job-driver \'{"sparkSubmit": {'
+        '"entryPoint": "s3://\'$BUCKET\'/r.py", "entryPointArguments": ["--day", "\'$DAY\'"],'
+        '"sparkSubmitParameters": "--conf spark.driver.memory=3g --packages a:b:1"}}\''
+    )
+    assert served.spec["memory"] == "3g"
+    assert served.spec["script"] == {"file": "r.py", "arguments": ["--day", "${values.DAY}"]}
+    assert "master" not in served.spec
+
+
+def test_steps_in_a_file_of_their_own_are_asked_for() -> None:
+    [job] = jobs("aws emr add-steps --cluster-id j-1 --steps file://steps.json")
+    assert not job.is_runnable
+    assert any("import files by themselves" in entry.reason for entry in job.entries)
+
+
+@pytest.mark.parametrize(
+    ("text", "files"),
+    [
+        ("ssh host <<'END'\nA=1\nspark-submit /one.py $A\nEND\nspark-submit /two.py\n", "one two"),
+        ("ID=$(spark-submit /one.py | grep id)\n", "one"),
+        ('echo "started $(spark-submit /one.py)"\n', "one"),
+        ("cat > x.service <<E\n[Service]\nExecStart=spark-submit /one.py\nE\n", "one"),
+        (
+            "kubectl apply -f - <<E\nkind: SparkApplication\nmetadata: {name: a}\n"
+            "spec: {mainApplicationFile: 'file:///one.py'}\nE\n",
+            "one",
+        ),
+        ("cat <<E\nUsage: spark-submit /no.py\nE\nspark-submit /one.py\n", "one"),
+    ],
+)
+def test_commands_in_here_documents_and_substitutions_are_found(text: str, files: str) -> None:
+    found, rest = sources.jobs_in("file", text)
+    assert [job.spec["script"]["file"] for job in found] == [
+        f"/{name}.py" for name in files.split()
+    ]
+    tokens = [token for job in found for entry in job.entries for token in entry.tokens]
+    others = " ".join(token for entry in rest for token in entry.tokens)
+    assert sum("/one.py" in token for token in tokens) == 1
+    assert "/one.py" not in others
+
+
+def test_specifiers_of_a_unit_are_parameters() -> None:
+    [job] = jobs(
+        "[Service]\nEnvironment=FILE=%h/%i.json\n"
+        "ExecStart=spark-submit --name '%i' /srv/%i.py --user %u --share 5%%\n"
+    )
+    assert job.spec["env"] == {"FILE": "${values.HOME}/${values.INSTANCE}.json"}
+    assert job.spec["script"]["file"] == "/srv/${values.INSTANCE}.py"
+    assert job.spec["script"]["arguments"] == ["--user", "${values.USER}", "--share", "5%"]
+    assert set(job.parameters) == {"HOME", "INSTANCE", "USER"}
+
+
+def test_a_catalog_of_a_service_is_an_admins() -> None:
+    prefix = "--conf spark.sql.catalog."
+    job = line(
+        f"spark-submit {prefix}lake=org.apache.iceberg.spark.SparkCatalog {prefix}lake.type=rest "
+        f"{prefix}lake.uri=https://rest {prefix}lake.credential=hunter2secret "
+        f"{prefix}disk=org.apache.iceberg.spark.SparkCatalog {prefix}disk.type=hadoop "
+        f"{prefix}spark_catalog.type=hive /j.py"
+    )
+    assert job.spec["catalogs"] == ["lake"]
+    assert job.spec["connectors"] == ["iceberg"]
+    assert set(job.spec["conf"]) == {"spark.sql.catalog.disk", "spark.sql.catalog.disk.type"}
+    report = "\n".join(map(str, job.entries))
+    assert "spark.sql.catalog.lake.uri=https://rest" in report
+    assert "ask an admin to declare the catalog lake with this type and address" in report
+    assert "spark.sql.catalog.spark_catalog.type=hive: spark_catalog stays Spark's own" in report
+    assert "hunter2secret" not in report
+
+
+def test_a_short_secret_is_masked_as_a_word_and_not_within_paths() -> None:
+    job = line("PASSWORD=test spark-submit --name a /opt/test/latest.py test x=test /data/test")
+    assert job.spec["script"] == {"file": "/opt/test/latest.py", "arguments": ["/data/test"]}
+    report = "\n".join(map(str, job.entries))
+    assert "PASSWORD=••••••" in report
+    assert report.count("not taken over: ••••••: Arguments cannot hold secrets") == 2
+
+
+def test_known_variables_are_resolved_where_parameters_have_no_place() -> None:
+    job = line(
+        "P=org.apache.spark:spark-avro_2.12:3.5.1\nJOB=${2:-s3://acme/a.py}\n"
+        'spark-submit --packages "$P" "$JOB"\n'
+    )
+    assert job.spec["connectors"] == ["avro"]
+    assert job.spec["spark"] == "3.5"
+    assert job.spec["script"]["file"] == "a.py"
+    unknown = line("spark-submit $1")
+    assert any("It is a variable" in entry.reason for entry in unknown.entries)
+
+
+def test_two_values_of_one_secret_are_two_secrets(shell: Shell) -> None:
+    (shell.folder / "run.sh").write_text(
+        "TOKEN=hunter2secret spark-submit /one.py\n"
+        "TOKEN=hunter2secret spark-submit /two.py\n"
+        "TOKEN=hunter3secret spark-submit /three.py\n"
+    )
+    done = shell("import", "run.sh")
+    one, two, three = yaml.safe_load_all(done.out)
+    assert one["spec"]["env"] == two["spec"]["env"] == {"TOKEN": "env:TOKEN"}
+    assert three["spec"]["env"] == {"TOKEN": "env:TOKEN_2"}
+    assert "three: its env:TOKEN has another value, so it is env:TOKEN_2 there." in done.err
+    assert "hunter" not in done.out + done.err
+
+
+def test_stdin_has_the_limit_of_files(shell: Shell) -> None:
+    job = "spark-submit /j.py\n"
+    assert "file: /j.py" in shell("import", "-", stdin=job).out
+    too_long = job + "#" * 1024 * 1024
+    assert "- is larger than 1 MiB." in shell("import", "-", stdin=too_long, code=1).err
+    (shell.folder / "run.sh").write_text(too_long)
+    assert "run.sh is larger than 1 MiB." in shell("import", "run.sh", code=1).err
+
+
+ARGUMENTS = st.lists(
+    st.text("abcXYZ019._-/:=", min_size=1, max_size=8).filter(lambda text: text[0] != "-"),
+    max_size=5,
+)
+
+
+@given(ARGUMENTS, st.booleans())
+def test_every_argument_of_a_step_is_in_the_report_once(values: list[str], as_json: bool) -> None:
+    words = ["/srv/job.py", *values]
+    step = {"Type": "Spark", "Name": "n", "Args": words}
+    short = shlex.quote(f"Type=Spark,Name=n,Args=[{','.join(words)}]")
+    text = json.dumps([step]) if as_json else f"aws emr add-steps --cluster-id j --steps {short}"
+    [job] = jobs(text)
+    tokens = Counter(token for entry in job.entries for token in entry.tokens)
+    assert Counter(words) <= tokens
+    others = tokens - Counter(words)
+    assert set(others) <= {
+        "Type: Spark",
+        "Name: n",
+        "master: yarn",
+        "command: aws emr add-steps",
+        "cluster-id: j",
+    }
+    assert set(others.values()) == {1}
+
+
+def test_no_job_is_run_and_nothing_is_sent(shell: Shell) -> None:
+    (shell.folder / "run.sh").write_text(
+        "touch $(touch substituted; echo ran)\nspark-submit /j.py `touch quoted`\n"
+    )
+    shell.env["HEADGATE_URL"] = "http://127.0.0.1:1"
+    assert "file: /j.py" in shell("import", "run.sh").out
+    assert sorted(path.name for path in shell.folder.glob("*") if path.is_file()) == ["run.sh"]
 
 
 @pytest.mark.parametrize(

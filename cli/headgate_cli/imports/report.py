@@ -12,7 +12,6 @@ MASK = "••••••"
 #: Shorter secrets are masked only as whole words and not within paths: masking "test" everywhere
 #: would damage every text. Still shorter ones only where their name shows what they are.
 _SHORT_SECRET, _SHORTEST_SECRET = 8, 4
-_S3 = "EMR's s3:// is s3a:// elsewhere"
 #: How a manifest refers to a value of the environment.
 VALUE = re.compile(r"\$\{values\.([A-Za-z_][\w.-]*)\}")
 _S3 = re.compile(r"(?:^|(?<==))s3(?=://)", re.IGNORECASE)
@@ -32,18 +31,14 @@ class Entry:
     field: str = ""  # "spec.memory"; "" if not taken over
     reason: str = ""  # why not, and what to do instead; a remark if it was taken over
 
-    @property
-    def remark(self) -> str:
-        """Return the reason, and what the tokens of a field still need."""
-        is_path = self.field.startswith(("spec.conf", "spec.env", "spec.script.arguments"))
-        s3 = is_path and any("s3://" in token for token in self.tokens)
-        return "; ".join(filter(None, (self.reason, _S3 * s3)))
-
     def __str__(self) -> str:
         text = " ".join(self.tokens)
         if not self.field:
             return f"not taken over: {text}: {self.reason}"
-        return f"{self.field}: {text}" + (f" ({self.reason})" if self.reason else "")
+        is_path = self.field.startswith(("spec.conf", "spec.env", "spec.script.arguments"))
+        s3 = "EMR's s3:// is s3a:// elsewhere" if is_path and "s3://" in text else ""
+        remark = "; ".join(filter(None, (self.reason, s3)))
+        return f"{self.field}: {text}" + (f" ({remark})" if remark else "")
 
 
 @dataclass(slots=True)
@@ -115,7 +110,7 @@ class ImportedJob:
                 self.defaults[name] = path
                 self.entries.append(Entry(masked([f"{name}={value}"]), f"values.{name}", S3A))
         self.entries = [
-            Entry(tuple(map(self.conceal, entry.tokens)), entry.field, self.conceal(entry.remark))
+            Entry(tuple(map(self.conceal, entry.tokens)), entry.field, self.conceal(entry.reason))
             for entry in self.entries
         ]
         self.spec = _mapped(self.spec, self.conceal)

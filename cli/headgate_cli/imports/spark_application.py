@@ -7,6 +7,7 @@ from typing import Any
 from headgate_cli.imports.report import MASK, ImportedJob, application_name
 from headgate_cli.imports.rules import RULES
 from headgate_cli.imports.spark_submit import (
+    Option,
     read_environment,
     read_options,
     read_program,
@@ -35,7 +36,7 @@ def job_of(name: str, document: Json) -> ImportedJob:
 def _read_spec(job: ImportedJob, spec: Json) -> None:
     program = str(spec.pop("mainApplicationFile", "") or "")
     arguments = _strings(spec.pop("arguments", None))
-    options = [
+    options: list[Option] = [
         ("--conf", f"{prefix}{name}={scalar(value)}", (f"{key}: {name}={scalar(value)}",))
         for key, prefix in (("sparkConf", ""), ("hadoopConf", "spark.hadoop."))
         for name, value in mapping(spec.pop(key, None)).items()
@@ -52,9 +53,9 @@ def _read_spec(job: ImportedJob, spec: Json) -> None:
     for path, value in leaves(spec):
         option = RULES.replaced["fields"].get(path, "")
         if option.startswith("--"):
-            options.append((option, value, (f"{path}: {value}",)))
+            options.append((option, value, (f"{path}:", value)))
         elif option:
-            options.append(("--conf", f"{option}={value}", (f"{path}: {value}",)))
+            options.append(("--conf", f"{option}={value}", (f"{path}:", value)))
         else:
             others[path] = value
     read_options(job, options)

@@ -95,6 +95,9 @@ def read_options(job: ImportedJob, options: Sequence[Option]) -> None:
             job.leave("Write it as key=value.", *sources)
         elif same in names:
             job.leave(f"{same} decides.", *sources)
+        elif catalog and catalog[1] == "spark_catalog" and not RULES.connectors_of(key, value):
+            reason = "spark_catalog stays Spark's own: ask an admin to declare a catalog."
+            job.leave(reason, *_hidden(sources, key, value))
         elif catalog and _has_service(catalog[1], options):
             services.setdefault(catalog[1], []).extend(_hidden(sources, key, value))
             if RULES.is_secret(key, value):
