@@ -2,6 +2,7 @@
 
 import re
 import shlex
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -10,12 +11,15 @@ import typer
 import yaml
 from django.conf import settings
 
+from queries.models.applications import Application
 from queries.models.definitions import Query
 from tests.cli.conftest import SOURCE, Shell
 from tests.scenarios.stage import Stage
 
-PAGE = (Path(settings.BASE_DIR) / "docs" / "cli.md").read_text()
-EXAMPLE = Path(settings.BASE_DIR) / "examples" / "ci" / "github-actions.yml"
+BASE = Path(settings.BASE_DIR)
+PAGE = (BASE / "docs" / "cli.md").read_text()
+MOVING = (BASE / "docs" / "moving-in.md").read_text()
+EXAMPLE = BASE / "examples" / "ci" / "github-actions.yml"
 
 
 @pytest.fixture
@@ -50,9 +54,34 @@ def test_the_page_names_each_command_and_each_exit_code(cli: Any) -> None:
     assert {kind.plural for kind in KINDS} - words == set()
 
 
+def test_a_job_moves_in_by_the_commands_of_the_page(
+    shell: Shell, stage: Stage, settings: Any
+) -> None:
+    settings.SPARKS_DIR = shell.folder / "sparks"
+    settings.CONNECTORS_DIR = shell.folder / "connectors"
+    (settings.SPARKS_DIR / "3.5" / "pyspark").mkdir(parents=True)
+    for name in ("kafka", "delta"):
+        connector = settings.CONNECTORS_DIR / "3.5" / name
+        connector.mkdir(parents=True)
+        shutil.copy(BASE / "connectors" / name / "connector.toml", connector)
+        (connector / f"{name}.jar").touch()
+    [script] = re.findall(r"^cat run.sh\n(.*?)^```$", MOVING, re.DOTALL | re.MULTILINE)
+    (shell.folder / "run.sh").write_text(script)
+    (shell.folder / "src").mkdir()
+    (shell.folder / "src" / "orders.py").write_text("print('hello')\n")
+    commands = re.findall(r"^ *```sh import\n(.*?)^ *```$", MOVING, re.DOTALL | re.MULTILINE)
+    done = shell.script("\n".join(commands))
+    assert "1 created" in done.out
+    assert "parameter to fill in: BROKERS (default in the file: kafka-1:9092)" in done.err
+    spec = Application.objects.get(name="orders").revisions.get().spec
+    assert spec["spark"] == "3.5"
+    assert spec["connectors"] == ["delta", "kafka"]
+    assert spec["script"]["arguments"][:2] == ["--brokers", "kafka-1:9092"]
+
+
 def test_each_option_that_is_written_down_is_there(cli: Any) -> None:
     """Of the page and of the example: command by command, with the options that stand after it."""
-    texts = [PAGE, *(step["run"] for step in steps())]
+    texts = [PAGE, MOVING, *(step["run"] for step in steps())]
     lines = [line for text in texts for line in text.replace("\\\n", " ").splitlines()]
     seen = 0
     for line in lines:

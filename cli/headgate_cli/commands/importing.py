@@ -15,8 +15,9 @@ from headgate_cli.sets import Owner, Request, Sets, ValueFiles, differing, serve
 
 #: The largest file that is read, in bytes; real ones have a few kB.
 LARGEST_FILE = 1024 * 1024
-#: Where the parameters of imported jobs are written.
-VALUES_FILE = "values.yaml"
+#: Where the parameters of imported jobs are written: without a suffix, as `apply -f FOLDER` reads
+#: each .yaml file as a manifest.
+VALUES_FILE = "values"
 #: What no command line contains.
 UNKNOWN = (
     "not known from here: the script's queries with their checkpoints, sinks and triggers; "
@@ -32,7 +33,7 @@ def import_jobs(
         list[str],
         typer.Argument(
             metavar="FILE...",
-            help="Shell scripts, systemd units, or YAML of the Spark operator; - for stdin.",
+            help="Shell scripts, systemd units, EMR's JSON, SparkApplications; - for stdin.",
         ),
     ],
     to: Annotated[str, typer.Option(help="Folder for the manifests; default: stdout.")] = "",
@@ -44,7 +45,7 @@ def import_jobs(
     values: Sets = [],  # noqa: B006
     owner: Owner = "",
 ) -> int:
-    """Turn spark-submit commands, systemd units and SparkApplications into manifests.
+    """Turn spark-submit commands, units, EMR steps and SparkApplications into manifests.
 
     Nothing in the files is run, and without --apply nothing is sent. The report on stderr lists
     each word of the input: the field that it became, or why it was not taken over.

@@ -35,10 +35,7 @@ class Entry:
         text = " ".join(self.tokens)
         if not self.field:
             return f"not taken over: {text}: {self.reason}"
-        is_path = self.field.startswith(("spec.conf", "spec.env", "spec.script.arguments"))
-        s3 = "EMR's s3:// is s3a:// elsewhere" if is_path and "s3://" in text else ""
-        remark = "; ".join(filter(None, (self.reason, s3)))
-        return f"{self.field}: {text}" + (f" ({remark})" if remark else "")
+        return f"{self.field}: {text}" + (f" ({self.reason})" if self.reason else "")
 
 
 @dataclass(slots=True)
@@ -63,11 +60,12 @@ class ImportedJob:
         owner = self.spec
         for parent in parents:
             owner = owner.setdefault(parent, {})
-        if isinstance(value, str) and as_s3a(value) != value:
-            value, remark = as_s3a(value), S3A
+        if (converted := _mapped(value, as_s3a)) != value:
+            value, remark = converted, S3A
         if isinstance(value, list):
             present = owner.setdefault(name, [])
-            present += [element for element in value if element not in present]
+            again = name == "arguments"  # their order and number matter
+            present += [element for element in value if again or element not in present]
         else:
             if name in owner and owner[name] != value:
                 remark = f"replaces {owner[name]}" + (f"; {remark}" if remark else "")

@@ -229,15 +229,7 @@ def _unit_words(value: str) -> list[Word]:
     names = RULES.replaced["specifiers"]
     words = [word for command in commands(value, operators=False) for word in command.words]
     for word in words:
-        word.text = re.sub(
-            "%(.)",
-            lambda found: (
-                "%"
-                if found[1] == "%"
-                else f"${{values.{names.get(found[1], f'SPECIFIER_{found[1]}')}}}"
-            ),
-            word.text,
-        )
+        word.text = re.sub("%(.)", lambda one: names.get(one[1], f"%{one[1]}"), word.text)
     return words
 
 

@@ -6,12 +6,10 @@ from pathlib import PurePosixPath
 
 from headgate_cli.imports.report import (
     MASK,
-    S3A,
     VALUE,
     Entry,
     ImportedJob,
     application_name,
-    as_s3a,
     masked,
 )
 from headgate_cli.imports.rules import RULES
@@ -314,9 +312,7 @@ def _read_arguments(
         elif without:
             job.leave(without, source)
         else:
-            job.spec["script"].setdefault("arguments", []).append(as_s3a(text))
-            remark = S3A if as_s3a(text) != text else ""
-            job.entries.append(Entry(masked([source]), "spec.script.arguments", remark))
+            job.take("script.arguments", [text], source)
         index += 1
 
 

@@ -353,3 +353,24 @@ def keep(batch, number):
 query = rows.writeStream.foreachBatch(keep).queryName("named").trigger(availableNow=True)
 query.option("checkpointLocation", f"{OUT}/cp").start().awaitTermination()
 """
+
+#: A stateful query with a checkpoint of its own; with a third argument, it reads what there is, and
+#: ends.
+MOVING = """
+import sys
+
+from pyspark.sql import SparkSession
+
+SOURCE, OUT = sys.argv[1], sys.argv[2]
+spark = SparkSession.builder.appName("moving").getOrCreate()
+words = (
+    spark.readStream.schema("id LONG, word STRING").option("maxFilesPerTrigger", "1").json(SOURCE)
+)
+writer = (
+    words.dropDuplicates(["id"]).writeStream.queryName("words").format("json")
+    .option("path", f"{OUT}/rows").option("checkpointLocation", f"{OUT}/checkpoint")
+)
+if len(sys.argv) > 3:
+    writer = writer.trigger(availableNow=True)
+writer.start().awaitTermination()
+"""
