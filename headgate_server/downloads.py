@@ -33,6 +33,7 @@ JAR = re.compile(r"(?P<artifact>.+?)-(?P<version>\d[\w.]*(?:-\w+)*)\.jar")
 _OLD_HADOOP = frozenset({"3.5", "4.0"})
 _STAMP = ".pom.sha256"  # digest of the pom, or of a Spark version's list of packages
 _COORDINATES = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+")
+_SCALA = re.compile(r"_(2\.1\d):")  # at the end of an artifact's name
 _NAME = re.compile(r"[a-z][a-z0-9._-]{0,63}")
 #: First line of a connector.toml that `connector add` wrote. A file without this line is kept.
 _WRITTEN = "# Written by `connector add`, which replaces this file unless you delete this line.\n"
@@ -205,14 +206,23 @@ class Downloads:
 
     def jars_of_spark(self, version: str) -> frozenset[str]:
         """Return the artifacts among Spark's own jars; none if Spark is not installed here."""
+        return frozenset(artifact(path) for path in self._spark_jars(version))
+
+    def scala_of(self, version: str) -> str:
+        """Return a Spark version's Scala, such as "2.13"; "" if Spark is not installed here."""
+        jars = [JAR.fullmatch(path.name) for path in self._spark_jars(version)]
+        found = [jar["version"] for jar in jars if jar and jar["artifact"] == "scala-library"]
+        return found[0].rpartition(".")[0] if found else ""
+
+    def _spark_jars(self, version: str) -> list[Path]:
         if version:
             folder = self.sparks / version / "pyspark"
         else:
             package = find_spec("pyspark")
             if package is None or package.origin is None:
-                return frozenset()
+                return []
             folder = Path(package.origin).parent
-        return frozenset(artifact(path) for path in folder.glob("jars/*.jar"))
+        return list(folder.glob("jars/*.jar"))
 
     def resolve(
         self,
@@ -263,6 +273,13 @@ class Downloads:
                 "This Python has no PySpark, so the jars that Spark contains are unknown.",
                 "Run the command in Headgate's own Python environment.",
             )
+        scala = self.scala_of(version)
+        for coordinate in coordinates:
+            if scala and (match := _SCALA.search(coordinate)) and match[1] != scala:
+                raise DownloadFailed(
+                    f"{coordinate} is for Scala {match[1]}, but this Spark has Scala {scala}.",
+                    f"Use the artifact that ends in _{scala}.",
+                )
         declaration = target / "connector.toml"
         declared = declaration.read_text() if declaration.exists() else _WRITTEN
         if declared.startswith(_WRITTEN):

@@ -260,6 +260,30 @@ def test_an_older_release_s_folder_gets_checksums_without_a_download(setup: Setu
     assert setup.calls.read_text().split() == ["called"]
 
 
+def test_coordinates_for_another_scala_than_that_of_the_spark_are_refused(setup: Setup) -> None:
+    setup.maven(_OF_COORDINATES)
+    _spark(setup, "3.5")
+    jars = setup.home / "sparks" / "3.5" / "pyspark" / "jars"
+    (jars / "scala-library-2.12.18.jar").touch()
+    add = ("--connector", "add", "tables")
+    refused = setup.run(*add, COORDINATES, "--spark", "3.5")
+    assert refused.returncode == 1
+    assert f"{COORDINATES} is for Scala 2.13, but this Spark has Scala 2.12." in refused.stderr
+    assert "Use the artifact that ends in _2.12." in refused.stderr
+    added = setup.run(*add, COORDINATES.replace("_2.13", "_2.12"), "--spark", "3.5")
+    assert added.returncode == 0, added.stderr
+
+
+@pytest.mark.parametrize(("spark", "scala"), [("3.5", "2.12"), ("4.0", "2.13")])
+def test_a_recipe_uses_the_artifacts_for_the_scala_of_the_spark(
+    setup: Setup, spark: str, scala: str
+) -> None:
+    setup.maven('#!/bin/sh\necho "$@" > "$CALLS"\nexit 1\n')
+    _spark(setup, spark)
+    setup.run("--connector", "add", "kafka", "--spark", spark)
+    assert ("-Dscala.short=2.12" in setup.calls.read_text()) == (scala == "2.12")
+
+
 @pytest.mark.parametrize(
     ("arguments", "problem", "way_out"),
     [

@@ -18,6 +18,7 @@ _POM = "{http://maven.apache.org/POM/4.0.0}"
 CLASSES = {
     ("azure", ""): "org.apache.hadoop.fs.azurebfs.AzureBlobFileSystem",
     ("gcs", ""): "org.apache.hadoop.fs.gs.GoogleHadoopFileSystem",
+    ("gcs", "3.5"): "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
     ("gcs", "4.0"): "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
     ("gcs", "4.1"): "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem",
     ("jdbc", ""): "org.postgresql.Driver",
@@ -38,7 +39,12 @@ def _coordinates(recipe: Path, given: dict[str, str]) -> list[str]:
         one.tag.removeprefix(_POM): one.text or "" for one in pom.iterfind(f"{_POM}properties/*")
     } | given
     found = []
-    for one in pom.iterfind(f"{_POM}dependencies/{_POM}dependency"):
+    profile = f"{_POM}profiles/{_POM}profile/" if "without.kernel" not in given else "none/"
+    dependencies = [
+        *pom.iterfind(f"{_POM}dependencies/{_POM}dependency"),
+        *pom.iterfind(f"{profile}{_POM}dependencies/{_POM}dependency"),
+    ]
+    for one in dependencies:
         parts = [one.findtext(f"{_POM}{name}", "") for name in ("groupId", "artifactId", "version")]
         found.append(":".join(parts))
     return [re.sub(r"\$\{([\w.]+)\}", lambda name: known[name[1]], text) for text in found]

@@ -95,7 +95,7 @@ def conf_keys(catalog: str) -> tuple[str, ...]:
 
 #: Format -> the versions of Spark for which it has a release, newest first.
 SPARKS: Mapping[str, tuple[Spark, ...]] = MappingProxyType(
-    {DELTA: ("4.2", "4.1", "4.0"), ICEBERG: ("4.1", "4.0")}
+    {DELTA: ("4.2", "4.1", "4.0", "3.5"), ICEBERG: ("4.1", "4.0", "3.5")}
 )
 #: The output modes of their sinks (Spark asks the sink: DELTA_UNSUPPORTED_OUTPUT_MODE,
 #: STREAMING_OUTPUT_MODE.UNSUPPORTED_DATASOURCE).

@@ -195,7 +195,7 @@ class Connector:
         spark = version("pyspark") if self.spark == OURS else self.spark
         if self.declared == NOTHING:
             return f"It has no {FILE}, so its formats and required Spark version are unknown."
-        if self.declared.tested(spark) or spark in self.declared.versions:
+        if self.declared.tested(spark):
             return ""
         if not self.declared.tested_with:
             return "It has not been tested with any version of Spark."

@@ -51,7 +51,7 @@ def test_each_tells_its_jars_and_the_applications_that_name_it(
         "sources": ["kafka"],
         "tables": [],
         "sinks": ["kafka"],
-        "tested_with": ["4.3"],
+        "tested_with": ["3.5", "4.1", "4.2", "4.3"],
         "note": "",
         "differing": [],
         "way_out": "",
@@ -129,7 +129,7 @@ def test_versions_of_spark_are_listed_and_those_in_use_stay(
     assert installed["applications"] == ["older"]
     assert (missing["ready"], missing["way_out"]) == (
         False,
-        "Install it with `make spark ARGS=4.0`.",
+        "Install it with `make spark ARGS=3.5`.",
     )
     used = as_admin.delete("/api/v1/sparks/4.2/")
     assert used.status_code == 409

@@ -82,9 +82,9 @@ def test_the_recipes_are_for_the_sparks_that_the_formats_name() -> None:
 @pytest.mark.parametrize(
     ("name", "spark", "way_out"),
     [
-        ("delta", "4.3", "Choose Spark 4.2, 4.1 or 4.0."),
-        ("iceberg", "4.3", "Choose Spark 4.1 or 4.0."),
-        ("iceberg", "4.2", "Choose Spark 4.1 or 4.0."),
+        ("delta", "4.3", "Choose Spark 4.2, 4.1, 4.0 or 3.5."),
+        ("iceberg", "4.3", "Choose Spark 4.1, 4.0 or 3.5."),
+        ("iceberg", "4.2", "Choose Spark 4.1, 4.0 or 3.5."),
     ],
 )
 def test_a_format_without_a_release_for_the_spark_names_those_that_have_one(

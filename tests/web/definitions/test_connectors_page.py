@@ -212,5 +212,5 @@ def test_a_table_that_the_spark_has_no_release_for_names_those_that_have_and_off
         sink_options="path = /data/copy",
     )
     assert after.status == 422
-    assert "has no release for Spark 4.3. Choose Spark 4.2, 4.1 or 4.0." in after.text
+    assert "has no release for Spark 4.3. Choose Spark 4.2, 4.1, 4.0 or 3.5." in after.text
     assert "Add connector" not in after.text
