@@ -159,8 +159,8 @@ def kafka_connector() -> Path:
 
 
 def avro_jar() -> Path | None:
-    """Return the jar of the connector avro; None where it is not installed."""
-    return next(iter(sorted(_installed("connectors/avro").glob("*.jar"))), None)
+    """Return the connector avro's jar for the Spark under test; None where it is not installed."""
+    return next(map(Path, connector_jars("avro", spark_version())), None)
 
 
 @cache

@@ -18,8 +18,11 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 @pytest.fixture
 def driver(tmp_path: Path) -> Iterator[ScriptUnderTest]:
+    version = pieces.spark_version()
+    if missing := pieces.missing_connector("kafka", version):
+        pytest.skip(missing)
     driver = ScriptUnderTest(tmp_path, application="words")
-    jars = tuple(str(jar) for jar in sorted(pieces.kafka_connector().glob("*.jar")))
+    jars = pieces.connector_jars("kafka", version)
     driver.spec = replace(driver.spec, jars=jars, master="local[3]")
     try:
         yield driver

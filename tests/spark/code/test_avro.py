@@ -1,4 +1,4 @@
-"""The recipe of the connector avro: its jar reads and writes Avro in Spark 4.3."""
+"""The recipe of the connector avro: its jar reads and writes Avro in the Spark under test."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from queries.domain.protocol import RunState
-from tests.pieces import avro_jar
+from tests.pieces import missing_connector, spark_version
 from tests.spark.driver_under_test import DriverUnderTest, wait_for
 
 pytestmark = pytest.mark.spark
@@ -25,8 +25,8 @@ def _query(source: dict[str, Any], sink: dict[str, Any]) -> dict[str, Any]:
 def test_a_stream_is_written_as_avro_and_read_again(
     driver: DriverUnderTest, tmp_path: Path
 ) -> None:
-    if avro_jar() is None:
-        pytest.skip("the connector avro is missing; get it with `make connector ARGS=avro`")
+    if missing := missing_connector("avro", spark_version()):
+        pytest.skip(missing)
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir()
     rate = {"format": "rate", "options": {"rowsPerSecond": "5"}}

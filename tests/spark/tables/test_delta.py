@@ -1,6 +1,6 @@
-"""Delta tables in SQL queries on Spark 4.2: written, read as stream and as table, and guarded.
+"""Delta tables in SQL queries: written, read as stream and as table, and guarded.
 
-All tests share one driver.
+The tests share one driver for each version of Spark.
 """
 
 import shutil
@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from queries.domain.tables.places import DELTA
+from queries.domain.validation.tables import SPARKS
 from tests.spark.driver_under_test import write_rows
 from tests.spark.tables.lake import Lake, flights_into, lake, of_files, rows_of, sql
 
@@ -18,9 +20,9 @@ pytestmark = pytest.mark.spark
 ROWS: list[dict[str, Any]] = [{"id": 1, "name": "ada"}, {"id": 2, "name": "bob"}]
 
 
-@pytest.fixture(scope="module")
-def one(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
-    with lake(tmp_path_factory.mktemp("delta"), "delta", "4.2", {}) as made:
+@pytest.fixture(scope="module", params=SPARKS[DELTA])
+def one(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lake]:
+    with lake(tmp_path_factory.mktemp("delta"), "delta", request.param, {}) as made:
         yield made
 
 

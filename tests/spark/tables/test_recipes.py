@@ -14,6 +14,8 @@ import pytest
 
 from queries.domain.protocol import RunState
 from queries.domain.sparks import Spark
+from queries.domain.tables.places import DELTA, ICEBERG
+from queries.domain.validation.tables import SPARKS
 from tests import pieces
 from tests.spark.driver_under_test import DriverUnderTest, write_rows
 from tests.spark.tables.reading import CONF, selected
@@ -87,10 +89,13 @@ def run_to_the_end(
     return (killed / "now").exists()
 
 
-def test_batches_into_delta_and_postgresql_are_written_once(tmp_path: Path, database: str) -> None:
-    if missing := pieces.missing_connector("delta", "4.2") or pieces.missing_connector("jdbc"):
+@pytest.mark.parametrize("version", SPARKS[DELTA])
+def test_batches_into_delta_and_postgresql_are_written_once(
+    tmp_path: Path, database: str, version: Spark
+) -> None:
+    if missing := pieces.missing_connector("delta", version) or pieces.missing_connector("jdbc"):
         pytest.skip(missing)
-    jars = pieces.connector_jars("delta", "4.2") + pieces.connector_jars("jdbc")
+    jars = pieces.connector_jars("delta", version) + pieces.connector_jars("jdbc")
     rows = flights(tmp_path / "in")
     table, every, late = (str(tmp_path / name) for name in ("totals", "all", "late"))
     server = {"server": database, "user": "headgate", "password": "not-asked-for"}
@@ -102,14 +107,14 @@ def test_batches_into_delta_and_postgresql_are_written_once(tmp_path: Path, data
             "append": {**given, "all": every, "late": late},
             "jdbc": {**given, **server},
         },
-        "4.2",
+        version,
         jars=jars,
         conf={**CONF["delta"], "spark.sql.shuffle.partitions": "2"},
     )
     [merged, in_all, in_late] = selected(
         tmp_path,
         "delta",
-        "4.2",
+        version,
         {},
         f"SELECT carrier, flights, delay FROM delta.`{table}`",
         f"SELECT tailnum FROM delta.`{every}`",
@@ -130,10 +135,11 @@ def test_batches_into_delta_and_postgresql_are_written_once(tmp_path: Path, data
     assert left == [], "staging tables of killed drivers are dropped by the next batch"
 
 
-def test_batches_into_iceberg_are_written_once(tmp_path: Path) -> None:
-    if missing := pieces.missing_connector("iceberg", "4.1"):
+@pytest.mark.parametrize("version", SPARKS[ICEBERG])
+def test_batches_into_iceberg_are_written_once(tmp_path: Path, version: Spark) -> None:
+    if missing := pieces.missing_connector("iceberg", version):
         pytest.skip(missing)
-    jars = pieces.connector_jars("iceberg", "4.1")
+    jars = pieces.connector_jars("iceberg", version)
     rows = flights(tmp_path / "in")
     conf = {
         "spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog",
@@ -143,11 +149,11 @@ def test_batches_into_iceberg_are_written_once(tmp_path: Path) -> None:
     assert run_to_the_end(
         tmp_path / "home",
         {"iceberg": {"input": str(tmp_path / "in"), "table": "ice.db.totals"}},
-        "4.1",
+        version,
         jars=jars,
         conf={**CONF["iceberg"], **conf, "spark.sql.shuffle.partitions": "2"},
     )
     [merged] = selected(
-        tmp_path, "iceberg", "4.1", conf, "SELECT carrier, flights, delay FROM ice.db.totals"
+        tmp_path, "iceberg", version, conf, "SELECT carrier, flights, delay FROM ice.db.totals"
     )
     assert {carrier: tuple(more) for carrier, *more in merged} == totals(rows)
