@@ -12,11 +12,11 @@ from queries.domain.states import LossKind, Verb
 from queries.models.access.accounts import GroupRole, SavedView, Team
 from queries.models.alerts import AlertRule, Channel, Incident, Maintenance
 from queries.models.applications import Application, UploadedCode
+from queries.models.catalogs import Catalog
 from queries.models.checkpoints import Loss, Snapshot
 from queries.models.definitions import Checkpoint, Managed, Query
 from queries.models.deploys import Deploy
 from queries.models.drivers import Driver, Run
-from queries.models.catalogs import Catalog
 from queries.models.grants import CodeHost, GivenRoot, SecretBinding
 from queries.models.history import Failure, FailureGroup, Operation
 from queries.services.access.tokens import create_token
