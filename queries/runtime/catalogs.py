@@ -24,7 +24,6 @@ from queries.domain.catalogs import (
     CATALOG_CLASS,
     PREFIX,
     CatalogSpec,
-    CatalogType,
     catalog_conf,
 )
 from queries.domain.definitions.allowed_paths import AllowedPaths
@@ -102,11 +101,6 @@ def declare(
         return
     checked = _load_class(gateway, folder)
     for catalog in catalogs:
-        if catalog.type is not CatalogType.REST:
-            raise CatalogUnavailable(
-                f"The catalog {catalog.name} has the type {catalog.type}, which drivers do not "
-                "support. Ask an admin for a REST catalog."
-            )
         properties = _properties(catalog)
         if catalog.secret:
             properties[catalog.auth.value] = references.resolve(catalog.secret)
