@@ -23,6 +23,8 @@ the logs alone cannot show is a doubt, which a preflight with the older version 
 
 Source: checkpoints with aggregations, deduplication, stream-stream joins and transformWithState,
 written by 4.3.0 and 4.2.1, continued by 4.2.1 and 4.1.4, and compared with a batch computation.
+The same with session windows and applyInPandasWithState, without transformWithState, written by
+4.3.0, 4.0.5 and 3.5.9, continued by 3.5.9 and 4.3.0, and compared with 4.3.0 alone.
 """
 
 from collections.abc import Mapping
@@ -207,6 +209,7 @@ PROVIDER = f"{_STATE}.providerClass"
 ENCODING = f"{_STATE}.encodingFormat"
 CHECKSUM = f"{_STATE}.rowChecksum.enabled"
 MERGE = f"{_STATE}.rocksdb.mergeOperatorVersion"
+SCHEMA_CHECK = f"{_STATE}.stateSchemaCheck"
 JOIN_FORMAT = "spark.sql.streaming.join.stateFormatVersion"
 PRUNED = "spark.sql.optimizer.pruneFiltersCanPruneStreamingSubplan"
 KEY_ORDER = "spark.sql.dropDuplicates.deterministicKeyOrder.enabled"
@@ -381,9 +384,20 @@ def refuse_no_way_back(written: Written, spark: Spark, query: str) -> None:
         raise NoWayBack(f"{query}: {refused}", way_out=WAY_OUT)
 
 
-def doubts_about_going_back(written: Written, spark: Spark) -> tuple[str, ...]:
-    """Return, as sentences, the doubts that only a preflight with the older version can resolve."""
+def doubts_about(written: Written, spark: Spark) -> tuple[str, ...]:
+    """Return, as sentences, the doubts that only a preflight with the version can resolve.
+
+    Source: 4.0.5 and 4.3.0 compare whether the columns of a join's state can be NULL with the
+    schema that 3.5.9 stored, and differ in what they infer. 3.5 does not store which operators keep
+    state. Without the check, the results were those of 4.3.0 alone.
+    """
     doubts = []
+    if written.back == "3.5" and not is_older(spark, "4.0"):
+        doubts.append(
+            f"If the query joins streams, Spark {spark} may reject the state that Spark 3.5 wrote "
+            "(STATE_STORE_VALUE_SCHEMA_NOT_COMPATIBLE). Run a preflight first. If it fails so, do "
+            f"not change the query, and set {SCHEMA_CHECK} to false in its configuration."
+        )
     by_order = written.conf.get(KEY_ORDER) == "true"
     if is_older(spark, PINS[KEY_ORDER].since) and by_order and _DEDUPLICATES & {*written.operators}:
         doubts.append(
@@ -459,8 +473,8 @@ def as_json(old: Written, new: Written, spark: Spark, back: Spark | None) -> dic
             if before != after
         ],
         "refused": cannot_go_back(old, spark),
-        "doubts": list(doubts_about_going_back(old, spark)),
+        "doubts": list(doubts_about(old, spark)),
         "no_way_back": cannot_go_back(new, back) if back else UNSUPPORTED_SPARK.format(origin),
-        "back_doubts": list(doubts_about_going_back(new, oldest)),
+        "back_doubts": list(doubts_about(new, oldest)),
         "back_lost": [[pinning.key, pinning.value] for pinning in pins_lost(new, oldest)],
     }

@@ -18,7 +18,7 @@ from queries.domain.sparks import (
     Written,
     as_json,
     cannot_go_back,
-    doubts_about_going_back,
+    doubts_about,
     pinned_by,
     pins_added,
     pins_lost,
@@ -150,11 +150,18 @@ def test_what_the_state_does_not_use_is_no_reason(written: Written) -> None:
 
 
 def test_deduplication_by_many_columns_is_a_doubt_unless_an_older_spark_began_it() -> None:
-    (doubt,) = doubts_about_going_back(by("4.3", "dedupe"), "4.2")
+    (doubt,) = doubts_about(by("4.3", "dedupe"), "4.2")
     assert "by more than 4 columns" in doubt
-    assert doubts_about_going_back(by("4.3", "dedupe"), "4.3") == ()
-    assert doubts_about_going_back(by("4.3", "stateStoreSave"), "4.2") == ()
-    assert doubts_about_going_back(by("4.3", "dedupe", fresh=False), "4.2") == ()
+    assert doubts_about(by("4.3", "dedupe"), "4.3") == ()
+    assert doubts_about(by("4.3", "stateStoreSave"), "4.2") == ()
+    assert doubts_about(by("4.3", "dedupe", fresh=False), "4.2") == ()
+
+
+def test_a_join_s_state_of_3_5_is_a_doubt_on_newer_versions() -> None:
+    (doubt,) = doubts_about(by("3.5"), "4.3")
+    assert "If the query joins streams, Spark 4.3 may reject the state" in doubt
+    assert "spark.sql.streaming.stateStore.stateSchemaCheck to false" in doubt
+    assert doubts_about(by("3.5"), "3.5") == doubts_about(by("4.0"), "4.3") == ()
 
 
 def test_a_newer_spark_pins_more_keys_at_the_behaviour_of_the_older_one() -> None:
