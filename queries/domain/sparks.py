@@ -95,7 +95,8 @@ def unsupported(spark: Spark, python: tuple[int, int], java: int | None) -> str:
     """Explain why a version does not run on a host's Python or Java; "" if it does.
 
     `python` is the major and minor version, `java` the major one, None if it is not known. Newer
-    versions of Spark run on all that Headgate runs on. Source: the documentation of 3.5.9.
+    versions of Spark run on all that Headgate runs on. Source: the documentation of 3.5.9, which
+    names Java 17 as the newest; our Java classes need 16.
     """
     if spark != "3.5":
         return ""
@@ -104,10 +105,10 @@ def unsupported(spark: Spark, python: tuple[int, int], java: int | None) -> str:
             f"Spark 3.5 supports Python 3.8 to 3.11, but drivers on this host use {python[0]}."
             f"{python[1]}. Install Headgate with Python 3.11 here, or choose a newer Spark."
         )
-    if java not in (8, 11, 17, None):
+    if java not in (17, None):
         return (
-            f"Spark 3.5 supports Java 8, 11 and 17, but drivers on this host use Java {java}. Set "
-            "JAVA_HOME to a Java 17 and restart the worker, or choose a newer Spark."
+            f"In Headgate, Spark 3.5 runs on Java 17, but drivers on this host use Java {java}. "
+            "Set JAVA_HOME to a Java 17 and restart the worker, or choose a newer Spark."
         )
     return ""
 
