@@ -114,7 +114,7 @@ class Story:
 
         def outcome() -> dict[str, Any] | None:
             found: dict[str, Any] = self.call("get", f"operations/{operation['id']}/")
-            return found if found["outcome"] not in ("", "OPEN") else None
+            return found if found["outcome"] else None
 
         ended = self.world.wait(outcome, f"operation {operation['verb']}")
         assert ended["outcome"] == "DONE", ended
