@@ -172,6 +172,19 @@ def test_a_spark_that_is_not_installed_is_named_with_its_command(
     assert "and restart" not in plain
 
 
+@pytest.mark.usefixtures("sparks")
+def test_no_preflight_is_offered_for_a_query_that_a_script_starts(
+    client: Client, author: User, ticks: Query
+) -> None:
+    Query.objects.filter(pk=ticks.pk).update(identity="ticks")
+    client.force_login(author)
+    page = Page(client, "/applications/ticks/spark/?to=4.2")
+    assert "not possible: a script starts the query" in page.text
+    refused = client.post("/applications/ticks/spark/", {"to": "4.2", "do": "try"})
+    assert refused.status_code == 409
+    assert "queries that a script starts cannot be tried" in refused.content.decode()
+
+
 def test_the_page_of_a_change_to_3_5_says_that_results_may_differ(
     client: Client, author: User, ticks: Query
 ) -> None:
