@@ -51,7 +51,7 @@ def test_each_tells_its_jars_and_the_applications_that_name_it(
         "sources": ["kafka"],
         "tables": [],
         "sinks": ["kafka"],
-        "tested_with": ["3.5", "4.1", "4.2", "4.3"],
+        "tested_with": ["3.5", "4.0", "4.1", "4.2", "4.3"],
         "note": "",
         "differing": [],
         "way_out": "",

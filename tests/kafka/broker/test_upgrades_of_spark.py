@@ -10,7 +10,16 @@ import pytest
 from django.utils import timezone
 
 from queries.checkpoints.logs import CheckpointLogs
-from queries.domain.sparks import KEY_ORDER, MERGE, OURS, SPARKS, Spark, command, pinned_by
+from queries.domain.sparks import (
+    KEY_ORDER,
+    MERGE,
+    OURS,
+    SPARKS,
+    Spark,
+    command,
+    is_older,
+    pinned_by,
+)
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
 from queries.selectors.definitions.definitions import ready_connectors
@@ -103,8 +112,8 @@ class Story:
         )
         found = written_of(self.query)
         assert found is not None
-        assert found.back == spark
-        assert found.operators == ("stateStoreSave",)
+        assert found.back == ("4.1" if spark == "4.0" else spark), "both pin the same keys"
+        assert spark == "3.5" or found.operators == ("stateStoreSave",), "3.5 does not store it"
         assert pinned_by(spark) <= found.conf.keys()
 
     def tried(self, to: Spark) -> dict[str, Any]:
@@ -158,6 +167,6 @@ def test_a_stateful_query_moves_there_and_back(
     conf = CheckpointLogs.at(story.query.checkpoints.get().location)
     newest = conf.offsets(max(conf.begun()))
     assert newest is not None
-    assert newest.conf.get(MERGE, "1") == ("1" if sparks[0] == "4.1" else "2")
+    assert newest.conf.get(MERGE, "1") == ("1" if is_older(sparks[0], "4.2") else "2")
     assert KEY_ORDER not in newest.conf, "Spark before 4.3 does not keep what it does not know"
     assert Driver.objects.filter(state="LIVE").count() == 1
