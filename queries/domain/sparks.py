@@ -25,6 +25,7 @@ Source: checkpoints with aggregations, deduplication, stream-stream joins and tr
 written by 4.3.0 and 4.2.1, continued by 4.2.1 and 4.1.4, and compared with a batch computation.
 The same with session windows and applyInPandasWithState, without transformWithState, written by
 4.3.0, 4.0.5 and 3.5.9, continued by 3.5.9 and 4.3.0, and compared with 4.3.0 alone.
+Those between 3.5.9 or 4.0.5 and newer versions: `tests/spark/test_upgrades.py`.
 """
 
 from collections.abc import Mapping
