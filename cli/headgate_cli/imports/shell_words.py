@@ -138,7 +138,7 @@ def _text(word: Word, source: str, parts: re.Pattern[str]) -> str:
                 named = _NAMED.fullmatch(value)
                 name = _parameter(value)
                 if named:
-                    name = f"ARGUMENT_{named[1]}" if named[1].isdecimal() else named[1]
+                    name = f"ARGUMENT_{named[1]}" if re.match("[0-9]", named[1]) else named[1]
                 if named and named[2]:
                     word.defaults[name] = named[2].removesuffix("}")
                 value = f"${{values.{name}}}"

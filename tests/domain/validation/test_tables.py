@@ -165,7 +165,7 @@ def test_a_spark_with_a_release_offers_the_format_before_the_connector_is_instal
         (
             {**source(), "sql": "SELECT * FROM flights JOIN pond.air.places USING (id)"},
             "sql",
-            "the catalog pond, which is not declared. Set spark.sql.catalog.pond=",
+            "the catalog pond, which is not declared. Write pond in the application's catalogs",
         ),
         (
             {**source(), "sources": [{**source()["sources"][0], "schema": "id INT"}]},
@@ -200,7 +200,7 @@ def test_more_that_is_written_to_an_iceberg_snapshot_and_secrets_are_taken() -> 
 
 
 def test_a_catalog_that_is_not_a_hadoop_catalog_is_refused() -> None:
-    conf = {**LAKE, "spark.sql.catalog.lake.type": "rest"}
+    conf = {**LAKE, "spark.sql.catalog.lake.type": "jdbc"}
     said = problems(source("iceberg"), conf=conf)["sources.0.options.table"]
     assert "is not a Hadoop catalog with a warehouse" in said
 
