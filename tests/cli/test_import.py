@@ -382,7 +382,7 @@ def test_a_catalog_of_a_service_is_an_admins() -> None:
         f"spark-submit {prefix}lake=org.apache.iceberg.spark.SparkCatalog {prefix}lake.type=rest "
         f"{prefix}lake.uri=https://rest {prefix}lake.credential=hunter2secret "
         f"{prefix}disk=org.apache.iceberg.spark.SparkCatalog {prefix}disk.type=hadoop "
-        f"{prefix}spark_catalog.type=hive /j.py"
+        f"{prefix}spark_catalog.type=hive {prefix}old.type=glue /j.py"
     )
     assert job.spec["catalogs"] == ["lake"]
     assert job.spec["connectors"] == ["iceberg"]
@@ -391,6 +391,7 @@ def test_a_catalog_of_a_service_is_an_admins() -> None:
     assert "spark.sql.catalog.lake.uri=https://rest" in report
     assert "ask an admin to declare the catalog lake with this type and address" in report
     assert "spark.sql.catalog.spark_catalog.type=hive: spark_catalog stays Spark's own" in report
+    assert "spark.sql.catalog.old.type=glue: Only catalogs of type hadoop and rest" in report
     assert "hunter2secret" not in report
 
 

@@ -28,6 +28,7 @@ _SPARK_PACKAGE = re.compile(r"org\.apache\.spark:[^:]+:(\d\.\d+)\.[^,]+")
 #: A key of a catalog other than Iceberg's `hadoop`, whose address only an admin may set.
 _CATALOG = re.compile(r"spark\.sql\.catalog\.(\w+)(\..*)?")
 _SERVICE = re.compile(r"type=(?!hadoop$).*|catalog-impl=.*|uri=.*", re.IGNORECASE)
+_REST = re.compile(r"type=rest|catalog-impl=.*\.RESTCatalog", re.IGNORECASE)
 
 #: An option, its value, and the words that contain them.
 Option = tuple[str, str, tuple[str, ...]]
@@ -96,7 +97,7 @@ def read_options(job: ImportedJob, options: Sequence[Option]) -> None:
         elif catalog and catalog[1] == "spark_catalog" and not RULES.connectors_of(key, value):
             reason = "spark_catalog stays Spark's own: ask an admin to declare a catalog."
             job.leave(reason, *_hidden(sources, key, value))
-        elif catalog and _has_service(catalog[1], options):
+        elif catalog and _has_setting(catalog[1], _SERVICE, options):
             services.setdefault(catalog[1], []).extend(_hidden(sources, key, value))
             if RULES.is_secret(key, value):
                 job.hide(value)
@@ -105,6 +106,10 @@ def read_options(job: ImportedJob, options: Sequence[Option]) -> None:
     for key, value, sources in sorted(pairs, key=lambda pair: pair[0] != "--master"):
         (_read_option if key.startswith("-") else _read_setting)(job, key, value, sources)
     for name, tokens in services.items():
+        if not _has_setting(name, _REST, options):
+            reason = "Only catalogs of type hadoop and rest are supported. Use one of these."
+            job.leave(reason, *tokens)
+            continue
         remark = f"ask an admin to declare the catalog {name} with this type and address; "
         remark += "it needs the connector iceberg"
         if "iceberg" not in job.spec.setdefault("connectors", []):
@@ -112,11 +117,11 @@ def read_options(job: ImportedJob, options: Sequence[Option]) -> None:
         job.take("catalogs", [name], *tokens, remark=remark)
 
 
-def _has_service(name: str, options: Sequence[Option]) -> bool:
-    """Return whether settings make a catalog connect to a service."""
+def _has_setting(name: str, pattern: re.Pattern[str], options: Sequence[Option]) -> bool:
+    """Return whether a catalog has a setting, `key=value` below its name, of this pattern."""
     prefix = f"spark.sql.catalog.{name}."
     return any(
-        value.strip().startswith(prefix) and _SERVICE.fullmatch(value.strip()[len(prefix) :])
+        value.strip().startswith(prefix) and pattern.fullmatch(value.strip()[len(prefix) :])
         for _, value, _ in options
     )
 
