@@ -208,3 +208,19 @@ def test_a_hadoop_that_cannot_fence_s3_takes_no_checkpoint_there(
     assert "`make spark ARGS=4.0`" in str(rejected.value)
     with pytest.raises(CheckpointRefused, match="without Headgate's Java classes"):
         drivers.one(jars=SPARK_JARS).locks.take("s3a://flights/delays", run=1, epoch=1)
+
+
+def test_a_connector_that_cannot_fence_s3_takes_no_checkpoint_there(
+    drivers: Drivers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A release before installed Hadoop 3.4.1's for Spark 4.0, and such a folder stays."""
+    monkeypatch.setattr(pyspark, "__version__", "4.0.5")
+    driver = drivers.one(jars=SPARK_JARS)
+    jvm = driver.gateway.jvm
+    compiler = jvm.org.codehaus.janino.SimpleCompiler()
+    compiler.cook("package org.apache.hadoop.fs.s3a; public class S3AFileSystem {}")
+    jvm.java.lang.Thread.currentThread().setContextClassLoader(compiler.getClassLoader())
+    with pytest.raises((StepFailed, CheckpointRefused)) as rejected:
+        driver.locks.take("s3a://flights/delays", run=1, epoch=1)
+    assert "the connector s3 cannot exclude a second writer" in str(rejected.value)
+    assert 'make connector ARGS="s3 --spark 4.0"' in str(rejected.value)

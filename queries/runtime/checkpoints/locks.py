@@ -53,8 +53,11 @@ _PIN = "headgate.locks"  # key in System.getProperties(), which is never collect
 
 _JVMS = (JVM_BYTE, 1, False)  # Java's tryLock: position, size, shared
 
-#: A class of Hadoop since 3.4.2, which is the first to create an object on S3 only if it is new.
+#: Classes that came with Hadoop 3.4.2, the first to create an object on S3 only if it is new: one
+#: of Spark's jars, and one of the connector's, whose file system is the third.
 _CONDITIONAL = "org.apache.hadoop.fs.Options$CreateFileOptionKeys"
+_S3A_CONDITIONAL = "org.apache.hadoop.fs.s3a.impl.write.WriteObjectFlags"
+_S3A = "org.apache.hadoop.fs.s3a.S3AFileSystem"
 
 TICK_S = 0.2  # between looks whether a start that waits is still wanted
 
@@ -348,22 +351,35 @@ class Locks:
 def _require_fence(jvm: Any, location: str) -> None:
     """Raise `StepFailed` if this driver's Hadoop cannot fence a checkpoint at a location.
 
-    Spark 3.5 and 4.0 come with such a Hadoop; Headgate replaces it (decision 0048).
+    Spark 3.5 and 4.0 come with such a Hadoop; Headgate replaces it (decision 0048). A connector of
+    an older release stays until it is installed again.
     """
     if not location.startswith("s3a:"):
         return
-    try:
-        jvm.java.lang.Class.forName(_CONDITIONAL)
-    except Py4JJavaError:
-        import pyspark  # the driver's own version, which is loaded by now
+    import pyspark  # the driver's own version, which is loaded by now
 
-        version = ".".join(pyspark.__version__.split(".")[:2])
-        cause = ValueError(
-            f"{location} is on S3, where the Hadoop of this Spark {version} cannot exclude a "
-            f"second writer. Install the version again with `{command(version)}` on the driver's "
-            "host, then restart the application"
-        )
-        raise StepFailed("checkpoint", cause, error_class=CONFIGURATION) from None
+    version = ".".join(pyspark.__version__.split(".")[:2])
+    if not _has_class(jvm, _CONDITIONAL):
+        what, way_out = f"Hadoop of this Spark {version}", f"`{command(version)}`"
+    elif _has_class(jvm, _S3A) and not _has_class(jvm, _S3A_CONDITIONAL):
+        what, way_out = "connector s3", f'`make connector ARGS="s3 --spark {version}"`'
+    else:
+        return
+    cause = ValueError(
+        f"{location} is on S3, where the {what} cannot exclude a second writer. Install it again "
+        f"with {way_out} on the driver's host, then restart the application"
+    )
+    raise StepFailed("checkpoint", cause, error_class=CONFIGURATION)
+
+
+def _has_class(jvm: Any, name: str) -> bool:
+    """Return whether Spark's class loader, which also sees the connectors' jars, finds a class."""
+    loader = jvm.java.lang.Thread.currentThread().getContextClassLoader()
+    try:
+        jvm.java.lang.Class.forName(name, False, loader)
+    except Py4JJavaError:
+        return False
+    return True
 
 
 def _python_lock_refusal(location: str) -> CheckpointRefused:
