@@ -377,14 +377,17 @@ def file_named_s3(log: str, paths: Iterable[str]) -> str:
     """
     folders = tuple(_fixed(path) for path in paths)
     names = (match[1] for match in _S3_FILE.finditer(log))
-    return next((f"s3://{name}" for name in names if _plain(name).startswith(folders)), "")
+    return next((f"s3://{one}" for one in names if f"{_plain(one)}/".startswith(folders)), "")
 
 
 def _fixed(path: str) -> str:
-    """Return an `s3a://` path without its scheme, up to the last folder before a wildcard."""
+    """Return an `s3a://` path without its scheme, up to the last folder before a wildcard.
+
+    It ends with "/": a folder `in` does not contain the files of `in2`.
+    """
     name = _plain(path.strip()[len("s3a://") :])
     wildcard = _WILDCARD.search(name)
-    return name[: name.rfind("/", 0, wildcard.start()) + 1] if wildcard else name.rstrip("/")
+    return name[: name.rfind("/", 0, wildcard.start()) + 1] if wildcard else name.rstrip("/") + "/"
 
 
 def _plain(name: str) -> str:

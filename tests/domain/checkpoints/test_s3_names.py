@@ -29,6 +29,8 @@ SINK = (
         # files of another place are other files, whatever their scheme
         (SOURCE, "s3a://lake/elsewhere", ""),
         (SOURCE, "s3a://pond/in", ""),
+        (SOURCE, "s3a://lake/i", ""),
+        (SOURCE, "s3a://lake/in/day 1/a.json", "s3://lake/in/day%201/a.json"),
         (SOURCE.replace("s3:", "s3a:"), "s3a://lake/in", ""),
         ("v1", "s3a://lake/in", ""),
         ("", "s3a://lake/in", ""),
