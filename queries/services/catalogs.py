@@ -13,7 +13,7 @@ from queries.domain.access import Act
 from queries.domain.catalogs import CatalogAuth, CatalogType, problems
 from queries.domain.definitions.parsing import parsed
 from queries.domain.definitions.spec import Longest, StrictForm, Text
-from queries.domain.errors import Conflict, Invalid, Problem
+from queries.domain.errors import Conflict, Invalid, Missing, Problem
 from queries.domain.secrets import catalog as holder_named
 from queries.domain.secrets import unbound, uses_of_catalog
 from queries.models.access.accounts import Team
@@ -86,6 +86,8 @@ def change_catalog(row: Catalog, raw: Mapping[str, Any], *, actor: str, now: dat
     form = parsed(CatalogChange.model_validate, raw)
     with transaction.atomic():
         Installation.lock()
+        if not Catalog.objects.filter(pk=row.pk).exists():
+            raise Missing(f"Catalog {row.name} does not exist.")
         return _save(row, form, "changed", actor, now)
 
 

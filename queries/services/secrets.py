@@ -271,15 +271,14 @@ def _newest(name: str) -> Mapping[str, Any]:
     return as_json(newest_application_spec(row)) if row is not None else {}
 
 
-def application_refusal(spec: ApplicationSpec, name: str) -> str:
+def application_refusal(spec: ApplicationSpec, application: Application) -> str:
     """Return why a driver of an application cannot be launched now; "" if it can."""
+    name = application.name
     refused = unbound_sentence(as_json(spec), name)
     if refused := refused or _by_field(reach_problems(spec.conf)):
         return refused
     reach = [*untyped(spec.conf, spec.conf), *key_problems(spec.conf, spec.catalogs)]
-    if spec.catalogs:
-        row = Application.objects.select_related("team").get(name=name, archived_at=None)
-        reach += access_problems(spec.catalogs, row.team)
+    reach += access_problems(spec.catalogs, application.team)
     return in_words(reach) or in_words(conf_problems(spec, name))
 
 

@@ -8,7 +8,8 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from queries.domain.catalogs import CatalogSpec
-from queries.domain.errors import Conflict, Invalid
+from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.errors import Conflict, Invalid, Missing
 from queries.domain.tables.places import source_tables
 from queries.models.access.accounts import Team
 from queries.models.access.audit import AuditEntry
@@ -21,6 +22,7 @@ from queries.services.access.teams import create_team, delete_team
 from queries.services.catalogs import change_catalog, declare_catalog, delete_catalog
 from queries.services.definitions import catalog as definitions
 from queries.services.definitions.rights import give_application
+from queries.services.secrets import application_refusal
 from queries.services.supervision.assignments import driver_spec
 from tests.scenarios.stage import Stage
 from tests.services.secrets.binding import bind
@@ -196,6 +198,23 @@ def test_only_applications_of_its_teams_can_use_a_catalog() -> None:
         with pytest.raises(Invalid) as error:
             application("other", team=team)
         assert f"is not available to {whom}" in sentences(error)["catalogs.0"]
+
+
+def test_a_catalog_that_is_deleted_in_the_meantime_is_not_declared_again_by_a_change() -> None:
+    row = declare()
+    delete_catalog(Catalog.objects.get(pk=row.pk), actor="ada", now=NOW)
+    with pytest.raises(Missing, match="Catalog lake does not exist"):
+        change_catalog(row, {"type": "rest", "address": "https://b.example"}, actor="ada", now=NOW)
+    assert not Catalog.objects.exists()
+
+
+def test_a_deleted_applications_storage_jvm_is_still_started_to_remove_its_snapshots() -> None:
+    declare()
+    row = application()
+    row.archived_at = NOW
+    row.save()
+    spec = ApplicationSpec.model_validate(row.revisions.get().spec)
+    assert application_refusal(spec, row) == ""
 
 
 def test_a_team_with_a_catalog_of_its_own_is_not_deleted() -> None:

@@ -15,6 +15,7 @@ from queries.domain.errors import Conflict, Invalid, Problem
 from queries.domain.validation.query_rules import name_problems
 from queries.models.access.accounts import Grant, Team
 from queries.models.catalogs import Catalog
+from queries.models.drivers import Installation
 from queries.roles import VIEW, grant_of
 from queries.services.access.accounts import refuse_python, refuse_second_team
 from queries.services.access.admin_objects import AdminObject, Verb, unpacked
@@ -79,6 +80,7 @@ def delete_team(team: Team, *, actor: str, now: datetime) -> None:
     could act on them, or use it.
     """
     with transaction.atomic():
+        Installation.lock()  # as a catalog's teams are changed
         living = team.applications.filter(archived_at=None).order_by("name")
         if names := list(living.values_list("name", flat=True)[:5]):
             raise Conflict(

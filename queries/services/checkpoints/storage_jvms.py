@@ -164,7 +164,6 @@ def _launch(application: Application, *, launcher: Launcher, now: datetime) -> D
                 redis_url="",
                 stream="",
                 event_settings={},
-                catalogs=(),
                 probe=True,
                 storage_idle_s=settings.STORAGE_IDLE_S,
             ),

@@ -80,14 +80,16 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
     or if its definition names something that no admin has allowed.
     """
     spec = ApplicationSpec.model_validate(driver.application_revision.spec)
-    if refused := application_refusal(spec, driver.application.name):
+    if refused := application_refusal(spec, driver.application):
         raise LaunchRefused(refused)
     spark = spark_folder(spec.spark)
     make_ours()  # before it starts: in its sandbox it sees only folders that exist then
     roots = allowed_paths(driver.application.name)
     script = script_job(driver.application, spec, code.roots)
     later = _folders(driver, script is not None)
-    catalogs = tuple(catalog_specs(spec.catalogs).values())
+    # Storage JVMs read checkpoints and logs of tables, and connect to no catalog.
+    reads_tables = driver.kind != DriverKind.STORAGE
+    catalogs = tuple(catalog_specs(spec.catalogs).values()) if reads_tables else ()
     own, without = own_classes(spec.spark) if driver.kind in DISPATCHED_KINDS else ((), "")
     return DriverSpec(
         driver=driver.pk,

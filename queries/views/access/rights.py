@@ -317,7 +317,7 @@ def _catalog_form(typed: Typed) -> dict[str, Any]:
 
 
 def _typed_catalog(request: HttpRequest) -> Typed:
-    row = Catalog.objects.filter(name=request.GET.get("change", "")).first()
+    row = Catalog.objects.filter(name=request.GET.get("change", "").replace("\x00", "")).first()
     if row is None:
         return {}
     typed = {name: str(getattr(row, name)) for name in _CATALOG_FIELDS[:-1]}
