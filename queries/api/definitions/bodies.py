@@ -195,7 +195,8 @@ class ApplicationBody(Body):
     standby: The driver without queries that waits to take over; null if there is none.
     script: Null if the application does not run a script.
     team: The team that owns it; null if it is open to everyone.
-    needs_restart: What changed since the driver started: revision, pools, code, Headgate's release.
+    needs_restart: What changed since the driver started: revision, pools, code, a
+    catalog, Headgate's release.
     notes: Values of the request that were stored in another form.
     """
 

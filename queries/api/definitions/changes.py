@@ -318,7 +318,7 @@ def replace(
     Fields in `fixed` are rejected if sent with another value.
     """
     for name, value in fixed.items():
-        if name in sent and with_s3a(sent[name], []) != value:
+        if name in sent and with_s3a(sent[name], []) != with_s3a(value, []):
             way_out = "Delete this one and create another, or omit the field."
             raise invalid(name, sent[name], f"is {value} and cannot be changed.", way_out)
     number, _ = _newest(owner)
