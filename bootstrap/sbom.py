@@ -16,6 +16,7 @@ import zipfile
 from collections.abc import Iterator
 from hashlib import sha256
 from importlib.util import find_spec
+from itertools import chain
 from os import environ
 from pathlib import Path
 
@@ -106,7 +107,7 @@ def bill() -> str:
         *wheels((REPOSITORY / "requirements.txt").read_text()),
         *scripts((REPOSITORY / "bootstrap" / "editor" / "package-lock.json").read_text()),
         *jars(Path(spark.origin).parent / "jars"),
-        *jars(SPARKS),
+        *chain.from_iterable(map(jars, sorted(SPARKS.glob("*/pyspark/jars")))),
         *jars(CONNECTORS),
     ]
     bom = Bom(components={component.bom_ref.value: component for component in components}.values())
