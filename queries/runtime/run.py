@@ -270,7 +270,7 @@ class QueryRun:
             if entry.refused:
                 refused = NotAllowedToStart(entry.refused)
                 raise StepFailed("definition", refused, error_class=build.CONFIGURATION)
-            refuse_s3_names(context.spark.sparkContext, entry.spec, entry.checkpoint)
+            refuse_s3_names(context.spark, entry.spec, entry.checkpoint)
             session = context.sessions.open(entry.query, entry.spec)
             self._start_progress.step()
             self._start_progress.learn_jvm_thread(session._jvm)

@@ -49,7 +49,7 @@ def refusal(path, sink="noop", out="s3a://lake/out", **options):
     sources = [{"options": {"path": path, **options}}]
     spec = {"sources": sources, "sink": {"format": sink, "options": {"path": out}}}
     try:
-        refuse_s3_names(spark.sparkContext, spec, f"file://{home}/emr")
+        refuse_s3_names(spark, spec, f"file://{home}/emr")
     except StepFailed as error:
         return str(error)
     return ""

@@ -31,15 +31,19 @@ class NamesDiffer(Exception):
     """A log contains files under names that Spark would not recognize."""
 
 
-def refuse_s3_names(context: Any, spec: Mapping[str, Any], checkpoint: str) -> None:
+def refuse_s3_names(spark: Any, spec: Mapping[str, Any], checkpoint: str) -> None:
     """Raise `StepFailed` if a definition's files have `s3://` names in a source's or sink's log."""
     options = [part.get("options") or {} for part in spec.get("sources") or ()]
-    paths = [path for one in options if (path := _s3a_path(one))]
-    names = _statuses(context, f"{checkpoint}/sources") if paths else {}
-    _refuse(context, "source", [f"{checkpoint}/sources/{n}" for n in names], paths, _READ_AGAIN)
+    if paths := [path for one in options if (path := _s3a_path(one))]:
+        context = spark.sparkContext
+        logs = [
+            f"{checkpoint}/sources/{name}" for name in _statuses(context, f"{checkpoint}/sources")
+        ]
+        _refuse(context, "source", logs, paths, _READ_AGAIN)
     sink = spec.get("sink") or {}
     if sink.get("format") in FILES and (path := _s3a_path(sink.get("options") or {})):
-        _refuse(context, "sink", [f"{path.rstrip('/')}/_spark_metadata"], [path], _NOT_READABLE)
+        log = f"{path.rstrip('/')}/_spark_metadata"
+        _refuse(spark.sparkContext, "sink", [log], [path], _NOT_READABLE)
 
 
 def _refuse(context: Any, what: str, logs: list[str], paths: list[str], why: str) -> None:

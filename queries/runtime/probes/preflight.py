@@ -118,7 +118,7 @@ class Tries:
     ) -> None:
         self.spark, self.task, self.references = spark, task, references
         if task.copy:
-            refuse_s3_names(spark.sparkContext, task.spec, f"file://{task.copy}")
+            refuse_s3_names(spark, task.spec, f"file://{task.copy}")
         self.session = _session(spark, task.spec, references)
         self.frame, self.writer = build.rows(
             self.session, task.spec, references=references, roots=roots
