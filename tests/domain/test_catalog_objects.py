@@ -7,6 +7,7 @@ import pytest
 
 from queries.domain.catalogs import CatalogSpec, CatalogType, catalog_conf, problems
 from queries.domain.protocol import read
+from queries.domain.secrets import catalog, of_url, uses_of_catalog
 
 REST = CatalogSpec("lake", CatalogType.REST, "https://catalog.example.org/api", "s3a://b/lake")
 
@@ -24,6 +25,18 @@ def test_a_rest_catalog_becomes_configuration_without_its_secret() -> None:
 
 
 @pytest.mark.parametrize("spec", [REST, replace(REST, properties={"prefix": "a"}, vended=True)])
+def test_without_a_warehouse_the_server_chooses_it() -> None:
+    assert "spark.sql.catalog.lake.warehouse" not in catalog_conf(replace(REST, warehouse=""))
+
+
+def test_a_secret_is_sent_to_the_catalog_and_to_its_oauth2_server() -> None:
+    assert uses_of_catalog(REST) == []
+    server = {"oauth2-server-uri": "https://login.example.org/token"}
+    (use,) = uses_of_catalog(replace(REST, secret="env:LAKE", properties=server))
+    assert use.places == (of_url(REST.address), of_url(server["oauth2-server-uri"]))
+    assert catalog("lake").name == "lake"
+
+
 def test_a_catalog_is_unchanged_by_its_way_through_json(spec: CatalogSpec) -> None:
     assert read(CatalogSpec, json.loads(json.dumps(asdict(spec)))) == spec
 

@@ -11,6 +11,7 @@ from queries.domain.definitions.locations import (
     as_s3a,
     canonical,
     normalized_location,
+    s3a_notes,
     with_s3a,
 )
 
@@ -53,6 +54,11 @@ def _kept(part: Any) -> list[str]:
     if isinstance(part, list):
         return [one for value in part for one in _kept(value)]
     return [part] if isinstance(part, str) and part.strip().lower().startswith("s3://") else []
+
+
+def test_each_stored_path_is_noted_by_its_field() -> None:
+    notes = s3a_notes({"sources": [{"options": {"path": "s3://lake/in"}}], "sql": "s3://kept"})
+    assert [note.split(" is stored")[0] for note in notes] == ["sources.0.options.path"]
 
 
 @given(definitions)

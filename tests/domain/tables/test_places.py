@@ -105,6 +105,11 @@ def test_an_iceberg_table_may_be_named_by_a_path() -> None:
         ("ice..t", CATALOG, "'ice..t' is not the name of a catalog's table."),
         (
             "ice.db.t",
+            {"spark.sql.catalog.ice": "org.apache.iceberg.spark.SparkCatalog"},
+            "The table is in the catalog service ice, which only Spark reads.",
+        ),
+        (
+            "ice.db.t",
             {"spark.sql.catalog.ice.type": "rest"},
             "Only tables of a Hadoop catalog with a warehouse can be read without Spark; "
             "spark.sql.catalog.ice.type is rest.",

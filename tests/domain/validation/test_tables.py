@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from queries.domain.catalogs import CatalogSpec, CatalogType
 from queries.domain.definitions import parsing
 from queries.domain.definitions.declarations import read
 from queries.domain.definitions.spec import ApplicationSpec
@@ -203,6 +204,33 @@ def test_a_catalog_that_is_not_a_hadoop_catalog_is_refused() -> None:
     conf = {**LAKE, "spark.sql.catalog.lake.type": "jdbc"}
     said = problems(source("iceberg"), conf=conf)["sources.0.options.table"]
     assert "is not a Hadoop catalog with a warehouse" in said
+
+
+LAKE_SERVICE = CatalogSpec("air", CatalogType.REST, "https://catalog.example.org", vended=True)
+
+
+def test_a_catalog_that_an_admin_declared_needs_the_connectors_that_read_it() -> None:
+    context = ValidationContext(catalogs={"air": LAKE_SERVICE})
+    form = parsing.parse_application({"spark": "4.1", "catalogs": ["air"]})
+    found = application_problems(form, surroundings=context)
+    said = [one.message for one in found if one.field == "connectors"]
+    assert said == ["lack iceberg, which air requires.", "lack s3, which air requires."]
+
+
+def test_a_table_of_a_catalog_that_an_admin_declared_is_accepted() -> None:
+    found = query_problems(
+        parsing.parse_query(
+            {"kind": "sql", "sql": "SELECT * FROM flights", **source("iceberg", table="air.a.b")}
+        ),
+        application=parsing.parse_application(
+            {"spark": "4.1", "connectors": ["iceberg"], "catalogs": ["air"]}
+        ),
+        pools=[],
+        surroundings=ValidationContext(
+            declared={"iceberg": recipe("iceberg")}, catalogs={"air": LAKE_SERVICE}
+        ),
+    )
+    assert found == []
 
 
 def test_catalogs_of_the_application_and_of_connectors_can_be_named_in_sql() -> None:
