@@ -47,6 +47,7 @@ FACTS = {
     "BindingBody": "id",
     "CandidateBody": "batch run",
     "ChannelBody": "enabled",
+    "CatalogBody": "vended",
     "CheckpointBody": "built_from id last_epoch last_run",
     "CodeHostBody": "id",
     "ConnectorBody": "bytes ready",

@@ -25,8 +25,9 @@ __all__ = ["bodies"]
 NAMES = frozenset(
     """
     accepted_by acknowledged_by act actor address affected after application applications applied_by
-    arguments artifact assignee begins_with canary cancelled_by category cause_code channels
-    checkpoint closed_by code_sha256 column commit connectors created_by cron dataset delay
+    arguments artifact assignee begins_with canary cancelled_by catalogs category changed_by
+    cause_code channels checkpoint closed_by code_sha256 column commit connectors created_by
+    cron dataset delay
     description detail_code digest downstream error_class error_type escalate_to etag exact
     executor_memory exit_jvm exit_python field file files folder follows format function git
     given_by group heap restart_block restart_block_reason_code holder host hosts id identity
@@ -78,7 +79,8 @@ READ = {
 #: Sentences that are true at the moment of the answer, or of something that stays as it was.
 FACTS: dict[str, str] = {
     "ActBody": "before reason",  # with at, as all acts
-    "ApplicationBody": "restart_block_reason needs_restart",
+    "ApplicationBody": "notes restart_block_reason needs_restart",
+    "CatalogBody": "warehouse",
     "CandidateBody": "unknown_because",
     "ChangeBody": "before what",
     "ConnectorBody": "about differing sinks way_out",
@@ -95,7 +97,7 @@ FACTS: dict[str, str] = {
     "MovedBody": "what",
     "NamingBody": "about refused",
     "NotShown": "detail",
-    "ObjectBody": "state_change",
+    "ObjectBody": "notes state_change",
     "OperationBody": "detail",
     "OperationDetailBody": "detail",
     "OperationStepBody": "at detail",
@@ -104,7 +106,7 @@ FACTS: dict[str, str] = {
     "PreviewBody": "refusal warnings",
     # Parts of a summary that rest on a reading state their own age (`readings.Dated`), as is tested
     # in tests/domain/supervision/test_head.py.
-    "QueryBody": "foreign_unknown_because needs_application_restart refusal summary",
+    "QueryBody": "notes foreign_unknown_because needs_application_restart refusal summary",
     "QueryLagBody": "unknown_because",
     "QueryRevisionBody": "author",
     "QuestionBody": "missing",
@@ -114,6 +116,7 @@ FACTS: dict[str, str] = {
     "SparkBody": "differing way_out",
     "StarvedBody": "by change says",  # of the last hours up to now, which the body around it has
     "ThresholdPreviewBody": "text",
+    "TrialBody": "notes",
     "UnknownBody": "says",
 }
 #: The same for fields of selectors' classes that have no time, and for functions that return texts.

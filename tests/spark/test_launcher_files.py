@@ -112,7 +112,9 @@ def test_a_java_that_the_application_s_spark_does_not_support_refuses_a_launch(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
     driver = DriverUnderTest(tmp_path)
     driver.spec = replace(driver.spec, spark=str(tmp_path / "3.5"))
-    with pytest.raises(LaunchRefused, match=r"Spark 3\.5 supports .* but drivers on this host use"):
+    with pytest.raises(
+        LaunchRefused, match=r"Spark 3\.5 runs on Java 17, but drivers on this host use Java 21"
+    ):
         driver.launch()
     assert driver.sight().liveness is Liveness.ABSENT
 

@@ -22,7 +22,7 @@ from queries.domain.sparks import (
     Spark,
     Written,
     cannot_go_back,
-    doubts_about_going_back,
+    doubts_about,
     is_older,
 )
 from tests import pieces
@@ -84,7 +84,7 @@ def expect_what_the_rules_say(went: dict[str, Written], back: dict[str, str], fi
     """Check that only what is predicted fails, and that what cannot go back does fail."""
     for name, problem in back.items():
         known = cannot_go_back(went[name], first)
-        doubts = doubts_about_going_back(went[name], first)
+        doubts = doubts_about(went[name], first)
         assert not problem or known or doubts, (name, problem)
         assert not known or problem, (name, known)
 

@@ -79,7 +79,7 @@ def test_an_admin_sees_all_entries_in_three_groups(client: Client, admin: User, 
     assert (monitor, build, heading) == (MONITOR, BUILD, "Settings")
     assert entries[:5] == ["Audit", "Tokens", "Teams", "Users", "Secrets"]
     assert entries[-2:] == ["Git hosts", "System"]
-    assert len(entries) == 8
+    assert len(entries) == 9
 
 
 def test_each_list_is_named_by_its_heading(client: Client, viewer: User) -> None:
