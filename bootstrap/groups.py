@@ -99,7 +99,7 @@ class Groups:
 
     def browser(self) -> int:
         """Run the browser tests alone: Playwright leaves an event loop running in its process."""
-        files = [file for file in _tests() if matches(file, self.table.areas["browser"].tests)]
+        files = files_of(self.table.areas["browser"])
         return self._run("browser", *_at_once(), *BY_FILE, "-m", "browser", *files)
 
     def large(self, part: str, areas: Sequence[Area], *, promises: bool, but: str = "") -> int:
@@ -138,7 +138,7 @@ class Groups:
 
     def other_sparks(self, area: Area) -> int:
         """Run an area's tests on each other Spark version that is installed; 0 if all pass."""
-        codes = [self._on_spark(version, area.tests) for version in installed_sparks()]
+        codes = [self._on_spark(version, files_of(area)) for version in installed_sparks()]
         return next((code for code in codes if code), 0)
 
     def promises_on_other_spark(self, area: Area) -> ParallelPart | None:
@@ -152,7 +152,7 @@ class Groups:
         try:
             return ParallelPart(
                 *(sys.executable, "-m", "pytest", "-q", "-p", "no:playwright", "--promises"),
-                *("-p", "no:cacheprovider", *_at_once(), *BY_FILE, *_promising(area.tests)),
+                *("-p", "no:cacheprovider", *_at_once(), *BY_FILE, *_promising(files_of(area))),
                 *self.reports.of(part),
                 part=part,
             )
@@ -208,6 +208,11 @@ def _use_archives() -> None:
 
 def _promising(files: Sequence[str]) -> list[str]:
     return [file for file in files if f"mark.{PROMISE}" in Path(file).read_text()]
+
+
+def files_of(area: Area) -> list[str]:
+    """Return the files of an area's tests: pytest expands no patterns."""
+    return [file for file in _tests() if matches(file, area.tests)]
 
 
 def _tests() -> list[str]:

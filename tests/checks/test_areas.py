@@ -13,6 +13,7 @@ REPOSITORY = Path(settings.BASE_DIR)
 sys.path.append(str(REPOSITORY / "bootstrap"))
 
 import areas  # noqa: E402
+import groups  # noqa: E402
 import sabotage  # noqa: E402
 import test_all  # noqa: E402
 from areas import Area, AreaTable  # noqa: E402
@@ -73,6 +74,14 @@ def test_every_area_has_a_promise(listed: dict[str, tuple[str, bool]]) -> None:
         promise and areas.matches(name.partition("::")[0], elsewhere.tests)
         for name, (_, promise) in listed.items()
     )
+
+
+@pytest.mark.parametrize("area", TABLE.optional, ids=lambda area: area.name)
+def test_an_areas_patterns_become_the_files_that_pytest_gets(area: Area) -> None:
+    files = groups.files_of(area)
+    assert files
+    assert all((REPOSITORY / file).is_file() for file in files)
+    assert all(areas.matches(file, area.tests) for file in files)
 
 
 def test_a_change_of_a_guards_file_runs_one_of_its_tests(
