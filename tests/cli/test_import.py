@@ -586,3 +586,64 @@ def test_paths_in_emrs_spelling_become_hadoops_and_the_report_shows_each() -> No
         "spec.script.arguments",
         "values.OUT",
     ]
+
+
+def everything(text: str) -> str:
+    """Return all that an import of a text would print or write."""
+    found, rest = sources.jobs_in("file", text)
+    written = [json.dumps([job.manifest(), job.parameters, job.name]) for job in found]
+    return "\n".join(
+        [*written, *(str(one) for job in found for one in job.entries), *map(str, rest)]
+    )
+
+
+OPERATOR = (
+    "kind: SparkApplication\nmetadata: {{name: a{metadata}}}\n"
+    "spec: {{mainApplicationFile: local:///j.py, driver: {{{driver}}}}}\n"
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "spark-submit --conf spark.hadoop.my.pw=hunter2 /j.py",
+        "spark-submit --conf spark.other.pw=hunter2 /j.py",
+        "DB_PW=hunter2 spark-submit /j.py",
+        "export DB_PW=hunter2\nspark-submit /j.py",
+        "export P=hunter2\nspark-submit /j.py",
+        "[Service]\nEnvironment=DB_PW=hunter2\nExecStart=spark-submit /j.py\n",
+        "spark-submit --conf 'spark.hadoop.x=Bearer hunter2' /j.py",
+        "HEADER='Basic hunter2' spark-submit /j.py --header 'Authorization: Bearer hunter2'",
+        "spark-submit /j.py -H Authorization: Bearer hunter2",
+        "H='Bearer hunter2'\nspark-submit /j.py $H",
+        OPERATOR.format(metadata="", driver="sidecars: [{args: [--password, hunter2, x]}]"),
+        OPERATOR.format(
+            metadata="", driver="initContainers: [{command: [curl, -u, 'me:hunter2']}]"
+        ),
+        OPERATOR.format(metadata="", driver="x: {command: [sh, -c, 'echo hunter2 | login']}"),
+        OPERATOR.format(metadata="", driver="x: {args: [-H, 'Authorization: Bearer hunter2']}"),
+        OPERATOR.format(
+            metadata=", annotations: {kubectl.kubernetes.io/last-applied-configuration: "
+            '\'[{"name": "DB", "value": "hunter2"}]\'}',
+            driver="",
+        ),
+        "curl -u me:hunter2 https://vault\nspark-submit /j.py",
+        "mysql -phunter2\necho hunter2 | login\nX=hunter2\nspark-submit /j.py",
+        "if [ $1 = hunter2 ]; then\nlogin <<< hunter2\nfi\nspark-submit /j.py",
+        "login <<END\nhunter2\nEND\nspark-submit /j.py",
+        "ssh host 'spark-submit /k.py hunter2'\nspark-submit /j.py",
+        "sshpass -p hunter2 ssh host spark-submit /j.py",
+        "spark-submit /j.py --day $(curl -u me:hunter2 https://clock)",
+        "[Service]\nExecStartPre=/bin/mysql -phunter2\nExecStart=spark-submit /j.py\n",
+    ],
+)
+def test_no_secret_leaks_from_where_a_stranger_put_it(text: str) -> None:
+    assert "hunter2" not in everything(text).lower()
+
+
+def test_a_line_of_no_job_shows_its_command_and_what_is_harmless() -> None:
+    _, rest = sources.jobs_in("file", "cd /srv\nfoo --x y\nif curl z; then\nspark-submit /j.py\nfi")
+    report = [str(entry) for entry in rest]
+    assert report[0].startswith("not taken over: line 1: cd /srv: ")
+    assert report[1].startswith("not taken over: line 2: foo ••••••: ")
+    assert report[2].startswith("not taken over: line 3: if curl •••••• ;: ")

@@ -5,10 +5,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from headgate_cli.imports.rules import RULES
+from headgate_cli.imports.rules import MASK, RULES
 from headgate_cli.server import Json
 
-MASK = "••••••"
 #: Shorter secrets are masked only as whole words and not within paths: masking "test" everywhere
 #: would damage every text. Still shorter ones only where their name shows what they are.
 _SHORT_SECRET, _SHORTEST_SECRET = 8, 4

@@ -8,19 +8,31 @@ hand: what replaces the options and fields of today's jobs.
 import json
 import re
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.resources import files
 from typing import Any
 
+MASK = "••••••"
 #: Names and texts that are secrets on a command line, in addition to the server's: short options
-#: such as `-p`, users in an address without a password, webhooks.
-_SHORT_NAME = re.compile(r"(?:^|[._-])auth$|^(?:p|pw|pass|creds?|credentials?)$", re.IGNORECASE)
+#: such as `-p`, users in an address without a password, webhooks, any text after `Bearer`.
+_SHORT_NAME = re.compile(r"(?:^|[._-])(?:auth|pw)$|^(?:p|pass|creds?|credentials?)$", re.IGNORECASE)
 _NO_SECRET = re.compile(r"\d{1,5}|true|false", re.IGNORECASE)
 _ADDRESSES = (
     re.compile(r"(https?://)([^\s/@]+)(@)"),
+    re.compile(r"(\b(?:[Bb]earer|BEARER|Basic|BASIC)\s+)([^\s\"',;&)]+)()"),
+    re.compile(
+        r"((?<![A-Za-z0-9])[Pp][Ww][\"']?\s*[=:]\s*[\"']?)(?!env:|file:|\$)([^\s\"',;&)}]+)()"
+    ),
     re.compile(r"(https://hooks\.slack\.com/services/|/api/webhooks/)(\S+)()"),
 )
+#: An option and the word after it, in a text.
+_OPTION = re.compile(
+    r"(?<![\w-])(?P<option>-{1,2}[\w.-]+)\s+(?P<value>\"[^\"]*\"|'[^']*'|[^\s\"'-]\S*)"
+)
+_ANY_OPTION = re.compile(r"-{1,2}([\w.-]+)")
+_USER = re.compile(r"[^\s:/]+:(?!//)\S+")
 
 
 @dataclass(frozen=True)
@@ -72,8 +84,39 @@ class Rules:
     def masked(self, text: str) -> str:
         """Return a text with everything that looks like a secret masked."""
         for shape in self._shapes:
-            text = shape.sub(r"\g<1>••••••\g<3>", text)
-        return text
+            text = shape.sub(rf"\g<1>{MASK}\g<3>", text)
+        return _OPTION.sub(
+            lambda found: (
+                f"{found['option']} {MASK}" if self.announces(*found.groups()) else found[0]
+            ),
+            text,
+        )
+
+    def announces(self, word: str, following: str) -> bool:
+        """Return whether a word makes the next one a secret: `--token x`, `-u me:x`, `Bearer x`."""
+        if not following or re.fullmatch("Bearer|Basic", word, re.IGNORECASE):
+            return bool(following) and not following.startswith("-")
+        option = _ANY_OPTION.fullmatch(word)
+        if option and option[1] in ("u", "user", "proxy-user") and _USER.fullmatch(following):
+            return True
+        return bool(option) and self.is_secret(word.lstrip("-"), following)
+
+    def shown(self, words: Sequence[str]) -> list[str]:
+        """Return the words of a command without its secrets and without texts for a shell."""
+        pairs = zip(("", *words), words, strict=False)
+        return [
+            MASK if before == "-c" or self.announces(before, word) else self.masked(word)
+            for before, word in pairs
+        ]
+
+    def outline(self, words: Sequence[str]) -> list[str]:
+        """Return a command's name, and its words only if they are harmless for any command."""
+        shell = self.replaced["shell"]
+        count = next((n for n, word in enumerate(words) if word not in shell["keywords"]), 0)
+        if words[count:] and words[count] in shell["harmless"]:
+            return self.shown(words)
+        count += bool(words[count:] and re.fullmatch(r"[\w./+-]+|\[\[?", words[count]))
+        return [*words[:count], *[MASK] * bool(words[count:])]
 
     def secrets_in(self, text: str) -> set[str]:
         """Return what looks like a secret in a text."""

@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from headgate_cli.imports.rules import RULES
 from headgate_cli.output import refused
 
 #: What parentheses contain: further ones to a depth of two.
@@ -148,5 +149,5 @@ def _text(word: Word, source: str, parts: re.Pattern[str]) -> str:
 
 def _parameter(source: str) -> str:
     """Return a name for what only a shell can compute: `$(date +%F)` as DATE_F."""
-    name = re.sub(r"\W+", "_", source).strip("_").upper()[:60]
+    name = re.sub(r"\W+", "_", RULES.masked(source)).strip("_").upper()[:60]
     return name if re.match(r"\D", name) else f"ARGUMENT_{name or 'ALL'}"

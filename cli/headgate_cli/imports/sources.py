@@ -7,7 +7,7 @@ from typing import Any
 
 from headgate_cli.imports import emr, spark_application, spark_submit
 from headgate_cli.imports.report import VALUE, Entry, ImportedJob, masked
-from headgate_cli.imports.rules import RULES
+from headgate_cli.imports.rules import MASK, RULES
 from headgate_cli.imports.shell_words import Command, Word, commands
 from headgate_cli.output import refused
 
@@ -23,6 +23,7 @@ _UNIT = re.compile(r"(?:\s|[#;][^\n]*\n)*\[\w+\]\s")
 _UNQUOTED = re.compile(r"\$\{?(\w+)\}?")
 _LAUNCH = re.compile(rf"{spark_submit.COMMAND}\b|\baws .*\bemr")
 _NO_SHELL = "Headgate runs no shell."
+_UNUSED = "No job takes it over."
 
 
 def jobs_in(name: str, text: str) -> tuple[list[ImportedJob], list[Entry]]:
@@ -117,10 +118,21 @@ def _of_script(
         job.finish()
     everyone = ImportedJob("", secrets=secrets)
     for command, names in others:
-        sources = [*(word.source for word in command.words), *command.extras]
-        tokens = (f"line {command.line}:", *map(everyone.conceal, masked(sources)))
-        rest.append(Entry(tokens, "", _use(names, jobs) if names else _why_not_run(command)))
+        reason = _use(names, jobs) if names else _why_not_run(command)
+        shown = [word.source for word in command.words]
+        if not names:
+            shown = RULES.outline(shown)
+        elif reason == _UNUSED or any(RULES.is_secret(*_pair(word)) for word in command.words):
+            shown = [re.sub("=.*", f"={MASK}", word, flags=re.DOTALL) for word in shown]
+        extras = [one if re.fullmatch("[&|;()]+", one) else MASK for one in command.extras]
+        tokens = (f"line {command.line}:", *map(everyone.conceal, masked([*shown, *extras])))
+        rest.append(Entry(tokens, "", reason))
     return jobs
+
+
+def _pair(word: Word) -> tuple[str, str]:
+    name, _, value = word.text.partition("=")
+    return name, value
 
 
 def _resolved(value: str, variables: Mapping[str, str]) -> str:
@@ -166,7 +178,9 @@ def _started(
     for word in command.words[: len(command.words) - len(words)]:
         jobs[0].leave(_NO_SHELL, word.source)
     for extra in command.extras:
-        jobs[0].leave(f"{_NO_SHELL[:-1]}; logs are kept for each driver.", extra)
+        logs = f"{_NO_SHELL[:-1]}; logs are kept for each driver."
+        is_text = "<<" in extra or "\n" in extra
+        jobs[0].leave(logs if ">" in extra else _NO_SHELL, MASK if is_text else extra)
     return jobs
 
 
@@ -188,7 +202,7 @@ def _use(names: list[str], jobs: list[ImportedJob]) -> str:
         return "Its value is in a job."
     if any(used.get(name) for name in names):
         return "It is the default of a parameter."
-    return "It is a parameter to fill in." if used.keys() & names else "No job takes it over."
+    return "It is a parameter to fill in." if used.keys() & names else _UNUSED
 
 
 def _why_not_run(command: Command) -> str:
@@ -212,7 +226,10 @@ def _of_unit(name: str, text: str, rest: list[Entry]) -> Iterator[ImportedJob]:
             starts.append((line, words, start))
         else:
             reason = RULES.way_out("unit", key)
-            rest.append(Entry(masked([" ".join(setting.split())]), "", reason))
+            shown = " ".join(setting.split())
+            if key.startswith("Exec"):
+                shown = f"{key}={' '.join(RULES.outline(value.split()))}"
+            rest.append(Entry(masked([shown]), "", reason))
     for line, words, start in starts:
         job = ImportedJob(f"{name}:{line}")
         job.defaults = {variable: content for variable, content, _ in environment}
@@ -258,10 +275,11 @@ def _start(words: list[Word]) -> int | None:
 
 
 def _read(job: ImportedJob, words: list[Word], start: int) -> None:
-    for word in words[:start]:
+    shown = RULES.shown([word.source for word in words[:start]])
+    for word, source in zip(words, shown, strict=False):
         assignment = _ASSIGNMENT.fullmatch(word.text)
         if assignment:
             spark_submit.read_environment(job, assignment[1], assignment[2], word.source)
         else:
-            job.leave("Headgate runs the script itself.", word.source)
+            job.leave("Headgate runs the script itself.", source)
     spark_submit.read_command(job, words[start:])

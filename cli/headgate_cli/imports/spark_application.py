@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from headgate_cli.imports.report import MASK, ImportedJob, application_name
-from headgate_cli.imports.rules import RULES
+from headgate_cli.imports.report import ImportedJob, application_name
+from headgate_cli.imports.rules import MASK, RULES
 from headgate_cli.imports.spark_submit import (
     Option,
     read_environment,
@@ -132,10 +132,12 @@ def leaves(value: Any, path: str = "") -> Iterator[tuple[str, str]]:
         for name, part in value.items():
             yield from leaves(part, f"{path}.{name}" if path else str(name))
     elif isinstance(value, list) and value:
-        for index, part in enumerate(value):
+        words = RULES.shown([scalar(part) for part in value])
+        scalars = not any(isinstance(part, dict | list) for part in value)
+        for index, part in enumerate(words if scalars else value):
             yield from leaves(part, f"{path}.{index}" if path else str(index))
     elif value not in ({}, []):
-        yield path, scalar(value)
+        yield path, MASK if path.endswith("last-applied-configuration") else scalar(value)
 
 
 def _strings(values: Any) -> list[str]:

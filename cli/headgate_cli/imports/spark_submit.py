@@ -4,15 +4,8 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import PurePosixPath
 
-from headgate_cli.imports.report import (
-    MASK,
-    VALUE,
-    Entry,
-    ImportedJob,
-    application_name,
-    masked,
-)
-from headgate_cli.imports.rules import RULES
+from headgate_cli.imports.report import VALUE, Entry, ImportedJob, application_name, masked
+from headgate_cli.imports.rules import MASK, RULES
 from headgate_cli.imports.shell_words import Word
 
 COMMAND = "spark-submit"
@@ -301,7 +294,7 @@ def _read_arguments(
         option = _PROGRAM_OPTION.fullmatch(text.partition("=")[0])
         value = text.partition("=")[2]
         following = arguments[index + 1][0] if index + 1 < len(arguments) and not value else ""
-        if option and "=" not in text and following and RULES.is_secret(option[1], following):
+        if RULES.announces(text, following):
             job.hide(following)
             job.leave(reason, source, MASK)
             index += 1
