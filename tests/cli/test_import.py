@@ -290,9 +290,7 @@ def test_a_step_of_emr_becomes_an_application_on_yarn() -> None:
     }
     report = [str(entry) for entry in job.entries]
     assert "spec.master: master: yarn (EMR's default)" in report
-    assert any(
-        line.startswith("spec.script.arguments: s3://acme/rides (with s3a://") for line in report
-    )
+    assert "spec.script.arguments: s3://acme/rides (as s3a://, which Hadoop knows)" in report
     assert any(line.startswith("not taken over: name: lake: It belongs to EMR") for line in report)
 
 
@@ -380,7 +378,8 @@ def test_a_catalog_of_a_service_is_an_admins() -> None:
     prefix = "--conf spark.sql.catalog."
     job = line(
         f"spark-submit {prefix}lake=org.apache.iceberg.spark.SparkCatalog {prefix}lake.type=rest "
-        f"{prefix}lake.uri=https://rest {prefix}lake.credential=hunter2secret "
+        f"{prefix}lake.uri=https://rest {prefix}lake.io-impl=a.B "
+        f"{prefix}lake.credential=hunter2secret {prefix}lake.header.X-Auth=hunter2secret "
         f"{prefix}disk=org.apache.iceberg.spark.SparkCatalog {prefix}disk.type=hadoop "
         f"{prefix}spark_catalog.type=hive {prefix}old.type=glue /j.py"
     )
@@ -389,7 +388,13 @@ def test_a_catalog_of_a_service_is_an_admins() -> None:
     assert set(job.spec["conf"]) == {"spark.sql.catalog.disk", "spark.sql.catalog.disk.type"}
     report = "\n".join(map(str, job.entries))
     assert "spark.sql.catalog.lake.uri=https://rest" in report
-    assert "ask an admin to declare the catalog lake with this type and address" in report
+    admin = "Ask an admin to declare the catalog lake with these settings"
+    assert f"spark.sql.catalog.lake.uri=https://rest: {admin}" in report
+    assert "not taken over: --conf spark.sql.catalog.lake.type=rest" in report
+    assert "spec.catalogs: --conf spark.sql.catalog.lake=org" in report
+    assert "lake.credential=••••••: A secret that an admin binds to the catalog lake" in report
+    assert "lake.header.X-Auth=••••••: It holds a secret for which a declared" in report
+    assert "lake.io-impl=a.B: A class, which no catalog can set: leave it out" in report
     assert "spark.sql.catalog.spark_catalog.type=hive: spark_catalog stays Spark's own" in report
     assert "spark.sql.catalog.old.type=glue: Only catalogs of type hadoop and rest" in report
     assert "hunter2secret" not in report
@@ -579,7 +584,7 @@ def test_paths_in_emrs_spelling_become_hadoops_and_the_report_shows_each() -> No
     arguments = job.spec["script"]["arguments"]
     assert arguments == ["s3a://lake/in", "--to=s3a://lake/b", "${values.OUT}"]
     assert job.parameters == {"OUT": "s3a://lake/out"}
-    shown = [str(entry) for entry in job.entries if "instead of s3://" in str(entry)]
+    shown = [str(entry) for entry in job.entries if "which Hadoop knows" in str(entry)]
     assert [line.partition(":")[0] for line in shown] == [
         "spec.conf.spark.eventLog.dir",
         "spec.script.arguments",
@@ -616,6 +621,7 @@ OPERATOR = (
         "HEADER='Basic hunter2' spark-submit /j.py --header 'Authorization: Bearer hunter2'",
         "spark-submit /j.py -H Authorization: Bearer hunter2",
         "H='Bearer hunter2'\nspark-submit /j.py $H",
+        OPERATOR.format(metadata="", driver="sidecars: [{args: [--key, hunter2]}]"),
         OPERATOR.format(metadata="", driver="sidecars: [{args: [--password, hunter2, x]}]"),
         OPERATOR.format(
             metadata="", driver="initContainers: [{command: [curl, -u, 'me:hunter2']}]"
@@ -647,3 +653,148 @@ def test_a_line_of_no_job_shows_its_command_and_what_is_harmless() -> None:
     assert report[0].startswith("not taken over: line 1: cd /srv: ")
     assert report[1].startswith("not taken over: line 2: foo ••••••: ")
     assert report[2].startswith("not taken over: line 3: if curl •••••• ;: ")
+
+
+def report_of(text: str) -> str:
+    """Return the report on all that a text contains."""
+    found, rest = sources.jobs_in("file", text)
+    return "\n".join(map(str, [entry for job in found for entry in job.entries] + rest))
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        "if [ $1 = prod ]; then\n  M=8g\nfi\n",
+        "if a; then M=8g; else M=4g; fi\n",
+        "case $1 in\n  prod) export M=8g ;;\nesac\n",
+        "while read x; do M=8g; done < list\n",
+        "for M in 2g 8g; do echo; done\n",
+        "[ $1 = prod ] && M=8g\n",
+    ],
+)
+def test_a_value_set_under_a_condition_is_no_known_value(lines: str) -> None:
+    text = f"M=2g\n{lines}spark-submit --driver-memory $M /j.py ${{M:-1g}}\n"
+    job = line(text)
+    assert job.spec["memory"] == "${values.M}"
+    assert job.parameters == {"M": ""}
+    assert "8g" not in json.dumps(job.manifest())
+    assert "line 1: M=2g: A later line may replace it: which value" in report_of(text)
+    more = lines.replace("8g", "--conf\\ spark.sql.x=1")
+    options = line(f"{more}spark-submit $M /j.py\n")
+    assert "conf" not in options.spec
+    assert any("It may contain options" in entry.reason for entry in options.entries)
+    assert line(f"{lines}M=3g\nspark-submit --driver-memory $M /j.py").parameters == {"M": "3g"}
+
+
+def test_a_value_after_a_job_or_added_to_another_is_read_as_a_shell_does() -> None:
+    job = line("O='--driver-memory 2g'\nO+=' --queue q'\nspark-submit $O /j.py ${D:-$E/x}\n")
+    assert job.spec["memory"] == "2g"
+    assert job.spec["conf"] == {"spark.yarn.queue": "q"}
+    assert job.spec["script"]["arguments"] == ["${values.E}/x"]
+    set_before = line("A=1\nspark-submit /j.py ${A:-2}\n")
+    assert set_before.parameters == {"A": "1"}
+
+
+def test_a_default_with_another_parameter_is_expanded_where_it_is_used() -> None:
+    command = "ExecStart=spark-submit /j.py ${TOPIC} --x=${TOPIC}"
+    [job] = jobs(f"[Service]\nEnvironment=TOPIC=billing.%i\n{command}\n")
+    assert job.spec["script"]["arguments"] == [
+        "billing.${values.INSTANCE}",
+        "--x=billing.${values.INSTANCE}",
+    ]
+    assert job.parameters == {"INSTANCE": ""}
+    script = "OUT=s3://$BUCKET/out\nspark-submit /j.py $OUT\n"
+    assert line(script).spec["script"]["arguments"] == ["s3a://${values.BUCKET}/out"]
+    assert "line 1: OUT=s3://$BUCKET/out: Its value is in a job." in report_of(script)
+
+
+def test_a_secret_replaces_another_value_only_if_it_differs() -> None:
+    same = "export TOKEN=hunter2secret\nTOKEN=hunter2secret spark-submit {} /j.py\n"
+    setting = "--conf spark.hadoop.my.token={}"
+    assert "replaces another" not in report_of(same.format(setting.format("$TOKEN")))
+    assert "replaces another" not in report_of(
+        f"TOKEN=a-b spark-submit {setting.format('$TOKEN')} /j"
+    )
+    other = "TOKEN=hunter3secret spark-submit {} /j.py".format(
+        "--conf spark.hadoop.a.token=hunter2secret --conf spark.hadoop.a_token=hunter3secret"
+    )
+    assert report_of(other).count("replaces another value of the same secret") == 1
+
+
+@pytest.mark.parametrize(
+    ("command", "spark"),
+    [
+        ("spark-submit --packages org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.6.1", "3.5"),
+        ("spark-submit --packages io.delta:delta-spark_4.0_2.13:4.0.0", "4.0"),
+        ("/opt/spark-3.5.4/bin/spark-submit", "3.5"),
+        ("/opt/spark-4.0.1-bin-hadoop3/bin/spark-submit", "4.0"),
+        ("/opt/spark-2.4.8/bin/spark-submit", ""),
+        ("spark-submit", ""),
+    ],
+)
+def test_the_version_of_spark_is_found_or_asked_for(command: str, spark: str) -> None:
+    job = line(f"{command} /j.py")
+    assert job.spec.get("spark", "") == spark
+    report = "\n".join(map(str, job.entries))
+    assert ("Headgate's default applies" in report) == (not spark)
+
+
+def test_an_unquoted_variable_is_reported_as_one_argument() -> None:
+    job = line('spark-submit /j.py $EXTRA "$QUOTED" literal\n')
+    remarked = [entry.tokens for entry in job.entries if "one argument" in entry.reason]
+    assert remarked == [("$EXTRA",)]
+
+
+def test_the_remark_on_s3a_is_true_everywhere_and_warns_about_checkpoints() -> None:
+    text = "CHECKPOINT=s3://b/d\nspark-submit /j.py --in s3://b/a --checkpoint s3://b/c "
+    text += "--checkpointDir=s3://b/e $CHECKPOINT\n"
+    shown = [one for one in report_of(text).splitlines() if "as s3a://, which Hadoop knows" in one]
+    assert len(shown) == 4
+    warned = ["must keep its old path" in one for one in shown]
+    assert warned == [False, True, True, True]
+
+
+def test_a_checkpoint_in_the_configuration_belongs_into_the_script() -> None:
+    report = report_of("spark-submit -c spark.sql.streaming.checkpointLocation=/c /j.py")
+    assert "Set checkpointLocation in the script, or it starts from a new checkpoint." in report
+
+
+def test_settings_without_effect_on_a_local_master_are_not_taken_over() -> None:
+    settings = "--conf spark.dynamicAllocation.enabled=true --conf spark.driver.memoryOverhead=1g"
+    job = line(f"spark-submit {settings} /j.py")
+    assert "conf" not in job.spec
+    report = "\n".join(map(str, job.entries))
+    assert report.count("It has no effect with a local master, which is the default: set") == 2
+    assert "set spec.master, then spec.conf.spark.dynamicAllocation.enabled." in report
+    local = report_of(f"spark-submit --master local[2] {settings} /j.py")
+    assert "It has no effect with a local master: set spec.master" in local
+    assert len(line(f"spark-submit --master yarn {settings} /j.py").spec["conf"]) == 2
+
+
+def test_references_to_secrets_of_the_operator_are_secrets_of_the_environment() -> None:
+    [job] = jobs(
+        OPERATOR.format(
+            metadata=", namespace: risk, annotations: {x: y}, uid: abc",
+            driver="envSecretKeyRefs: {DSN: {name: sentry, key: dsn}}",
+        )
+    )
+    assert job.spec["env"] == {"DSN": "env:DSN"}
+    report = [str(entry) for entry in job.entries]
+    assert any("driver.envSecretKeyRefs DSN from secretKeyRef sentry dsn" in one for one in report)
+    assert "not taken over: metadata.namespace: risk: Headgate has no namespaces." in report
+    assert "not taken over: metadata.annotations.x: y: Headgate has no annotations." in report
+    assert "not taken over: metadata.uid: abc: It belongs to the cluster." in report
+
+
+def test_a_reason_names_the_field_of_the_input_that_decides() -> None:
+    report = report_of(
+        "kind: SparkApplication\nmetadata: {name: a}\nspec: {mainApplicationFile: local:///j.py, "
+        "sparkConf: {spark.driver.memory: 1g}, driver: {memory: 2g}}\n"
+    )
+    assert "sparkConf: spark.driver.memory=1g: driver.memory decides." in report
+
+
+def test_a_job_that_is_rejected_shows_nothing_as_taken_over() -> None:
+    report = report_of("spark-submit --master yarn --conf spark.sql.x=1 app.jar a\n")
+    assert all(one.startswith("not taken over: ") for one in report.splitlines())
+    assert "not taken over: --master yarn: The job is not imported." in report

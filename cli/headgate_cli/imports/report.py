@@ -14,12 +14,18 @@ _SHORT_SECRET, _SHORTEST_SECRET = 8, 4
 #: How a manifest refers to a value of the environment.
 VALUE = re.compile(r"\$\{values\.([A-Za-z_][\w.-]*)\}")
 _S3 = re.compile(r"(?:^|(?<==))s3(?=://)", re.IGNORECASE)
-S3A = "with s3a:// instead of s3://, which only EMR knows"
+_CHECKPOINT = "a checkpoint with s3:// file names must keep its old path"
 
 
 def as_s3a(text: str) -> str:
     """Return a value, or `--option=value`, with `s3a://` for `s3://`: Hadoop knows no other."""
     return _S3.sub("s3a", text)
+
+
+def s3a_remark(about: str) -> str:
+    """Return the remark on a converted path, by the names that say what it is."""
+    remark = "as s3a://, which Hadoop knows"
+    return f"{remark}; {_CHECKPOINT}" if "checkpoint" in about.lower() else remark
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +38,9 @@ class Entry:
 
     def __str__(self) -> str:
         text = " ".join(self.tokens)
-        if not self.field:
-            return f"not taken over: {text}: {self.reason}"
+        if not self.field or not text:
+            place = self.field or "not taken over"
+            return f"{place}: {text}: {self.reason}" if text else f"{place}: {self.reason}"
         return f"{self.field}: {text}" + (f" ({self.reason})" if self.reason else "")
 
 
@@ -50,9 +57,12 @@ class ImportedJob:
     bound: dict[str, str] = field(default_factory=dict)  # the values of `env:NAME`, by name
     resolved: set[str] = field(default_factory=set)  # variables replaced by their values
 
-    def take(self, path: str, value: object, *tokens: str, remark: str = "") -> None:
+    def take(
+        self, path: str, value: object, *tokens: str, remark: str = "", about: str = ""
+    ) -> None:
         """Set a field of the spec, or add to its list or mapping, and report it.
 
+        `about` is the text that says what a path is, if the field's does not.
         A second value of a single field is reported as replaced, as spark-submit does.
         """
         *parents, name = path.split(".") if not path.startswith(("conf.", "env.")) else _pair(path)
@@ -60,7 +70,8 @@ class ImportedJob:
         for parent in parents:
             owner = owner.setdefault(parent, {})
         if (converted := _mapped(value, as_s3a)) != value:
-            value, remark = converted, S3A
+            value = converted
+            remark = "; ".join(filter(None, (s3a_remark(about or path), remark)))
         if isinstance(value, list):
             present = owner.setdefault(name, [])
             again = name == "arguments"  # their order and number matter
@@ -75,10 +86,14 @@ class ImportedJob:
         """Report tokens that are not taken over."""
         self.entries.append(Entry(masked(tokens), "", reason))
 
-    def resolve(self, text: str) -> str:
+    def known(self, text: str) -> str:
         """Return a text with the variables replaced whose values the input sets."""
-        self.resolved |= self.defaults.keys() & set(VALUE.findall(text))
         return VALUE.sub(lambda found: self.defaults.get(found[1], found[0]), text)
+
+    def resolve(self, text: str) -> str:
+        """Return a text as `known` does, for the manifest or the report."""
+        self.resolved |= self.defaults.keys() & set(VALUE.findall(text))
+        return self.known(text)
 
     def hide(self, value: str) -> None:
         """Mask a secret value wherever it is; of a parameter, its default."""
@@ -101,11 +116,14 @@ class ImportedJob:
         self.spec = _mapped(self.spec, lambda text: refer.get(text, text))
 
     def finish(self) -> None:
-        """Mask the known secrets in the report and in the manifest, which is then rejected."""
+        """Mask the known secrets in the report and in the manifest, which is then rejected, and
+        expand defaults with parameters, as values are substituted once."""
         for name, value in self.parameters.items():
             if (path := as_s3a(value)) != value:
                 self.defaults[name] = path
-                self.entries.append(Entry(masked([f"{name}={value}"]), f"values.{name}", S3A))
+                place = "spec" if VALUE.search(value) else f"values.{name}"
+                tokens = masked([f"{name}={value}"])
+                self.entries.append(Entry(tokens, place, s3a_remark(f"{name}={value}")))
         self.entries = [
             Entry(tuple(map(self.conceal, entry.tokens)), entry.field, self.conceal(entry.reason))
             for entry in self.entries
@@ -116,6 +134,18 @@ class ImportedJob:
             for name, value in self.defaults.items()
             if self.conceal(value) == value and not RULES.is_secret(name, value)
         }
+        composed = {name: value for name, value in self.defaults.items() if VALUE.search(value)}
+        self.resolved |= composed.keys() & self.parameters.keys()
+        self.spec = _mapped(
+            self.spec,
+            lambda text: as_s3a(VALUE.sub(lambda found: composed.get(found[1], found[0]), text)),
+        )
+        self.defaults = {name: self.defaults[name] for name in self.defaults.keys() - composed}
+        if not self.is_runnable:
+            self.entries = [
+                Entry(entry.tokens, "", "The job is not imported." if entry.field else entry.reason)
+                for entry in self.entries
+            ]
 
     @property
     def parameters(self) -> dict[str, str]:

@@ -105,7 +105,7 @@ class Rules:
         """Return the words of a command without its secrets and without texts for a shell."""
         pairs = zip(("", *words), words, strict=False)
         return [
-            MASK if before == "-c" or self.announces(before, word) else self.masked(word)
+            MASK if before in ("-c", "--key") or self.announces(before, word) else self.masked(word)
             for before, word in pairs
         ]
 

@@ -14,8 +14,9 @@ from headgate_cli.output import refused
 #: What parentheses contain: further ones to a depth of two.
 _INSIDE = r"(?:[^()]|\((?:[^()]|\([^()]*\))*\))*"
 _SUBSTITUTION = rf"[$<>]\({_INSIDE}\)|`[^`]*`"
-_VARIABLE = r"\$\{[^}]*\}|\$\w+|\$[@*\#?$!-]"
-_DOUBLE = rf'"(?:\\.|{_SUBSTITUTION}|\$\{{[^}}]*\}}|[^"\\])*"'
+_BRACED = r"\$\{(?:[^}$]|\$(?!\{)|\$\{[^}]*\})*\}"
+_VARIABLE = rf"{_BRACED}|\$\w+|\$[@*\#?$!-]"
+_DOUBLE = rf'"(?:\\.|{_SUBSTITUTION}|{_BRACED}|[^"\\])*"'
 _QUOTED = rf"""\\\r?\n|\\.|\$'(?:\\.|[^'\\])*'|'[^']*'|{_DOUBLE}|{_SUBSTITUTION}|{_VARIABLE}"""
 
 
@@ -141,7 +142,7 @@ def _text(word: Word, source: str, parts: re.Pattern[str]) -> str:
                 if named:
                     name = f"ARGUMENT_{named[1]}" if re.match("[0-9]", named[1]) else named[1]
                 if named and named[2]:
-                    word.defaults[name] = named[2].removesuffix("}")
+                    word.defaults[name] = _text(word, named[2].removesuffix("}"), _PARTS)
                 value = f"${{values.{name}}}"
         text += value
     return text

@@ -11,7 +11,9 @@ from headgate_cli.imports.rules import MASK, RULES
 from headgate_cli.imports.shell_words import Command, Word, commands
 from headgate_cli.output import refused
 
-_ASSIGNMENT = re.compile(r"([A-Za-z_]\w*)=(.*)", re.DOTALL)
+_ASSIGNMENT = re.compile(r"(?P<name>[A-Za-z_]\w*)(?P<adds>\+?)=(?P<value>.*)", re.DOTALL)
+#: Words of a shell after which commands run only sometimes or repeatedly, and which end them.
+_OPENING, _CLOSING = ("if", "case", "for", "while", "until", "select"), ("fi", "esac", "done")
 _UNIT_LINE = re.compile(r"(?P<key>\w+)\s*=\s*(?P<value>.*)")
 _KINDS = rf"\bkind[\"']?\s*:\s*[\"']?({'|'.join(spark_application.KINDS)})\b"
 #: How YAML with a SparkApplication begins, JSON, and a unit.
@@ -96,43 +98,62 @@ def _of_script(
 ) -> list[ImportedJob]:
     variables = dict(inherited)  # as far as they are literal
     jobs: list[ImportedJob] = []
-    others: list[tuple[Command, list[str]]] = []  # with the variables that they assign
+    others: list[tuple[Command, dict[str, int]]] = []  # with the variables that they assign
+    unsure: set[str] = set()  # variables that a condition or a loop sets
+    opened: list[int] = []  # the lines of conditions and loops
+    checked = 0  # the line of a command on whose success the next one depends
+    shell = RULES.replaced["shell"]
     for command in commands(text, line=line):
-        words = command.words
-        while words and words[0].text in ("export", "declare", "readonly", "local"):
-            words = words[1:]
+        words, before = command.words, ""
+        while words and (
+            words[0].text in shell["keywords"] or (before and words[0].text[0] == "-")
+        ):
+            before, words = words[0].text, words[1:]
+            opened += [command.line] * (before in _OPENING)
+            opened = opened[: len(opened) - (before in _CLOSING)]
+        under = opened[-1] if opened else checked
+        for word in words:
+            kept = word.defaults.items()
+            word.defaults = {name: value for name, value in kept if name not in unsure}
         found = _within(name, command, rest, variables)
         jobs += found
+        assigned: dict[str, int] = {}
         if words and all(_ASSIGNMENT.fullmatch(word.text) for word in words):
             for word in words:
-                variable, value = word.text.split("=", 1)
-                variables[variable] = _resolved(value, {**word.defaults, **variables})
-            others.append((command, [word.text.partition("=")[0] for word in words]))
+                variable, adds, value = _ASSIGNMENT.fullmatch(word.text).groups()  # type: ignore[union-attr]
+                value = _resolved(value, {**word.defaults, **variables})
+                start = variables.get(variable, f"${{values.{variable}}}") if adds else ""
+                variables[variable], assigned[variable] = start + value, under
+                unsure.discard(variable)
+            others.append((command, assigned))
         elif started := _started(f"{name}:{command.line}", command, words, variables):
             jobs += started
         else:
-            others.append((command, []))
+            others.append((command, {}))
+        unsure |= set(assigned) if under else set()
+        unsure |= {words[0].text} if before == "for" and words else set()
+        variables = {name: value for name, value in variables.items() if name not in unsure}
+        plain = assigned or (words and words[0].text in shell["harmless"])
+        is_last = command.extras[-1:] == ["||"] or (command.extras[-1:] == ["&&"] and not plain)
+        checked = command.line if is_last else checked * (command.extras[-1:] == ["&&"])
     secrets = {secret for job in jobs for secret in job.secrets}
     for job in jobs:
         job.secrets |= secrets
         job.finish()
     everyone = ImportedJob("", secrets=secrets)
     for command, names in others:
-        reason = _use(names, jobs) if names else _why_not_run(command)
+        reason = _use(names, jobs, unsure) if names else _why_not_run(command)
         shown = [word.source for word in command.words]
         if not names:
             shown = RULES.outline(shown)
-        elif reason == _UNUSED or any(RULES.is_secret(*_pair(word)) for word in command.words):
+        elif reason == _UNUSED or any(
+            RULES.is_secret(*word.text.split("=", 1)) for word in command.words if "=" in word.text
+        ):
             shown = [re.sub("=.*", f"={MASK}", word, flags=re.DOTALL) for word in shown]
         extras = [one if re.fullmatch("[&|;()]+", one) else MASK for one in command.extras]
         tokens = (f"line {command.line}:", *map(everyone.conceal, masked([*shown, *extras])))
         rest.append(Entry(tokens, "", reason))
     return jobs
-
-
-def _pair(word: Word) -> tuple[str, str]:
-    name, _, value = word.text.partition("=")
-    return name, value
 
 
 def _resolved(value: str, variables: Mapping[str, str]) -> str:
@@ -169,12 +190,14 @@ def _started(
     known = {name: value for name, value in variables.items() if "${" not in value}
     expanded = _expanded(words, known)
     if emr.starts_jobs(expanded):
-        jobs = list(emr.jobs_of_command(origin, expanded, known))
+        jobs = list(emr.jobs_of_command(origin, expanded, variables))
     elif (start := _start(expanded)) is not None:
-        jobs = [ImportedJob(origin, defaults=known)]
+        jobs = [ImportedJob(origin, defaults=dict(variables))]
         _read(jobs[0], expanded, start)
     else:
         return []
+    split = [word.source for word in words if word not in expanded]
+    jobs[0].resolved |= {found[1] for word in split if (found := _UNQUOTED.fullmatch(word))}
     for word in command.words[: len(command.words) - len(words)]:
         jobs[0].leave(_NO_SHELL, word.source)
     for extra in command.extras:
@@ -195,8 +218,13 @@ def _expanded(words: list[Word], variables: Mapping[str, str]) -> list[Word]:
     return expanded
 
 
-def _use(names: list[str], jobs: list[ImportedJob]) -> str:
-    """Return what became of assignments."""
+def _use(names: dict[str, int], jobs: list[ImportedJob], unsure: set[str]) -> str:
+    """Return what became of assignments, with the line on which each depends."""
+    tokens = " ".join(token for job in jobs for entry in job.entries for token in entry.tokens)
+    if any(re.search(rf"\$\{{?{name}\b", tokens) for name in names.keys() & unsure):
+        under = max(names.values())
+        when = f"It is set only if line {under} applies" if under else "A later line may replace it"
+        return f"{when}: which value applies? Fill it in."
     used = {name: default for job in jobs for name, default in job.parameters.items()}
     if any(name in job.resolved for job in jobs for name in names):
         return "Its value is in a job."
@@ -279,7 +307,8 @@ def _read(job: ImportedJob, words: list[Word], start: int) -> None:
     for word, source in zip(words, shown, strict=False):
         assignment = _ASSIGNMENT.fullmatch(word.text)
         if assignment:
-            spark_submit.read_environment(job, assignment[1], assignment[2], word.source)
+            value = assignment["value"]
+            spark_submit.read_environment(job, assignment["name"], value, word.source)
         else:
             job.leave("Headgate runs the script itself.", source)
     spark_submit.read_command(job, words[start:])

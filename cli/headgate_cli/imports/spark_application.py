@@ -87,15 +87,16 @@ def _read_schedule(job: ImportedJob, spec: Json) -> Json:
 
 def _read_environment(job: ImportedJob, driver: Json) -> None:
     """Take over the driver's variables, and remove them from it."""
-    variables = driver.pop("env", None) or []
+    variables = [("driver.env:", variable) for variable in driver.pop("env", None) or []]
+    for name, reference in mapping(driver.pop("envSecretKeyRefs", None)).items():
+        variable = {"name": name, "valueFrom": {"secretKeyRef": reference}}
+        variables.append(("driver.envSecretKeyRefs", variable))
     for name, value in mapping(driver.pop("envVars", None)).items():
         read_environment(job, str(name), scalar(value), f"driver.envVars: {name}={scalar(value)}")
-    for variable in variables:
+    for path, variable in variables:
         name, value = str(variable.get("name", "")), variable.get("value")
         origin = mapping(variable.get("valueFrom"))
-        token = (
-            f"driver.env: {name} from {' '.join(origin)} {' '.join(dict(leaves(origin)).values())}"
-        )
+        token = f"{path} {name} from {' '.join(origin)} {' '.join(dict(leaves(origin)).values())}"
         if value is not None:
             read_environment(job, name, scalar(value), f"driver.env: {name}={scalar(value)}")
         elif "secretKeyRef" in origin:

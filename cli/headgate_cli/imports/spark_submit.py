@@ -17,11 +17,18 @@ _PROGRAM_OPTION = re.compile(r"-{1,2}([\w.-]+)")
 #: How a shell script passes its own arguments on.
 _ALL_ARGUMENTS = "${values.ARGUMENT_ALL}"
 #: The version of Spark for which a package was made.
-_SPARK_PACKAGE = re.compile(r"org\.apache\.spark:[^:]+:(\d\.\d+)\.[^,]+")
+_SPARK_PACKAGE = re.compile(
+    r"org\.apache\.spark:[^:,]+:(?P<itself>\d\.\d+)\.[^,]+|[-_](?P<other>\d\.\d+)_2\.1\d:"
+)
+#: The version in the path of an installation.
+_SPARK_FOLDER = re.compile(r"spark-(\d\.\d+)\.\d+")
 #: A key of a catalog other than Iceberg's `hadoop`, whose address only an admin may set.
 _CATALOG = re.compile(r"spark\.sql\.catalog\.(\w+)(\..*)?")
 _SERVICE = re.compile(r"type=(?!hadoop$).*|catalog-impl=.*|uri=.*", re.IGNORECASE)
 _REST = re.compile(r"type=rest|catalog-impl=.*\.RESTCatalog", re.IGNORECASE)
+
+#: Settings that have no effect with a local master.
+_CLUSTER = re.compile(r"spark\.(dynamicAllocation\..*|(driver|executor)\.memoryOverhead\w*)")
 
 #: An option, its value, and the words that contain them.
 Option = tuple[str, str, tuple[str, ...]]
@@ -30,8 +37,13 @@ Option = tuple[str, str, tuple[str, ...]]
 def read_command(job: ImportedJob, words: Sequence[Word], defaults: Sequence[Option] = ()) -> None:
     """Take over the words of a command from `spark-submit` on; `defaults` are replaced by them."""
     for word in words:
-        job.defaults |= word.defaults
-    job.leave("Headgate starts the driver itself.", words[0].source)
+        job.defaults = word.defaults | job.defaults
+    folder = _SPARK_FOLDER.search(job.known(words[0].text))
+    if folder and "spark" not in job.spec:
+        job.resolve(words[0].text)
+        read_spark(job, folder[1], words[0].source)
+    else:
+        job.leave("Headgate starts the driver itself.", words[0].source)
     options, program = _options(job, words[1:])
     read_options(job, [*defaults, *options])
     read_program(job, [(word.text, word.source) for word in program])
@@ -73,9 +85,9 @@ def _options(job: ImportedJob, words: Sequence[Word]) -> tuple[list[Option], Seq
 def read_options(job: ImportedJob, options: Sequence[Option]) -> None:
     """Take over options and settings, the master first: whether others have an effect depends
     on it. An option replaces the key of configuration that means the same."""
-    names = {option for option, _, _ in options}
+    names = {option: re.split("[:=]", sources[0])[0] for option, _, sources in options}
     pairs: list[Option] = []
-    services: dict[str, list[str]] = {}  # the words about each catalog that an admin declares
+    services: dict[str, list[Option]] = {}  # the settings of each catalog of a service
     for option, value, sources in options:
         if option not in ("--conf", "-c"):
             pairs.append((option, value, sources))
@@ -85,29 +97,46 @@ def read_options(job: ImportedJob, options: Sequence[Option]) -> None:
         catalog = _CATALOG.fullmatch(key)
         if not equals:
             job.leave("Write it as key=value.", *sources)
-        elif same in names:
-            job.leave(f"{same} decides.", *sources)
+        elif same and same in names:
+            job.leave(f"{names[same]} decides.", *sources)
         elif catalog and catalog[1] == "spark_catalog" and not RULES.connectors_of(key, value):
             reason = "spark_catalog stays Spark's own: ask an admin to declare a catalog."
             job.leave(reason, *_hidden(sources, key, value))
         elif catalog and _has_setting(catalog[1], _SERVICE, options):
-            services.setdefault(catalog[1], []).extend(_hidden(sources, key, value))
+            services.setdefault(catalog[1], []).append((key, value, sources))
             if RULES.is_secret(key, value):
                 job.hide(value)
         else:
             pairs.append((same or key, value, sources))
     for key, value, sources in sorted(pairs, key=lambda pair: pair[0] != "--master"):
         (_read_option if key.startswith("-") else _read_setting)(job, key, value, sources)
-    for name, tokens in services.items():
-        if not _has_setting(name, _REST, options):
-            reason = "Only catalogs of type hadoop and rest are supported. Use one of these."
-            job.leave(reason, *tokens)
-            continue
-        remark = f"ask an admin to declare the catalog {name} with this type and address; "
-        remark += "it needs the connector iceberg"
+    for name, settings in services.items():
+        _read_service(job, name, settings, is_rest=_has_setting(name, _REST, options))
+
+
+def _read_service(
+    job: ImportedJob, name: str, settings: Sequence[Option], *, is_rest: bool
+) -> None:
+    """Take over the name of a catalog, whose settings only an admin may declare."""
+    if is_rest:
         if "iceberg" not in job.spec.setdefault("connectors", []):
             job.spec["connectors"].append("iceberg")
-        job.take("catalogs", [name], *tokens, remark=remark)
+        own = [source for key, _, words in settings if key.endswith(f".{name}") for source in words]
+        job.take("catalogs", [name], *own, remark="it needs the connector iceberg")
+    for key, value, sources in settings:
+        if not is_rest:
+            reason = "Only catalogs of type hadoop and rest are supported. Use one of these."
+        elif key.endswith(f"catalog.{name}"):
+            continue
+        elif RULES.is_secret(key, value) and not key.endswith((".credential", ".token")):
+            reason = "It holds a secret for which a declared catalog has no place: ask an admin."
+        elif RULES.is_secret(key, value):
+            reason = f"A secret that an admin binds to the catalog {name}."
+        elif key.endswith("-impl") or re.search(RULES.class_name, value):
+            reason = "A class, which no catalog can set: leave it out."
+        else:
+            reason = f"Ask an admin to declare the catalog {name} with these settings."
+        job.leave(reason, *_hidden(sources, key, value))
 
 
 def _has_setting(name: str, pattern: re.Pattern[str], options: Sequence[Option]) -> bool:
@@ -134,8 +163,7 @@ def _read_option(job: ImportedJob, option: str, value: str, sources: tuple[str, 
     elif not form:
         job.leave(row.get("left", "spark-submit has no such option."), *sources)
     elif field.startswith("script.") and job.spec.get("master", "local").startswith("local"):
-        reason = "It has no effect with a local master, which is the default"
-        job.leave(f"{reason}: set spec.master, then {field}.", *sources)
+        job.leave(_without_effect(job, field), *sources)
     elif VALUE.fullmatch(value) or re.fullmatch(
         RULES.replaced["forms"][form]["pattern"], VALUE.sub("1", value)
     ):
@@ -143,6 +171,11 @@ def _read_option(job: ImportedJob, option: str, value: str, sources: tuple[str, 
         job.take(field, int(value) if number else value, *sources)
     else:
         job.leave(RULES.replaced["forms"][form]["left"], *sources)
+
+
+def _without_effect(job: ImportedJob, field: str) -> str:
+    default = "" if "master" in job.spec else ", which is the default"
+    return f"It has no effect with a local master{default}: set spec.master, then {field}."
 
 
 def read_spark(job: ImportedJob, version: str, *tokens: str) -> None:
@@ -161,12 +194,13 @@ def _read_packages(job: ImportedJob, value: str, sources: tuple[str, ...]) -> No
     taken, left = _split(value, sources, connectors)
     if taken:
         remark = "in the version for the application's Spark"
-        version = _SPARK_PACKAGE.search(value)
-        if version and version[1] in RULES.sparks and "spark" not in job.spec:
-            job.spec["spark"] = version[1]
-            remark += f", which is {version[1]} as here"
-        elif version and version[1] not in (*RULES.sparks, job.spec.get("spark")):
-            remark += f"; Headgate does not run Spark {version[1]}"
+        found = _SPARK_PACKAGE.search(value)
+        version = (found["itself"] or found["other"]) if found else ""
+        if version in RULES.sparks and "spark" not in job.spec:
+            job.spec["spark"] = version
+            remark += f", which is {version} as here"
+        elif version and version not in (*RULES.sparks, job.spec.get("spark")):
+            remark += f"; Headgate does not run Spark {version}"
         job.take("connectors", sorted({*connectors.values()}), *taken, remark=remark)
     if left and VALUE.search(value):
         way_out = "It contains a variable: write the packages out."
@@ -210,10 +244,12 @@ def _read_setting(job: ImportedJob, key: str, value: str, sources: tuple[str, ..
         job.take("scheduler_mode", value, *sources)
     elif connectors := RULES.connectors_of(key, value):
         job.take("connectors", connectors, *sources, remark="the connector makes this setting")
-    elif reason := RULES.why_not(key, value):
+    elif reason := RULES.replaced["settings"].get(key) or RULES.why_not(key, value):
         job.leave(reason, *_hidden(sources, key, value))
     elif RULES.is_secret(key, value):
         _read_secret(job, f"conf.{key}", key, value, sources)
+    elif _CLUSTER.fullmatch(key) and job.spec.get("master", "local").startswith("local"):
+        job.leave(_without_effect(job, f"spec.conf.{key}"), *sources)
     else:
         job.take(f"conf.{key}", value, *sources)
 
@@ -233,6 +269,7 @@ def _read_secret(
     job: ImportedJob, path: str, key: str, value: str, sources: tuple[str, ...]
 ) -> None:
     """Take over a secret by name. Its value is written nowhere."""
+    known = job.known(value)
     job.hide(value)
     if not RULES.names_secret(key, value):  # a secret within a longer text
         reason = "It contains a secret: write a reference in its place (docs/security.md)."
@@ -241,9 +278,10 @@ def _read_secret(
     variable = VALUE.fullmatch(value)
     name = variable[1] if variable else re.sub(r"\W+", "_", key).strip("_").upper()
     remark = f"an admin binds the secret env:{name}; its value was not taken over"
-    if job.bound.get(name, value) != value:
+    before = job.bound.get(name, known)
+    if before != known and not VALUE.search(before + known):
         remark += "; it replaces another value of the same secret"
-    job.bound[name] = value
+    job.bound[name] = before if VALUE.search(known) else known
     job.take(path, f"env:{name}", *_hidden(sources, key, value), remark=remark)
 
 
@@ -276,6 +314,9 @@ def read_program(job: ImportedJob, words: Sequence[tuple[str, str]]) -> None:
         remark = "" if file.startswith("/") else "put its folder next to the manifest"
         _add_folder(job, file, program=True)
     job.take("script.file", bare.name if remark else file, source, remark=remark)
+    if "spark" not in job.spec:
+        reason = "no version that Headgate runs is in the input, so Headgate's default applies: "
+        job.entries.append(Entry((), "spec.spark", f"{reason}set spark to the job's version"))
     _read_arguments(job, arguments)
     job.name = job.name or application_name(PurePosixPath(path).stem)
 
@@ -310,7 +351,11 @@ def _read_arguments(
         elif without:
             job.leave(without, source)
         else:
-            job.take("script.arguments", [text], source)
+            flag = arguments[index - 1][0] if index else ""
+            about = f"{flag if flag.startswith('-') else ''} {text.partition('=')[0]}"
+            split = bool(VALUE.search(text)) and '"' not in source
+            remark = "it becomes one argument, whatever it contains" * split
+            job.take("script.arguments", [text], source, remark=remark, about=about)
         index += 1
 
 
