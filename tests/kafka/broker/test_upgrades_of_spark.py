@@ -154,6 +154,7 @@ def test_a_stateful_query_moves_there_and_back(
     story = Story(world, broker, sparks[0])
     story.produce()
     world.start("sums")
+    world.wait(lambda: Run.objects.filter(query=story.query).exists(), "the first run")
     story.goes_on(sparks[0])
     told = story.tried(OURS)
     assert (told["from"], told["to"], told["no_way_back"]) == (sparks[0], OURS, "")
