@@ -1,4 +1,4 @@
-"""Iceberg tables in REST catalogs on Spark 4.1: written, read, and what a hostile server may do.
+"""Iceberg tables in REST catalogs: written, read, and what a hostile server may do.
 
 The tests of a catalog share one driver.
 """
@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from queries.domain.catalogs import CatalogAuth, CatalogSpec, CatalogType
+from queries.domain.tables.places import ICEBERG
+from queries.domain.validation.tables import SPARKS
 from tests import pieces
 from tests.spark.driver_under_test import write_rows
 from tests.spark.tables.lake import Lake, lake, of_files, rows_of, sql
@@ -23,6 +25,8 @@ from tests.storage.stores import S3Store
 
 pytestmark = pytest.mark.spark
 
+#: The version under test, or else the newest with a release of Iceberg.
+SPARK = one if (one := pieces.spark_version()) in SPARKS[ICEBERG] else SPARKS[ICEBERG][0]
 ROWS: list[dict[str, Any]] = [{"id": 1, "name": "ada"}, {"id": 2, "name": "bob"}]
 
 
@@ -42,7 +46,7 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Lake, RealC
     catalog = RealCatalog(tmp_path_factory.mktemp("catalog"), home / "data" / "lake")
     catalog.start()
     try:
-        with lake(home, "iceberg", "4.1", {}, catalogs=(declared(catalog.uri),)) as one:
+        with lake(home, "iceberg", SPARK, {}, catalogs=(declared(catalog.uri),)) as one:
             yield one, catalog
     finally:
         catalog.kill()
@@ -103,11 +107,11 @@ def test_a_killed_driver_and_a_killed_catalog_lose_no_row_and_repeat_none(tmp_pa
     files["options"]["maxFilesPerTrigger"] = "1"
     spec = sql(files, table("lake.air.counted"))
     try:
-        with lake(home, "iceberg", "4.1", {}, catalogs=catalogs) as one:
+        with lake(home, "iceberg", SPARK, {}, catalogs=catalogs) as one:
             one.batches(one.start(spec), 3)
             one.driver.kill_python()
             one.driver.wait_exit()
-        with lake(home, "iceberg", "4.1", {}, catalogs=catalogs, epoch=2) as one:
+        with lake(home, "iceberg", SPARK, {}, catalogs=catalogs, epoch=2) as one:
             run = one.start(spec)
             one.batches(run, 6)
             catalog.kill()
@@ -144,7 +148,7 @@ def driver_of_hostile(
             declared(server.uri, "evil", secret="file:credential"),
             declared(server.uri, "bearer", secret="file:token", auth=CatalogAuth.TOKEN),
         )
-        with lake(home, "iceberg", "4.1", {}, catalogs=catalogs, secrets_dir=str(secrets)) as one:
+        with lake(home, "iceberg", SPARK, {}, catalogs=catalogs, secrets_dir=str(secrets)) as one:
             server.location = str(one.data / "people")
             yield one, server
 
@@ -276,7 +280,7 @@ def test_vended_credentials_open_the_storage_of_a_table(tmp_path: Path, s3: S3St
         server.load = {"config": issued}
         catalog = declared(server.uri, "vended", vended=True, properties=properties)
         with lake(
-            tmp_path / "home", "iceberg", "4.1", {}, bucket=f"s3://{s3.bucket}", catalogs=(catalog,)
+            tmp_path / "home", "iceberg", SPARK, {}, bucket=f"s3://{s3.bucket}", catalogs=(catalog,)
         ) as one:
             sink = table("vended.air.people")
             said = one.failed(
