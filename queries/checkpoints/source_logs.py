@@ -5,7 +5,7 @@ differ. The log is compacted from time to time (`19.compact` contains all entrie
 sources store only their first offsets in `sources/<i>`, in one file.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,17 @@ def numbered(name: str) -> int | None:
     """Return the number in the name of a plain or compacted entry; None for any other file."""
     number = name.removesuffix(".compact")
     return whole(number)
+
+
+def newest_entries(names: Iterable[str]) -> list[str]:
+    """Return the files that contain all entries of a log: the newest compacted, and later ones."""
+    files = sorted(
+        (number, name.endswith(".compact"), name)
+        for name in names
+        if (number := numbered(name)) is not None
+    )
+    compacted = (at for at, (_, is_compacted, _) in enumerate(files) if is_compacted)
+    return [name for _, _, name in files[max(compacted, default=0) :]]
 
 
 def names_up_to(folder: Path, names: list[str], end: Any) -> list[str]:

@@ -10,7 +10,7 @@ Source: Spark 4.3 on logs that it wrote itself (tests/spark/test_s3_names.py).
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from queries.checkpoints.source_logs import numbered
+from queries.checkpoints.source_logs import newest_entries
 from queries.domain.checkpoints.logs import file_named_s3
 from queries.domain.definitions.spec import FILES
 from queries.runtime.build import CONFIGURATION
@@ -55,14 +55,14 @@ def _refuse(context: Any, what: str, logs: list[str], paths: list[str], why: str
 
 
 def _entries(context: Any, log: str) -> Iterator[str]:
-    """Yield the entries of a log, each up to a limit."""
-    for name, status in _statuses(context, log).items():
-        if numbered(name) is not None:
-            stream = remote(context, log)[0].open(status.getPath())
-            try:
-                yield bytes(stream.readNBytes(MOST_OF_ENTRY)).decode("utf-8", "replace")
-            finally:
-                stream.close()
+    """Yield the entries of a log, each up to a limit; the oldest files come first."""
+    statuses = _statuses(context, log)
+    for name in newest_entries(statuses):
+        stream = remote(context, log)[0].open(statuses[name].getPath())
+        try:
+            yield bytes(stream.readNBytes(MOST_OF_ENTRY)).decode("utf-8", "replace")
+        finally:
+            stream.close()
 
 
 def _statuses(context: Any, folder: str) -> dict[str, Any]:
