@@ -357,7 +357,8 @@ def _of_pip() -> dict[str, str]:
         where, _, value = line.partition("=")
         section, _, name = where.rpartition(".")
         if section in ("global", "install", ":env:") and name in _FROM_PIP:
-            uv_settings[_FROM_PIP[name]] = " ".join(value.strip().strip("'\"").split())
+            several = value.strip().strip("'\"").split()
+            uv_settings[_FROM_PIP[name]] = ("," if name == "find-links" else " ").join(several)
         if section in ("global", ":env:") and name == "no-index" and value.strip("'\" ") != "0":
             uv_settings["UV_NO_INDEX"] = "1"
     return uv_settings

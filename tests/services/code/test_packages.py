@@ -189,7 +189,7 @@ def test_pips_own_settings_are_heeded_where_uv_has_none(
     monkeypatch.delenv("UV_NO_INDEX")
     monkeypatch.delenv("UV_FIND_LINKS")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
-    monkeypatch.setenv("PIP_FIND_LINKS", str(shelf))
+    monkeypatch.setenv("PIP_FIND_LINKS", f"{shelf.parent} {shelf}")
     packages._of_pip.cache_clear()
     try:
         install(_spec("hgcolours"))
