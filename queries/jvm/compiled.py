@@ -28,7 +28,7 @@ import threading
 import time
 import zipfile
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, lru_cache
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -190,6 +190,15 @@ def _jar_name(spark: str) -> str:
 
 def _spark_version(jars: Path) -> str:
     """Return the Spark version whose jars are in a folder; "" if there is none."""
+    try:
+        return _version_in(jars, jars.stat().st_mtime_ns)
+    except FileNotFoundError:
+        return ""
+
+
+@lru_cache(maxsize=16)
+def _version_in(jars: Path, _: int) -> str:
+    """Read the folder once for as long as its time stays the same: every tick asks."""
     names = (_CORE.fullmatch(path.name) for path in jars.glob("spark-core_*.jar"))
     return next((name[1] for name in names if name), "")
 
@@ -256,7 +265,7 @@ def java(home: str = "") -> str:
 def _compile(sources: list[Path], target: Path, java_home: str, jars: Path) -> None:
     own = next(jars.glob("py4j-*.jar"), None)
     if own is None:
-        raise NotCompiled(f"There is no Spark in {jars}.")
+        raise NotCompiled(f"{jars} contains no Spark.")
     server = ("py4j.GatewayServer", "--die-on-broken-pipe", "--enable-auth", "0")
     try:
         process = subprocess.Popen(
