@@ -101,9 +101,9 @@ def unsupported(spark: Spark, python: tuple[int, int], java: int | None) -> str:
     """
     if spark != "3.5":
         return ""
-    if not (3, 8) <= python <= (3, 11):
+    if python > (3, 11):
         return (
-            f"Spark 3.5 supports Python 3.8 to 3.11, but drivers on this host use {python[0]}."
+            f"Spark 3.5 supports Python up to 3.11, but drivers on this host use {python[0]}."
             f"{python[1]}. Install Headgate with Python 3.11 here, or choose a newer Spark."
         )
     if java not in (17, None):

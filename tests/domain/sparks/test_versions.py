@@ -101,8 +101,7 @@ def test_a_key_is_known_since_a_version(key: str, since: str) -> None:
     [
         ("3.5", (3, 11), 17, ""),
         ("3.5", (3, 11), None, ""),
-        ("3.5", (3, 12), 17, "supports Python 3.8 to 3.11, but drivers on this host use 3.12."),
-        ("3.5", (3, 7), 17, "use 3.7."),
+        ("3.5", (3, 12), 17, "supports Python up to 3.11, but drivers on this host use 3.12."),
         ("3.5", (3, 11), 21, "runs on Java 17, but drivers on this host use Java 21."),
         ("3.5", (3, 11), 11, "use Java 11."),
         ("4.0", (3, 14), 25, ""),
