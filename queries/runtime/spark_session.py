@@ -324,9 +324,14 @@ def _reserved(spec: DriverSpec, folder: DriverFolder, references: References) ->
 def _guarded_ui(spec: DriverSpec, jvm: Any) -> dict[str, str]:
     """Return the UI's port, and the settings that make the UI require a signature with our key.
 
-    Without a class that checks signatures, there is no UI.
+    The UI is off if no class can check signatures.
     """
     checked_by = _ui_filter(jvm) if spec.ui_key else ""
+    if spec.ui_key and not checked_by and not spec.probe:
+        logger.warning(
+            "the driver's Spark UI is off: without Headgate's Java classes, nothing checks "
+            "requests to it"
+        )
     if spec.probe or (spec.ui_key and not checked_by):
         return {"spark.ui.enabled": "false"}
     port = spec.ui_port
