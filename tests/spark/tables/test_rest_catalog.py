@@ -327,6 +327,7 @@ def test_a_sessions_configuration_does_not_lead_a_catalog_elsewhere(
     one, server = hostile
     with hostile_catalog() as other:
         conf = {"spark.sql.catalog.evil.uri": other.uri}
-        one.completed(one.start({**reads(), "conf": conf}))
+        failed = one.failed(one.start({**reads(), "conf": conf}))
         assert other.requests == []
+        assert failed == ""
     assert server.requests
