@@ -10,12 +10,15 @@
   const POLL_MS = 5000;
   const HIDDEN_POLL_MS = 30000;
   const SILENT_MS = 20000; // the server sends a tick every 5 s
+  const LATE_MS = 3000; // between two looks of this page, which are 1 s apart
   const QUIET_S = 60; // a driver sends something every few seconds
 
   let source = null;
   let paused = sessionStorage.getItem(PAUSED) === "1";
   let cursor = "";
   let heardAt = 0; // when the server last said anything, by our clock
+  let roundAt = Date.now(); // when this page last looked
+  let wokeAt = 0; // when it last looked late: until then nobody read what the server sent
   let newest = ""; // time of the newest event any driver has sent
   let silent = ""; // since when a driver of what is shown has sent nothing
   let polledAt = 0;
@@ -169,7 +172,10 @@
     }
   };
   setInterval(() => {
-    if (source && source.readyState === EventSource.OPEN && Date.now() - heardAt > SILENT_MS) connect();
+    // A page that was busy or asleep does not call the server silent: it reads first.
+    if (Date.now() - roundAt > LATE_MS) wokeAt = Date.now();
+    roundAt = Date.now();
+    if (open() && roundAt - Math.max(heardAt, wokeAt) > SILENT_MS) connect();
     const every = document.hidden ? HIDDEN_POLL_MS : POLL_MS;
     if (!paused && (!open() || document.hidden) && Date.now() - polledAt >= every - 50) poll();
     show();

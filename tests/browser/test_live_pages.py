@@ -151,6 +151,25 @@ def test_the_counts_above_the_list_follow(
     expect(page.locator("#count-running")).to_have_text("1", timeout=LIMIT_MS)
 
 
+# A page that did nothing for half a minute, as its clock shows it; then two of its looks.
+BUSY = """() => new Promise((looked) => {
+  const real = Date.now;
+  Date.now = () => real() + 30000;
+  setTimeout(looked, 2500);
+})"""
+
+
+def test_a_page_that_was_busy_keeps_its_stream(
+    look: Open, stage: Stage, viewer: User, complaints: Complaints
+) -> None:
+    stage.query("delays")
+    page = look(viewer, "/queries/")
+    live(page)
+    page.evaluate(BUSY)
+    live(page)
+    assert complaints.said == []
+
+
 def test_a_failure_appears_on_the_open_page_of_failures(
     look: Open, site: Site, stage: Stage, operator: User, complaints: Complaints
 ) -> None:
