@@ -85,12 +85,14 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
     spark = spark_folder(spec.spark)
     make_ours()  # before it starts: in its sandbox it sees only folders that exist then
     roots = allowed_paths(driver.application.name)
-    script = script_job(driver.application, spec, code.roots)
-    later = _folders(driver, script is not None)
+    # Probes and storage JVMs run no script; the latter have no copy of its code either.
+    dispatched = driver.kind in DISPATCHED_KINDS
+    script = script_job(driver.application, spec, code.roots) if dispatched else None
+    later = _folders(driver, spec.kind == "script")
     # Storage JVMs read checkpoints and logs of tables, and connect to no catalog.
     reads_tables = driver.kind != DriverKind.STORAGE
     catalogs = tuple(catalog_specs(spec.catalogs).values()) if reads_tables else ()
-    own, without = own_classes(spec.spark) if driver.kind in DISPATCHED_KINDS else ((), "")
+    own, without = own_classes(spec.spark) if dispatched else ((), "")
     return DriverSpec(
         driver=driver.pk,
         epoch=driver.epoch,
@@ -102,7 +104,7 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
         conf=(_CHECKPOINT_FILES if own else {})
         | conf_of_connectors(spec.connectors, spec.spark)
         | spec.conf
-        | (submitted(spec.script.submit) if script and spec.script else {}),
+        | (submitted(spec.script.submit) if spec.kind == "script" and spec.script else {}),
         script=script,
         env=spec.env,
         code_roots=code.roots,
@@ -125,7 +127,7 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
         data_roots=roots.roots,
         own_folders=roots.own,
         data_umask=settings.DATA_UMASK,
-        checkpoints=_locations(driver) if driver.kind in DISPATCHED_KINDS else (),
+        checkpoints=_locations(driver) if dispatched else (),
         folders=later,
         start_deadline_s=settings.START_DEADLINE_S,
         start_max_s=settings.START_MAX_S,
