@@ -111,7 +111,12 @@ def plain(value: Any) -> str:
 
 
 def in_cell(value: Any) -> str:
-    """Return a value as a table cell: names and counts separated by commas, none as –."""
+    """Return a value as a table cell: names and counts separated by commas, none as –.
+
+    A fraction has one digit after the point; the other formats show all that the server answers.
+    """
+    if isinstance(value, float):
+        return f"{value:.1f}"
     if isinstance(value, dict) and all(type(element) is int for element in value.values()):
         return ", ".join(f"{clean(str(name))} {element}" for name, element in value.items()) or "–"
     if isinstance(value, list) and all(isinstance(element, str) for element in value):

@@ -13,6 +13,7 @@ from queries.models.schedules import ScheduleState
 from queries.services.schedules import ticks
 from tests.cli.conftest import COMMAND, LIMIT_S, Shell
 from tests.scenarios.stage import Stage
+from tests.web.batches import batches
 from tests.web.test_lineage import flow, told
 
 
@@ -98,6 +99,14 @@ def test_a_wide_table_has_more_columns_and_a_wrong_phase_lists_the_phases(
     assert "phase = FALED" in wrong
     assert "ON_HOLD" in wrong
     assert "COMPLETED" in wrong
+
+
+def test_a_table_shows_one_digit_of_a_fraction_and_json_all(shell: Shell, stage: Stage) -> None:
+    stage.query("delays")
+    stage.up("delays")
+    batches(stage.run("delays"), 1, until=timezone.now(), rows=100, duration_ms=300)
+    assert " 333.3 " in shell("get", "query", "delays").out
+    assert "333.33333" in shell("get", "query", "delays", "-o", "json").out
 
 
 def test_the_version_is_printed_without_an_installation(shell: Shell) -> None:

@@ -158,6 +158,29 @@ def test_another_spark_is_tried_for_all_queries_then_saved_with_one_click(
     assert stale.status_code == 409
 
 
+@pytest.mark.usefixtures("sparks")
+def test_the_page_asks_for_a_remote_checkpoint_and_tries_no_query_of_a_script(
+    client: Client, author: User, ticks: Query, asked_to_read: list[int]
+) -> None:
+    Query.objects.update(identity="name:ticks")
+    ticks.checkpoints.update(location="s3a://lake/ticks")
+    client.force_login(author)
+    page = client.get("/applications/ticks/spark/?to=4.2").content.decode()
+    assert "this host has not read the checkpoint" in page
+    assert asked_to_read == [ticks.checkpoints.get().pk]
+    assert "not possible: a script starts the query" in page
+    assert "Run preflights" not in page
+
+
+@pytest.fixture
+def asked_to_read(monkeypatch: pytest.MonkeyPatch, settings: Any, tmp_path: Path) -> list[int]:
+    """Return the checkpoints that the worker is asked to read, instead of a worker."""
+    settings.MIRRORS_DIR = tmp_path / "mirrors"
+    asked: list[int] = []
+    monkeypatch.setattr("queries.services.checkpoints.remote.read_checkpoint_soon", asked.append)
+    return asked
+
+
 def test_a_spark_that_is_not_installed_is_named_with_its_command(
     client: Client, author: User, ticks: Query, settings: Any, tmp_path: Path
 ) -> None:

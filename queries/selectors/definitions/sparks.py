@@ -4,6 +4,7 @@ import logging
 import os
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
 from functools import lru_cache
 from importlib.metadata import version
 from pathlib import Path
@@ -23,7 +24,7 @@ from queries.models.applications import Application
 from queries.models.definitions import Query
 from queries.models.drivers import Driver
 from queries.models.history import Operation
-from queries.selectors.hosts import logs_at, mirror_of
+from queries.selectors.hosts import logs_at, mirror_of, read_at_of
 from queries.selectors.spark_folders import folder_of, jars_of
 from queries.selectors.supervision.applications import newest_application_revisions
 
@@ -191,6 +192,7 @@ class SparkRow:
     query: Query
     told: dict[str, Any] | None  # `upgrade.as_json`; None: no checkpoint, or unknown from here
     trial: Operation | None
+    read_at: datetime | None = None  # when this host read a remote checkpoint
 
 
 def spark_rows(application: Application, to: Spark) -> list[SparkRow]:
@@ -206,4 +208,6 @@ def _row(query: Query, back: Spark, to: Spark) -> SparkRow:
     tried = Operation.objects.filter(
         query=query, verb=Verb.PREFLIGHT, arguments__application_spec__spark=to
     )
-    return SparkRow(query, told, tried.order_by("-created_at", "-pk").first())
+    checkpoint = query.checkpoints.filter(retired_at=None).first()
+    read_at = None if checkpoint is None else read_at_of(checkpoint.location)
+    return SparkRow(query, told, tried.order_by("-created_at", "-pk").first(), read_at)

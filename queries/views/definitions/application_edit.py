@@ -7,6 +7,7 @@ from django.contrib import messages
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect, render
 from django.urls import path, reverse
+from django.utils import timezone
 
 from headgate_ground.masking import mask, unmask
 from queries.domain.code.references import settled
@@ -15,6 +16,7 @@ from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.errors import Forbidden, HeadgateError, Invalid, StaleRevision
 from queries.domain.sparks import SPARKS, command, differences, is_older, spark_of
 from queries.models.applications import Application
+from queries.models.definitions import Checkpoint
 from queries.roles import DEFINE, OPERATE
 from queries.selectors.access import own_teams, team_for_new
 from queries.selectors.definitions.definitions import ApplicationDefinition, application_definition
@@ -26,6 +28,7 @@ from queries.selectors.supervision.applications import (
     pool_form,
     pool_holding,
 )
+from queries.services.checkpoints.remote import read_if_old
 from queries.services.code.git import resolved
 from queries.services.definitions import catalog
 from queries.services.probes.preflight import begin_spark_trials, with_spark
@@ -302,8 +305,11 @@ def change_spark(request: HttpRequest, name: str) -> HttpResponseBase:
     """Show the effect of another Spark on each checkpoint; test it, or save it and restart."""
     found = application_definition(name)
     application, now_on = found.application, spark_of(found.newest.spec)
+    for checkpoint in Checkpoint.objects.filter(query__application=application, retired_at=None):
+        read_if_old(checkpoint, now=timezone.now())
     given = (request.POST if request.method == "POST" else request.GET).get("to", "")
     to = next((one for one in SPARKS if one == given), None)
+    rows = spark_rows(application, to) if to is not None and to != now_on else []
     context = {
         "found": found,
         "application": application,
@@ -312,7 +318,8 @@ def change_spark(request: HttpRequest, name: str) -> HttpResponseBase:
         "others": [one for one in SPARKS if one != now_on],
         "back": to is not None and is_older(to, now_on),
         "changes": differences(now_on, to) if to is not None else (),
-        "rows": spark_rows(application, to) if to is not None and to != now_on else [],
+        "rows": rows,
+        "can_preflight": not all(row.query.discovered for row in rows),
         "command": command(to) if to is not None and to not in installed_sparks() else "",
     }
     if request.method == "GET" or to is None or to == now_on:
