@@ -74,6 +74,11 @@ def read_checkpoint_soon(checkpoint_id: int) -> None:
     _send("queries.tasks.read_checkpoint", lambda: settings.HOST_QUEUE, checkpoint_id)
 
 
+def read_snapshot_soon(snapshot_id: int) -> None:
+    """Ask this host's worker to read a snapshot that is not on a local disk; at once."""
+    _send("queries.tasks.read_snapshot", lambda: settings.HOST_QUEUE, snapshot_id)
+
+
 def read_sink_soon(query_id: int) -> None:
     """Make this host's worker read the log of a query's file sink on remote storage now."""
     _send("queries.tasks.read_sink", lambda: settings.HOST_QUEUE, query_id)

@@ -153,6 +153,13 @@ def read_checkpoint(checkpoint_id: int, attempt: int = 0) -> None:
         _read_again(read_checkpoint, checkpoint_id, attempt)
 
 
+@shared_task(name="queries.tasks.read_snapshot")
+def read_snapshot(snapshot_id: int, attempt: int = 0) -> None:
+    """Read a snapshot that is not on a local disk, for the pages of this host."""
+    if remote.read_snapshot(snapshot_id, launcher=launcher(), now=timezone.now()):
+        _read_again(read_snapshot, snapshot_id, attempt)
+
+
 @shared_task(name="queries.tasks.read_sink")
 def read_sink(query_id: int, attempt: int = 0) -> None:
     """Read the log of a file sink that is not on a local disk, for the pages of this host."""

@@ -69,6 +69,29 @@ def test_a_rewind_builds_a_new_place_in_the_bucket(bench: Bench, store: str) -> 
     assert tree(bench.root) == before
 
 
+def test_a_snapshot_in_the_bucket_is_read_once_for_a_rewind_or_a_clone_from_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr(remote, "read_snapshot_soon", asked.append)
+    query = bench.define()
+    bench.done(snapshot.request_snapshot(query=query, batch=6, actor="otto", now=bench.stage.now))
+    row = Snapshot.objects.get()
+    bench.read()
+    assert "is being read" in preview.preview_rewind(query, 6).refusal
+    assert "is being read" in preview.preview_rewind(query, 6).refusal
+    assert asked == [row.pk]
+    assert not remote.read_snapshot(row.pk, launcher=bench.stage.launcher, now=timezone.now())
+    assert preview.preview_rewind(query, 6).refusal == ""
+    bench.done(
+        rewind_and_reset.request_rewind(query=query, batch=6, actor="aude", now=bench.stage.now)
+    )
+    assert max(map(int, names(bench.new / "commits"))) == 6
+    snapshot.remove_snapshot(row, now=bench.stage.now)
+    with pytest.raises(NotAllowed, match="No checkpoint or snapshot"):
+        remote.readable_logs(row.location)
+
+
 def test_a_copys_batches_keep_the_times_of_their_commits(bench: Bench) -> None:
     query = bench.define()
     old = mirror_of(bench.location).checkpoint / "commits" / "5"

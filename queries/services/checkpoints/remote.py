@@ -14,13 +14,15 @@ from typing import TypeVar
 from django.conf import settings
 from django.utils import timezone
 
-from controlplane.nudge import changed, read_checkpoint_soon
+from controlplane.nudge import changed, read_checkpoint_soon, read_snapshot_soon
 from queries.checkpoints.logs import CheckpointLogs
-from queries.checkpoints.snapshot import Copied, remove, snapshot
+from queries.checkpoints.snapshot import Copied, remove
+from queries.checkpoints.snapshot import snapshot as take_snapshot
 from queries.domain.checkpoints.ownership import local_path
 from queries.domain.errors import NotAllowed
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.models.applications import Application
+from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
 from queries.selectors.hosts import OnAnotherHost, about_mirror, logs_at, mirror_of, way_to
 from queries.services.checkpoints.storage_jvms import NoStorage, storage_of, work_folder
@@ -83,6 +85,20 @@ def read_checkpoint(checkpoint_id: int, *, launcher: Launcher, now: datetime) ->
     return read_mirror(checkpoint.query, mirror, read, launcher=launcher, now=now)
 
 
+def read_snapshot(snapshot_id: int, *, launcher: Launcher, now: datetime) -> bool:
+    """Read a remote snapshot's logs to this host's mirror; return whether to try again soon."""
+    snapshot = Snapshot.objects.filter(pk=snapshot_id, removed_at=None).first()
+    if snapshot is None or local_path(snapshot.location) is not None:
+        return False
+    location = snapshot.location
+    mirror = mirror_of(location)
+
+    def read(storage: HadoopStorage) -> bool:
+        return mirror.refresh(storage, location, now=now)
+
+    return read_mirror(snapshot.checkpoint.query, mirror, read, launcher=launcher, now=now)
+
+
 def read_mirror(
     query: Query,
     mirror: Mirror,
@@ -136,7 +152,7 @@ def copy_to_this_host(
     `StorageRefused` with the storage's own words.
     """
     if local_path(location) is not None:
-        return snapshot(location, destination, batch, keep_commit=keep_commit, new_id=True)
+        return take_snapshot(location, destination, batch, keep_commit=keep_commit, new_id=True)
 
     def copied(storage: HadoopStorage) -> Copied:
         return fetch(
@@ -168,7 +184,7 @@ def copy_beside(
         folder = Path(path)
         if folder.exists():  # a worker died before it recorded the copy
             remove(folder)
-        return snapshot(location, folder, batch, new_id=new_id)
+        return take_snapshot(location, folder, batch, new_id=new_id)
 
     def copied(storage: HadoopStorage) -> Copied:
         work = work_folder()
@@ -265,8 +281,20 @@ def _mirrored(location: str, fresh_for: timedelta | None, now: datetime) -> Chec
     checkpoint = Checkpoint.objects.filter(location=location, retired_at=None).first()
     if checkpoint is not None:
         read_if_old(checkpoint, now=now)
-    application = checkpoint.query.application if checkpoint is not None else None
-    return CheckpointLogs(fresh_mirror(location, application, fresh_for, now=now))
+        return CheckpointLogs(fresh_mirror(location, _application(checkpoint), fresh_for, now=now))
+    snapshot = Snapshot.objects.filter(location=location, removed_at=None).first()
+    if snapshot is None:
+        raise NotAllowed(
+            f"No checkpoint or snapshot of a query is at {location}.", way_out="Reload the page."
+        )
+    if mirror_of(location).about().read_at is None and is_old(location, now=now):
+        read_snapshot_soon(snapshot.pk)
+    # It never changes: once is enough.
+    return CheckpointLogs(fresh_mirror(location, _application(snapshot.checkpoint), None, now=now))
+
+
+def _application(checkpoint: Checkpoint) -> Application:
+    return checkpoint.query.application
 
 
 def fresh_mirror(
