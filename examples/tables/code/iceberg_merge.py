@@ -29,7 +29,19 @@ NEWEST = """
 SELECT max(CAST(summary['headgate-batch'] AS BIGINT)) FROM {table}.snapshots
 WHERE summary['headgate-query'] = '{query}'
 """
-_PROPERTY = "spark.sql.iceberg.snapshot-property"
+
+
+class _Statement:
+    """A SQL statement that Java can call, in the thread of the batch."""
+
+    class Java:
+        implements = ("java.util.concurrent.Callable",)
+
+    def __init__(self, spark: SparkSession, sql: str) -> None:
+        self._spark, self._sql = spark, sql
+
+    def call(self) -> None:
+        self._spark.sql(self._sql)
 
 
 def build(spark: SparkSession, params: dict[str, Any]) -> DataStreamWriter:
@@ -45,7 +57,11 @@ def _merge(table: str, batch: DataFrame, number: int) -> None:
     [(newest,)] = spark.sql(NEWEST.format(table=table, query=query)).collect()
     if newest is not None and newest >= number:
         return
-    spark.conf.set(f"{_PROPERTY}.headgate-query", query)
-    spark.conf.set(f"{_PROPERTY}.headgate-batch", str(number))
     by_carrier(batch).createOrReplaceTempView("changes")
-    spark.sql(MERGE.format(table=table))
+    # Iceberg for Spark 3.5 has no configuration for these properties; all versions have this.
+    jvm: Any = spark._jvm
+    jvm.org.apache.iceberg.spark.CommitMetadata.withCommitProperties(
+        {"headgate-query": query, "headgate-batch": str(number)},
+        _Statement(spark, MERGE.format(table=table)),
+        jvm.java.lang.Class.forName("java.lang.Exception"),
+    )

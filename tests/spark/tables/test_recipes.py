@@ -98,6 +98,8 @@ def test_batches_into_delta_and_postgresql_are_written_once(
     jars = pieces.connector_jars("delta", version) + pieces.connector_jars("jdbc")
     rows = flights(tmp_path / "in")
     table, every, late = (str(tmp_path / name) for name in ("totals", "all", "late"))
+    with psycopg.connect(f"postgresql://{database}", user="headgate") as connection:
+        connection.execute("DROP TABLE IF EXISTS carriers")  # of the test on another Spark
     server = {"server": database, "user": "headgate", "password": "not-asked-for"}
     given = {"input": str(tmp_path / "in")}
     assert run_to_the_end(
