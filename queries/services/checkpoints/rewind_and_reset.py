@@ -42,7 +42,12 @@ from queries.services.checkpoints.remote import (
 )
 from queries.services.checkpoints.source_starts import WantedStart, starts
 from queries.services.checkpoints.storage_jvms import work_folder
-from queries.services.checkpoints.switching import beside, current, switch
+from queries.services.checkpoints.switching import (
+    beside,
+    current,
+    refuse_skipped_state,
+    switch,
+)
 from queries.services.local_roots import default_checkpoint
 from queries.services.procedures import stop_and_start
 from queries.services.procedures.engine import (
@@ -82,6 +87,7 @@ def check(query: Query, batch: int, *, now: datetime) -> None:
             way_out=f"It contains {reach}.",
         )
     check_sink(query, batch, now=now)
+    refuse_skipped_state(query, batch, now=now)
 
 
 def origin_of(query: Query, batch: int) -> str:
@@ -169,6 +175,8 @@ def request_reset(*, query: Query, wish: WantedStart, actor: str, now: datetime)
     new_starts = starts(query, None if left else readable_logs(checkpoint.location), wish)
     if new_starts.stateful:
         remote_sink(query)  # it would skip every batch number in a log that cannot be found
+        if not left:  # otherwise the checkpoint is gone, and the query gets a new ID
+            refuse_skipped_state(query, -1, now=now)
     arguments = {
         "checkpoint": checkpoint.pk,
         "to": wish.to,

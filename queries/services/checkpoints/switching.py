@@ -177,14 +177,43 @@ def effects(
     Raises `NotReadYet` for a table on remote storage that has not been read recently.
     """
     try:
-        if is_remote(table):
-            in_table = _mirrored(query, table, now)
-        else:
-            insist_allowed(table, query.application)
-            in_table = _find(LocalFiles(), table, query_id(query))
+        in_table = _in_table(query, table, now)
     except (Unknown, NoTable, StorageFailed, OSError) as error:
         return unknown(table.name, str(error))
     return describe(table.name, in_table)
+
+
+def refuse_skipped_state(query: Query, batch: int, *, now: datetime) -> None:
+    """Raise `NotAllowed` if batches after `batch` would be skipped that the state depends on.
+
+    A `batch` of -1 stands for a start at batch 0 with an empty state. Delta's sink returns before
+    it executes a batch that its table has (`DeltaSink.addBatch`): the state store gets no version
+    for it, and the first batch that is executed fails. Raises `NotReadYet` for a table on remote
+    storage; a table that cannot be read is left to the preview, which says so.
+    """
+    table = table_of(query)
+    if table is None or table.format != DELTA:
+        return
+    if not readable_logs(current(query).location, fresh_for=None).keeps_state():
+        return
+    try:
+        newest = _in_table(query, table, now).newest
+    except (Unknown, NoTable, StorageFailed, OSError):
+        return
+    if newest is not None and newest > batch:
+        raise NotAllowed(
+            f"Table {table.name} would skip batches {batch + 1:,} to {newest:,} without computing "
+            f"them, because it has them: the state of {query.name} would lack them, and batch "
+            f"{newest + 1:,} would fail.",
+            way_out="Clone the query to a new table instead.",
+        )
+
+
+def _in_table(query: Query, table: TablePlace, now: datetime) -> InTable:
+    if is_remote(table):
+        return _mirrored(query, table, now)
+    insist_allowed(table, query.application)
+    return _find(LocalFiles(), table, query_id(query))
 
 
 def is_remote(table: TablePlace | None) -> bool:

@@ -10,6 +10,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
+from queries.domain.errors import NotAllowed
 from queries.domain.tables.metadata import checksum_name, commit_name
 from queries.models.definitions import Checkpoint, Query
 from queries.services.checkpoints.preview import (
@@ -18,6 +19,7 @@ from queries.services.checkpoints.preview import (
     preview_reset,
     preview_rewind,
 )
+from queries.services.checkpoints.rewind_and_reset import request_reset, request_rewind
 from queries.services.checkpoints.source_starts import WantedStart
 from tests.domain.tables.logs import ICEBERG_QUERY, QUERY, add, checksum, commit, iceberg, snapshot
 from tests.scenarios.stage import Stage
@@ -59,6 +61,24 @@ def test_a_rewind_names_the_batches_that_the_table_skips(delays: Query) -> None:
     first, second = preview_rewind(delays, 2).sink
     assert "has the batches of this query up to 5. Batches 3 to 5 will run again" in first
     assert "batch 3 reads all that its source offers now" in second
+
+
+def test_no_state_is_led_past_batches_that_a_delta_table_does_not_compute(
+    delays: Query, tmp_path: Path
+) -> None:
+    (tmp_path / "checkpoint" / "state" / "0").mkdir(parents=True)
+    refusal = preview_rewind(delays, 2).refusal
+    assert "would skip batches 3 to 5 without computing them" in refusal
+    assert "batch 6 would fail" in refusal
+    now = timezone.now()
+    with pytest.raises(NotAllowed, match="batches 3 to 5") as refused:
+        request_rewind(query=delays, batch=2, actor="aude", now=now)
+    assert "Clone the query to a new table" in refused.value.way_out
+    with pytest.raises(NotAllowed, match="batches 0 to 5"):
+        request_reset(query=delays, wish=WantedStart("earliest"), actor="aude", now=now)
+    (tmp_path / "t" / "_delta_log").rename(tmp_path / "gone")
+    assert preview_rewind(delays, 2).refusal == ""
+    assert "is unknown" in preview_rewind(delays, 2).sink[0]
 
 
 def test_a_reset_of_a_stateless_query_goes_on_with_its_numbers(delays: Query) -> None:
@@ -117,7 +137,6 @@ def test_a_table_that_cannot_be_read_hides_no_preview(
 
 
 def test_without_checksums_the_newest_commits_are_searched(delays: Query, tmp_path: Path) -> None:
-    (tmp_path / "t" / "_delta_log" / checksum_name(5)).unlink()
     assert "up to 5" in preview_rewind(delays, 2).sink[0]
 
 
