@@ -156,8 +156,8 @@ def test_a_catalog_requires_the_connectors_that_read_it() -> None:
     with pytest.raises(Invalid) as error:
         application(connectors=[])
     assert {one.message for one in error.value.problems} == {
-        "lack iceberg, which lake requires.",
-        "lack s3, which lake requires.",
+        "must include iceberg, which lake requires.",
+        "must include s3, which lake requires.",
     }
 
 

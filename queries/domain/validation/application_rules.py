@@ -361,7 +361,7 @@ def _catalogs(spec: ApplicationSpec, declared: Mapping[str, CatalogSpec]) -> lis
     needed = {"iceberg"} if declared else set()
     needed |= {"s3" for catalog in declared.values() if catalog.uses_s3}
     for name in sorted(needed - set(spec.connectors)):
-        message = f"lack {name}, which {', '.join(sorted(declared))} requires."
+        message = f"must include {name}, which {', '.join(sorted(declared))} requires."
         problems.append(Problem("connectors", "", message, f"Add the connector {name}."))
     return problems
 
