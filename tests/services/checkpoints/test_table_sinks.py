@@ -63,6 +63,7 @@ def test_a_rewind_names_the_batches_that_the_table_skips(delays: Query) -> None:
     assert "batch 3 reads all that its source offers now" in second
 
 
+@pytest.mark.guarantee("G-STORE-3")
 def test_no_state_is_led_past_batches_that_a_delta_table_does_not_compute(
     delays: Query, tmp_path: Path
 ) -> None:
