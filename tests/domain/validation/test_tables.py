@@ -214,7 +214,10 @@ def test_a_catalog_that_an_admin_declared_needs_the_connectors_that_read_it() ->
     form = parsing.parse_application({"spark": "4.1", "catalogs": ["air"]})
     found = application_problems(form, surroundings=context)
     said = [one.message for one in found if one.field == "connectors"]
-    assert said == ["must include iceberg, which air requires.", "must include s3, which air requires."]
+    assert said == [
+        "must include iceberg, which air requires.",
+        "must include s3, which air requires.",
+    ]
 
 
 def test_a_table_of_a_catalog_that_an_admin_declared_is_accepted() -> None:
