@@ -281,7 +281,8 @@ def _mirrored(location: str, fresh_for: timedelta | None, now: datetime) -> Chec
     checkpoint = Checkpoint.objects.filter(location=location, retired_at=None).first()
     if checkpoint is not None:
         read_if_old(checkpoint, now=now)
-        return CheckpointLogs(fresh_mirror(location, _application(checkpoint), fresh_for, now=now))
+        application = checkpoint.query.application
+        return CheckpointLogs(fresh_mirror(location, application, fresh_for, now=now))
     snapshot = Snapshot.objects.filter(location=location, removed_at=None).first()
     if snapshot is None:
         raise NotAllowed(
@@ -289,12 +290,9 @@ def _mirrored(location: str, fresh_for: timedelta | None, now: datetime) -> Chec
         )
     if mirror_of(location).about().read_at is None and is_old(location, now=now):
         read_snapshot_soon(snapshot.pk)
+    application = snapshot.checkpoint.query.application
     # It never changes: once is enough.
-    return CheckpointLogs(fresh_mirror(location, _application(snapshot.checkpoint), None, now=now))
-
-
-def _application(checkpoint: Checkpoint) -> Application:
-    return checkpoint.query.application
+    return CheckpointLogs(fresh_mirror(location, application, None, now=now))
 
 
 def fresh_mirror(
