@@ -9,7 +9,7 @@ request is attached to its user (`limit_to`), and its limits apply wherever the 
 """
 
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import IntFlag, StrEnum
 from typing import Any
 
 import rules
@@ -60,6 +60,15 @@ ROLE_OF_SCOPE = {
     Scope.AUTHOR: Role.AUTHOR,
     Scope.ADMIN: Role.ADMIN,
 }
+
+
+class AuthorRights(IntFlag):
+    """What an author's definitions may contain besides SQL."""
+
+    SQL = 0
+    PYTHON = 1  # code for drivers
+    CLUSTER = 2  # where pods run, and what they may use
+    ALL = PYTHON | CLUSTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +149,12 @@ def reach_of(user: Any) -> Reach:
 def may(user: Any, permission: str, application: Application | None = None) -> bool:
     """Return whether a user has a permission, for an application if one is given."""
     return bool(rules.has_perm(permission, user, application))
+
+
+def author_rights(user: Any) -> AuthorRights:
+    """Return what the definitions of a user may contain."""
+    python = AuthorRights.PYTHON if may(user, WRITE_PYTHON) else AuthorRights.SQL
+    return python | (AuthorRights.CLUSTER if may(user, ADMINISTER) else AuthorRights.SQL)
 
 
 def role_holds(role: Role | None, permission: str) -> bool:

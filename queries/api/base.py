@@ -30,7 +30,7 @@ from queries.domain.errors import Invalid, Problem
 from queries.domain.former_names import use_instead
 from queries.models.access.accounts import AccessToken, KeptAnswer
 from queries.models.lock_waits import again_if_busy
-from queries.roles import VIEW, WRITE_PYTHON, may
+from queries.roles import VIEW, author_rights, may
 from queries.selectors.access import insist_at, insist_scope
 from queries.services.access.audit import note_token
 from queries.services.access.tokens import ByToken
@@ -283,7 +283,7 @@ class ApiView(APIView):
     @property
     def author(self) -> dict[str, Any]:
         """Return the user, the time, and whether the user may write Python, for the catalog."""
-        return self.by | {"python": may(self.request.user, WRITE_PYTHON)}
+        return self.by | {"rights": author_rights(self.request.user)}
 
     def query_param(self, name: str) -> str:
         """Return a query parameter, or "" if it is not given."""

@@ -33,6 +33,7 @@ from queries.domain.triggers.async_progress import INTERVAL, switched, tracking
 from queries.models.definitions import Checkpoint, Query, QueryRevision
 from queries.models.drivers import Run
 from queries.models.history import Operation
+from queries.roles import AuthorRights
 from queries.selectors.hosts import release
 from queries.selectors.triggers.replays import gap_of, tracking_of
 from queries.services.access.audit import record_act
@@ -102,7 +103,7 @@ def _restore(context: StepContext) -> str:
         actor=context.operation.actor,
         now=context.now,
         gap_accepted=True,
-        python=True,  # checked when it was requested
+        rights=AuthorRights.ALL,  # checked when it was requested
     )
     return f"Revision {revision.number} restores revision {base.number}."
 
@@ -137,17 +138,17 @@ LIMIT = timedelta(hours=1)
 
 
 def request_async_off(
-    *, query: Query, actor: str, now: datetime, python: bool = False
+    *, query: Query, actor: str, now: datetime, rights: AuthorRights = AuthorRights.SQL
 ) -> Operation:
     """Begin the operation that switches async progress tracking off safely.
 
     Raises `NotAllowed` if there is nothing to switch off or this host cannot do it, `Invalid` if
     the definition could not run with async tracking and interval 0, `Conflict` while another
-    operation with steps changes the query, and `Forbidden` for a definition in Python if `python`
+    operation with steps changes the query, and `Forbidden` for a definition in Python if `rights`
     does not allow the actor to write it.
     """
     newest = newest_of(query)
-    insist_query(python, parsed(newest.spec), query)
+    insist_query(rights, parsed(newest.spec), query)
     location = location_of(query)
     try:
         missing = missing_batch(readable_logs(location).begun())
@@ -169,7 +170,7 @@ def request_async_off(
             way_out="No action is needed.",
         )
     if not _rests_without_gap(query, missing):
-        catalog.plan_query(query=query, spec=switched(newest.spec, 0), python=True)
+        catalog.plan_query(query=query, spec=switched(newest.spec, 0), rights=AuthorRights.ALL)
     arguments = {
         "revision": newest.number,
         "was": str(query.desired),
@@ -336,7 +337,7 @@ def _write(context: StepContext, spec: dict[str, Any], *, after: int) -> QueryRe
             expected_revision=newest.number,
             actor=context.operation.actor,
             now=context.now,
-            python=True,  # checked when it was requested
+            rights=AuthorRights.ALL,  # checked when it was requested
         )
 
 

@@ -22,6 +22,7 @@ from queries.driver_folder import DriverFolder
 from queries.models.applications import ApplicationRevision
 from queries.models.definitions import QueryRevision
 from queries.models.history import Failure
+from queries.roles import AuthorRights
 from queries.runtime import spark_session
 from queries.secret_references import References
 from queries.services.definitions import catalog
@@ -372,7 +373,7 @@ def test_a_way_back_to_a_revision_of_before_is_refused(stage: Stage, home: Path)
     later = {**spec(home), "description": "later"}
     catalog.revise_query(query=row, spec=later, expected_revision=1, actor="ana", now=stage.now)
     with pytest.raises((Invalid, NotAllowed), match="not an option of text"):
-        rollback_query(query=row, revision=1, actor="ana", now=stage.now, python=False)
+        rollback_query(query=row, revision=1, actor="ana", now=stage.now, rights=AuthorRights.SQL)
 
 
 @pytest.mark.guarantee("G-PATH-7")

@@ -18,6 +18,7 @@ from queries.domain.states import RunOutcome
 from queries.models.alerts import Channel, Delivery
 from queries.models.definitions import Query
 from queries.models.history import Failure, Transition
+from queries.roles import AuthorRights
 from queries.selectors.kafka.lag import lag_of
 from queries.selectors.secrets import bound_to
 from queries.selectors.secrets import secrets as secrets_page
@@ -226,7 +227,12 @@ def test_a_secret_bound_for_a_broker_cannot_be_taken_elsewhere(
 def test_an_applications_environment_needs_a_binding_for_anywhere(stage: Stage) -> None:
     bind("file:jaas", "orders", "broker:9092")
     form = {"env": {"TOKEN": "file:jaas"}}
-    about: dict[str, Any] = {"spec": form, "actor": "ana", "now": stage.now, "python": True}
+    about: dict[str, Any] = {
+        "spec": form,
+        "actor": "ana",
+        "now": stage.now,
+        "rights": AuthorRights.ALL,
+    }
     with pytest.raises(Invalid, match="any host"):
         catalog.create_application(name="orders", **about)
     bind("file:jaas", "orders")
@@ -253,7 +259,7 @@ def test_another_application_of_a_deleted_ones_name_has_none_of_its_secrets(stag
             spec={"env": {"T": "file:jaas"}},
             actor="ana",
             now=stage.now,
-            python=True,
+            rights=AuthorRights.ALL,
         )
 
 

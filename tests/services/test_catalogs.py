@@ -16,6 +16,7 @@ from queries.models.access.audit import AuditEntry
 from queries.models.applications import Application
 from queries.models.catalogs import Catalog
 from queries.models.grants import SecretBinding
+from queries.roles import AuthorRights
 from queries.selectors.supervision.applications import drift
 from queries.selectors.tables import conf_of
 from queries.services.access.teams import create_team, delete_team
@@ -58,7 +59,7 @@ def declare(**changes: Any) -> Catalog:
 
 def application(name: str = "flights", team: Team | None = None, **spec: Any) -> Application:
     return definitions.create_application(
-        name=name, team=team, spec={**USES, **spec}, actor="ana", now=NOW, python=True
+        name=name, team=team, spec={**USES, **spec}, actor="ana", now=NOW, rights=AuthorRights.ALL
     )
 
 
@@ -328,6 +329,10 @@ def test_a_team_that_gets_an_application_may_not_have_its_catalog() -> None:
     give_application(application=row, team=web, actor="ada", now=NOW)
     with pytest.raises(Invalid) as error:
         definitions.revise_application(
-            application=row, spec={**USES, "memory": "2g"}, actor="ana", now=NOW, python=True
+            application=row,
+            spec={**USES, "memory": "2g"},
+            actor="ana",
+            now=NOW,
+            rights=AuthorRights.ALL,
         )
     assert "is not available to team web" in sentences(error)["catalogs.0"]

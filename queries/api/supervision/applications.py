@@ -112,8 +112,8 @@ class ApplicationView(DefinitionView):
     def _store(self, row: Application) -> Any:
         """Return the function that stores a definition, or that only plans it."""
         if definitions.is_dry(self):
-            python = self.author["python"]
-            return partial(catalog.plan_application, application=row, python=python)
+            rights = self.author["rights"]
+            return partial(catalog.plan_application, application=row, rights=rights)
         return partial(catalog.revise_application, application=row, **self.author)
 
     @answers("delete_application", None, role=DEFINE, parameters=[IF_MATCH, definitions.DRY_RUN])
@@ -257,7 +257,7 @@ def _create(view: ApiView, sent: Sent) -> Response:
     sent["team"] = team_for_new(view.request.user, sent["team"])
     if definitions.is_dry(view):
         return definitions.would_save(
-            catalog.plan_application(**sent, python=view.author["python"])
+            catalog.plan_application(**sent, rights=view.author["rights"])
         )
     return _answer(catalog.create_application(**sent, **view.author).name, new=True, sent=sent)
 

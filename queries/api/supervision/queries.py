@@ -134,7 +134,7 @@ class QueryView(changes.DefinitionView):
         """Return the function that stores a definition, or that only plans it."""
         how: dict[str, Any] = {"query": row, "require_checked": changes.requires_check(self)}
         if changes.is_dry(self):
-            return partial(catalog.plan_query, **how, python=self.author["python"])
+            return partial(catalog.plan_query, **how, rights=self.author["rights"])
         return partial(catalog.revise_query, **how, **self.author)
 
     @answers("delete_query", None, role=DEFINE, parameters=[changes.IF_MATCH, changes.DRY_RUN])
@@ -254,7 +254,7 @@ def _create(view: ApiView, sent: Sent) -> Response:
     sent["team"] = team_of_new_query(view.request.user, sent["application"], sent["team"])
     sent["require_checked"] = changes.requires_check(view)
     if changes.is_dry(view):
-        return changes.would_save(catalog.plan_query(**sent, python=view.author["python"]))
+        return changes.would_save(catalog.plan_query(**sent, rights=view.author["rights"]))
     return _answer(catalog.create_query(**sent, **view.author).name, view, new=True, sent=sent)
 
 

@@ -16,7 +16,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 from headgate_ground.masking import MASK, is_path_to_secret, is_reference, is_secret_name, mask_text
 from headgate_ground.tolerant import whole
-from queries.domain.definitions import declarations
+from queries.domain.definitions import declarations, kubernetes
 from queries.domain.definitions.spec import PoolSpec
 from queries.domain.errors import Problem
 from queries.domain.readings import counted
@@ -97,8 +97,8 @@ APPLICATION_KEYS = re.compile(
             r"spark\.default\.parallelism",
             r"spark\.cores\.max",
             r"spark\.yarn\.(queue|tags|priority|maxAppAttempts|am\.(memory|cores))",
-            r"spark\.kubernetes\.(namespace|container\.image(\.pull\w+)?|executor\.(label|request"
-            r"|limit)\..+|executor\.(request|limit)\.cores)",
+            kubernetes.OF_AUTHORS,
+            kubernetes.OF_ADMINS,
             r"spark\.driver\.(maxResultSize|memoryOverhead|memoryOverheadFactor|cores)",
             r"spark\.executor\.(cores|memory|memoryOverhead|memoryOverheadFactor|instances"
             r"|heartbeatInterval|pyspark\.memory)",

@@ -13,6 +13,7 @@ from queries.domain.code.references import git_problems
 from queries.domain.definitions import configuration, declarations
 from queries.domain.definitions.allowed_paths import conf_places
 from queries.domain.definitions.declarations import Declared, conf_of
+from queries.domain.definitions.kubernetes import kubernetes_problems
 from queries.domain.definitions.parsing import as_json, mask_problems, once
 from queries.domain.definitions.spec import ApplicationSpec, Code, Script
 from queries.domain.errors import Problem
@@ -260,6 +261,7 @@ def application_problems(
     named = list(conf_places(spec.conf))
     problems += store_problems(named, spec.connectors, surroundings.recipes)
     problems += yarn_problems(named, spec.master)
+    problems += kubernetes_problems(spec.master, spec.conf)
     problems += configuration.reference_problems("conf", spec.conf, allowed=surroundings.secret_env)
     problems += configuration.environment_problems(spec.env, allowed=surroundings.secret_env)
     for index, root in enumerate(surroundings.roots):

@@ -12,6 +12,7 @@ from examples.flights import definitions, feeder, kafka_definitions, s3_definiti
 from queries.domain.errors import HeadgateError
 from queries.models.applications import Application
 from queries.models.definitions import Query
+from queries.roles import AuthorRights
 from queries.services import secrets
 from queries.services.definitions import catalog
 from queries.services.supervision import operations
@@ -93,7 +94,7 @@ def _make_application(demo: definitions.DemoApplication, now: datetime) -> None:
         binding = {"secret": secret, "holder": demo.name, "hosts": hosts}
         secrets.bind(binding, actor=ACTOR, now=now)
     application = catalog.create_application(
-        name=demo.name, spec=demo.spec, actor=ACTOR, now=now, python=True
+        name=demo.name, spec=demo.spec, actor=ACTOR, now=now, rights=AuthorRights.ALL
     )
     for pool in demo.pools:
         catalog.save_pool(application=application, spec=pool, actor=ACTOR, now=now)
@@ -112,7 +113,7 @@ def _make_query(demo: definitions.DemoQuery, now: datetime) -> bool:
             application=demo.application,
             application_spec=demo.application_spec,
             checkpoint=demo.checkpoint,
-            python=True,
+            rights=AuthorRights.ALL,
         )
     # Generation 0: nobody has started it yet, so the first installation was interrupted.
     if demo.start and query.generation == 0 and query.archived_at is None:

@@ -22,6 +22,7 @@ from queries.domain.states import Verb
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
+from queries.roles import AuthorRights
 from queries.selectors.checkpoints import snapshot_of
 from queries.services import local_roots
 from queries.services.checkpoints.file_sinks import seed
@@ -50,7 +51,7 @@ def request_clone(
     batch: int | None = None,
     snapshot_id: int | None = None,
     application: str = "",
-    python: bool = False,
+    rights: AuthorRights = AuthorRights.SQL,
 ) -> Operation:
     """Request a new query `name` that continues from `query`'s checkpoint after `batch`.
 
@@ -61,7 +62,7 @@ def request_clone(
     modelled on the original's and owned by the same team.
 
     Raises `Invalid` with every problem of the new definition, and `Forbidden` if it contains code
-    and `python` does not allow the actor to write it.
+    and `rights` do not allow the actor to write it.
     """
     base = current(query) if snapshot_id is None else snapshot_of(query, snapshot_id)
     origin = base.location
@@ -86,8 +87,8 @@ def request_clone(
         "application_spec": host,
     }
     stays = application in ("", query.application.name)  # elsewhere, its driver must load it first
-    insist_query(python, parsed(spec), query if stays else None)
-    catalog.plan_query(**definition, checkpoint=location, python=True)
+    insist_query(rights, parsed(spec), query if stays else None)
+    catalog.plan_query(**definition, checkpoint=location, rights=AuthorRights.ALL)
     copied = base if isinstance(base, Checkpoint) else base.checkpoint
     arguments = {
         **definition,
@@ -195,7 +196,7 @@ def _define(context: StepContext) -> StepResult:
                 actor=context.operation.actor,
                 now=context.now,
                 team=context.query.application.team,
-                python=True,  # checked when it was requested
+                rights=AuthorRights.ALL,  # checked when it was requested
             )
             # Its checkpoint is local to this host.
             placed = Application.objects.filter(pk=clone.application_id, host="")

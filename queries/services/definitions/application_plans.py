@@ -12,6 +12,7 @@ from queries.domain.states import Desired, Phase
 from queries.domain.validation.joining import kind_problem
 from queries.models.access.accounts import Team
 from queries.models.applications import Application
+from queries.roles import AuthorRights
 from queries.selectors import manifests
 from queries.selectors.access import team_for_new
 from queries.selectors.manifests import ExistingRows
@@ -55,11 +56,11 @@ class Teams:
 
 
 def plan_applications(
-    items: list[SetItem], existing_rows: ExistingRows, *, python: bool, user: Any = None
+    items: list[SetItem], existing_rows: ExistingRows, *, rights: AuthorRights, user: Any = None
 ) -> dict[str, Host]:
     """Compare and validate applications; return both those in the set and existing ones.
 
-    `python` says whether the author may write Python. Without a user, an application is saved
+    `rights` are the author's. Without a user, an application is saved
     alone: the caller has checked the other rights and chosen the team, and everything that is wrong
     with its definition is reported, even if it does not change.
     """
@@ -83,7 +84,7 @@ def plan_applications(
         if item.is_new or item.spec_differs or user is None:
             form = _validated(item, spec, before)
         if form is not None:
-            insist_application(python, before, form)
+            insist_application(rights, before, form)
         pools = manifests.pools_of_state(item.after)
         known = form or before or ApplicationSpec()
         hosts[item.name] = Host(item.name, known, pools, row, bool(item.problems))

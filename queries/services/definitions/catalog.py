@@ -24,6 +24,7 @@ from queries.domain.validation.query_rules import name_problems
 from queries.models.access.accounts import Team
 from queries.models.applications import Application, ApplicationRevision, SchedulerPool
 from queries.models.definitions import Query, QueryRevision
+from queries.roles import AuthorRights
 from queries.selectors import manifests
 from queries.selectors.manifests import ExistingRows, Moment, as_of_now, look_up
 from queries.services.code.git import resolved
@@ -65,18 +66,18 @@ def plan_application(
     application: Application | None = None,
     team: Team | None = None,
     expected_revision: int | None = None,
-    python: bool = False,
+    rights: AuthorRights = AuthorRights.SQL,
     earlier: SetItem | None = None,
 ) -> Save:
     """Plan a new application, or a change to `application`, without writing.
 
-    A new one without a team belongs to everyone. `python` says whether the actor may write Python,
-    here and below; without it, a definition that contains code raises `Forbidden`. `earlier` is the
+    A new one without a team belongs to everyone. `rights` are the actor's,
+    here and below; a definition that needs others raises `Forbidden`. `earlier` is the
     result of an earlier plan, whose slow look-ups are used again. Raises `Invalid` with every
     problem found, and `StaleRevision` if `expected_revision` is not the newest.
     """
     row = newest = None
-    sent = _at_commit(spec, python, earlier)
+    sent = _at_commit(spec, rights, earlier)
     manifest = Manifest(Kind.APPLICATION, application.name if application else name, sent, {})
     existing_rows = look_up([manifest])
     if application is not None:
@@ -94,7 +95,7 @@ def plan_application(
     if row is None:
         taken = name in existing_rows.applications
         item.problems += name_problems(name, in_use=taken, what="application")
-    hosts = plan_applications([item], existing_rows, python=python)
+    hosts = plan_applications([item], existing_rows, rights=rights)
     look_for_orphans([item], [], existing_rows, hosts, alone=True)
     _refuse(item.problems)
     return Save(item, existing_rows)
@@ -173,7 +174,7 @@ def plan_query(
     team: Team | None = None,
     expected_revision: int | None = None,
     gap_accepted: bool = False,
-    python: bool = False,
+    rights: AuthorRights = AuthorRights.SQL,
     require_checked: bool = False,
     earlier: SetItem | None = None,
 ) -> Save:
@@ -191,7 +192,7 @@ def plan_query(
         refuse_discovered(query)
         name, application, checkpoint = query.name, "", ""
     if application_spec is not None:
-        application_spec = _at_commit(application_spec, python, earlier, field="application_spec.")
+        application_spec = _at_commit(application_spec, rights, earlier, field="application_spec.")
     manifest = Manifest(Kind.QUERY, name, spec, {}, application=application, checkpoint=checkpoint)
     existing_rows = look_up([manifest])
     if query is not None:
@@ -204,7 +205,7 @@ def plan_query(
     item.answers = earlier.answers if earlier is not None else None
     item.gap_accepted = gap_accepted
     plan_queries(
-        [item], existing_rows, plan_applications([], existing_rows, python=python), python=python
+        [item], existing_rows, plan_applications([], existing_rows, rights=rights), rights=rights
     )
     _refuse(item.problems)
     if require_checked:
@@ -260,7 +261,7 @@ def _living(given: R, existing_rows: Mapping[str, R]) -> R:
 
 
 def _at_commit(
-    spec: dict[str, Any], python: bool, earlier: SetItem | None, *, field: str = ""
+    spec: dict[str, Any], rights: AuthorRights, earlier: SetItem | None, *, field: str = ""
 ) -> dict[str, Any]:
     """Return an application's definition with the commit of its branch or tag.
 
@@ -269,7 +270,7 @@ def _at_commit(
     """
     if earlier is not None:
         return earlier.application_spec or spec
-    if not python:
+    if AuthorRights.PYTHON not in rights:
         return spec
     try:
         return resolved(spec)[0]

@@ -19,6 +19,7 @@ from queries.domain.validation.query_rules import name_problems
 from queries.domain.validation.skipped import unchecked_sql
 from queries.models.applications import Application
 from queries.models.definitions import Query
+from queries.roles import AuthorRights
 from queries.selectors import manifests
 from queries.selectors.access import insist
 from queries.selectors.manifests import ExistingRows
@@ -55,12 +56,12 @@ def plan_queries(
     existing_rows: ExistingRows,
     hosts: dict[str, Host],
     *,
-    python: bool,
+    rights: AuthorRights,
     user: Any = None,
 ) -> None:
     """Compare and validate queries in their applications, as these will be after the apply.
 
-    `python` and `user` are as for `plan_applications`.
+    `rights` and `user` are as for `plan_applications`.
     """
     teams, places, alone = Teams(user), Places(), user is None
     taken = _taken_names(items, hosts)
@@ -81,9 +82,9 @@ def plan_queries(
         except Invalid as error:  # of a set: a masked text, once restored, no longer fits
             item.problems += below_spec(error.problems)
         else:
-            insist_query_form(python, row.spec if row else None, item.query_form)
+            insist_query_form(rights, row.spec if row else None, item.query_form)
         if item.own is not None:
-            insist_application(python, None, item.own)
+            insist_application(rights, None, item.own)
     sound = [item for item in fresh if item.query_form is not None and (alone or not item.problems)]
     # A definition that is saved alone may have any structure, unless it is sound.
     _validate(sound, Beside(sound if alone else items), existing_rows, hosts, alone=alone)

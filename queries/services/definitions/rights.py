@@ -8,6 +8,7 @@ from django.db import transaction
 
 from controlplane.nudge import changed
 from queries.domain.definitions.code import application_brings_code, brings_code
+from queries.domain.definitions.kubernetes import placement_fields
 from queries.domain.definitions.labels import labels_text, parse_labels
 from queries.domain.definitions.parsing import parse_query
 from queries.domain.definitions.spec import ApplicationSpec, PythonQuery, SqlQuery
@@ -16,6 +17,7 @@ from queries.domain.reasons import Because, Detail
 from queries.models.access.accounts import Team
 from queries.models.applications import Application, ApplicationRevision
 from queries.models.definitions import Query, QueryRevision
+from queries.roles import AuthorRights
 from queries.selectors.access import who_can_help
 from queries.services.definitions.definition_rows import (
     CHECKED_COLUMNS,
@@ -24,22 +26,24 @@ from queries.services.definitions.definition_rows import (
 )
 
 
-def insist_query(python: bool, form: SqlQuery | PythonQuery | None, query: Query | None) -> None:
+def insist_query(
+    rights: AuthorRights, form: SqlQuery | PythonQuery | None, query: Query | None
+) -> None:
     """Raise `Forbidden` if a query definition adds code; `query` is the row that it revises.
 
-    Nothing is raised if `python` is true: the user may write Python.
+    Nothing is raised for users who may write Python.
     """
-    if python or form is None:
+    if AuthorRights.PYTHON in rights or form is None:
         return
     newest = query.revisions.order_by("-number")[0] if query else None
-    insist_query_form(python, newest.spec if newest else None, form)
+    insist_query_form(rights, newest.spec if newest else None, form)
 
 
 def insist_query_form(
-    python: bool, before: dict[str, Any] | None, form: SqlQuery | PythonQuery
+    rights: AuthorRights, before: dict[str, Any] | None, form: SqlQuery | PythonQuery
 ) -> None:
     """Raise `Forbidden` if a form adds code; `before` is the previous form, None if new."""
-    if python:
+    if AuthorRights.PYTHON in rights:
         return
     fields = brings_code(parsed(before) if before else None, form)
     if fields == ["kind"]:
@@ -50,9 +54,19 @@ def insist_query_form(
     _insist(fields)
 
 
-def insist_application(python: bool, before: ApplicationSpec | None, form: ApplicationSpec) -> None:
-    """Raise `Forbidden` if an application's form adds or changes code; `before` may be None."""
-    if not python:
+def insist_application(
+    rights: AuthorRights, before: ApplicationSpec | None, form: ApplicationSpec
+) -> None:
+    """Raise `Forbidden` if an application's form changes what its author may not set.
+
+    This is code, and where on Kubernetes pods run; `before` is None for a new application.
+    """
+    if AuthorRights.CLUSTER not in rights and (fields := placement_fields(before, form)):
+        raise Forbidden(
+            f"Only admins can set where pods run and what they may use: {', '.join(fields)}.",
+            way_out=f"Leave them unchanged, or ask an admin ({who_can_help()}).",
+        )
+    if AuthorRights.PYTHON not in rights:
         _insist(application_brings_code(before, form))
 
 

@@ -14,6 +14,7 @@ from queries.models.applications import Application
 from queries.models.definitions import Query, QueryRevision
 from queries.models.deploys import DeployChange
 from queries.models.history import Operation
+from queries.roles import AuthorRights
 from queries.selectors.deploys.evidence import query_of
 from queries.services.definitions import catalog
 from queries.services.definitions.catalog import save_pool
@@ -85,7 +86,7 @@ def rollback_query(
     revision: int,
     actor: str,
     now: datetime,
-    python: bool,
+    rights: AuthorRights,
     accept_state_change: bool = False,
 ) -> Operation:
     """Make an earlier revision the newest again, and run the query on it.
@@ -93,22 +94,22 @@ def rollback_query(
     The checkpoint does not change, so offsets continue; a preflight shows beforehand whether the
     revision can continue from it. Raises `Missing` if there is no such revision, `NotAllowed` for
     the newest one, `Invalid` if the revision could not be saved today, `Forbidden` if it adds code
-    and `python` does not allow the actor to write it, `Conflict` while a deploy changes the query
+    and `rights` do not allow the actor to write it, `Conflict` while a deploy changes the query
     or, unless `accept_state_change`, if it changes the meaning of the state.
     """
-    former = _former(query, revision, python=python)
-    catalog.plan_query(query=query, spec=former.spec, python=python)
+    former = _former(query, revision, rights=rights)
+    catalog.plan_query(query=query, spec=former.spec, rights=rights)
     with transaction.atomic():
         one_at_a_time()
         _refuse_beside_a_deploy(query)
-        _former(query, revision, python=python)  # a new one may have been saved since
+        _former(query, revision, rights=rights)  # a new one may have been saved since
         restore_query(query, revision, actor=actor, now=now)
         changed(f"query:{query.pk}")
         accepts = accept_state_change
         return run_newest(query, actor=actor, now=now, accept_state_change=accepts)
 
 
-def _former(query: Query, number: int, *, python: bool) -> QueryRevision:
+def _former(query: Query, number: int, *, rights: AuthorRights) -> QueryRevision:
     """Return the revision to go back to; raise if it is the newest one or adds forbidden code."""
     former = former_revision(query, number)
     if former.number == query.revisions.order_by("-number")[0].number:
@@ -116,7 +117,7 @@ def _former(query: Query, number: int, *, python: bool) -> QueryRevision:
         raise NotAllowed(
             f"Revision {number} is already the newest of {query.name}.", way_out=way_out
         )
-    insist_query(python, parsed(former.spec), query)
+    insist_query(rights, parsed(former.spec), query)
     return former
 
 

@@ -28,7 +28,7 @@ from queries.domain.manifests.sets import (
     with_values,
 )
 from queries.models.alerts import AlertRule, Channel
-from queries.roles import ADMINISTER, DEFINE, WRITE_PYTHON, may
+from queries.roles import ADMINISTER, DEFINE, WRITE_PYTHON, author_rights, may
 from queries.selectors import manifests
 from queries.selectors.access import insist, who_can_help
 from queries.selectors.manifests import ExistingRows, look_up
@@ -86,12 +86,12 @@ def plan(asked: ApplySet, *, user: Any, now: datetime) -> Plan:
     if asked.prune:
         found.leaving = leaving(asked, existing_rows, {(one.kind, one.name) for one in items})
     _insist(user, of_kind, found.leaving)
-    rights: dict[str, Any] = {"python": may(user, WRITE_PYTHON), "user": user}
-    hosts = plan_applications(of_kind[Kind.APPLICATION], existing_rows, **rights)
+    author: dict[str, Any] = {"rights": author_rights(user), "user": user}
+    hosts = plan_applications(of_kind[Kind.APPLICATION], existing_rows, **author)
     for one in found.leaving:
         if one.kind is Kind.APPLICATION:
             hosts.pop(one.name, None)  # no query of the set can belong to it
-    plan_queries(of_kind[Kind.QUERY], existing_rows, hosts, **rights)
+    plan_queries(of_kind[Kind.QUERY], existing_rows, hosts, **author)
     if asked.require_checked:
         refuse_unchecked(of_kind[Kind.QUERY], existing_rows)
     look_for_orphans(

@@ -35,6 +35,7 @@ from queries.domain.triggers.cores import cores_of
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation
+from queries.roles import AuthorRights
 from queries.selectors.code import count_of_roots
 from queries.selectors.probes import last_good_run
 from queries.services.checkpoints.remote import StorageRefused, copy_to_this_host, fresh_logs
@@ -67,13 +68,13 @@ def begin_preflight(
     spec: dict[str, Any] | None,
     actor: str,
     now: datetime,
-    python: bool = False,
+    rights: AuthorRights = AuthorRights.SQL,
     spark: Spark | None = None,
 ) -> Operation:
     """Test a definition (None: the newest revision) against the query's checkpoint.
 
     `spark` is the version to try it with; None for the application's. Raises `Invalid` if the
-    definition could not be saved, and `Forbidden` if it adds code and `python` does not allow the
+    definition could not be saved, and `Forbidden` if it adds code and `rights` do not allow the
     actor to write it. Anyone who can start the query can try its newest revision. The operation
     ends as DONE if the definition passes, and as FAILED if it does not.
     `result.preflight.verdict` is passed, or differs if Spark silently accepts something that
@@ -82,11 +83,11 @@ def begin_preflight(
     wanted = query.revisions.order_by("-number")[0].spec
     if spec is not None:
         wanted = unmask(spec, before=wanted)
-        catalog.plan_query(query=query, spec=wanted, python=python)
+        catalog.plan_query(query=query, spec=wanted, rights=rights)
     if spark is None:
         return begin_trial(query=query, spec=wanted, actor=actor, now=now)
     application = with_spark(query.application, spark)
-    catalog.plan_application(application=query.application, spec=application, python=python)
+    catalog.plan_application(application=query.application, spec=application, rights=rights)
     return begin_trial(query=query, spec=wanted, application_spec=application, actor=actor, now=now)
 
 
@@ -278,7 +279,7 @@ PROCEDURE = Procedure(
 
 
 def begin_spark_trials(
-    *, application: Application, spark: Spark, actor: str, now: datetime, python: bool
+    *, application: Application, spark: Spark, actor: str, now: datetime, rights: AuthorRights
 ) -> list[Operation]:
     """Begin a preflight of each query's newest revision with another Spark.
 
@@ -286,7 +287,7 @@ def begin_spark_trials(
     application has no query that a preflight can try: a script starts its own.
     """
     spec = with_spark(application, spark)
-    plan_application(application=application, spec=spec, python=python)
+    plan_application(application=application, spec=spec, rights=rights)
     living = application.queries.filter(archived_at=None).order_by("name")
     operations = [
         begin_trial(

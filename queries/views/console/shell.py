@@ -32,7 +32,17 @@ from queries.domain.definitions.labels import terms
 from queries.domain.failures.crashes import CrashLoop
 from queries.domain.readings import counted
 from queries.domain.system import SystemHealth
-from queries.roles import ADMINISTER, DEFINE, OPERATE, VIEW, WRITE_PYTHON, may, reach_of, role_of
+from queries.roles import (
+    ADMINISTER,
+    DEFINE,
+    OPERATE,
+    VIEW,
+    WRITE_PYTHON,
+    author_rights,
+    may,
+    reach_of,
+    role_of,
+)
 from queries.selectors.access import insist_at, reaches
 from queries.selectors.alerts.incidents import open_incidents
 from queries.selectors.console import names_of, open_failure_groups
@@ -77,7 +87,7 @@ def actor_and_now(request: HttpRequest) -> dict[str, Any]:
 
 def author(request: HttpRequest) -> dict[str, Any]:
     """Return the user, the time, and whether the user may write Python, for the catalog."""
-    return actor_and_now(request) | {"python": writes_python(request)}
+    return actor_and_now(request) | {"rights": author_rights(request.user)}
 
 
 def writes_python(request: HttpRequest) -> bool:

@@ -17,7 +17,7 @@ from queries.domain.errors import Forbidden, HeadgateError, Invalid, StaleRevisi
 from queries.domain.sparks import SPARKS, command, differences, is_older, spark_of
 from queries.models.applications import Application
 from queries.models.definitions import Checkpoint
-from queries.roles import DEFINE, OPERATE
+from queries.roles import DEFINE, OPERATE, AuthorRights, author_rights
 from queries.selectors.access import own_teams, team_for_new
 from queries.selectors.definitions.definitions import ApplicationDefinition, application_definition
 from queries.selectors.definitions.sparks import spark_rows
@@ -132,13 +132,14 @@ def edit_application(request: HttpRequest, name: str) -> HttpResponseBase:
         return _edit(request, found, form, status=422)
     spec = with_s3a(unmask(form.spec(), before=found.newest.spec), [])
     try:
-        python = writes_python(request)
-        if python and request.POST.get("do") != "save":  # save exactly what was reviewed
+        rights = author_rights(request.user)
+        python, saves = AuthorRights.PYTHON in rights, request.POST.get("do") == "save"
+        if python and not saves:  # save exactly what was reviewed
             spec, _ = resolved(settled(spec, found.newest.spec))
             code, posted = spec.get("code") or {}, request.POST.copy()
             posted["code_commit"], posted["code_ref"] = code.get("commit", ""), code.get("ref", "")
             form.data = posted
-        catalog.plan_application(application=found.application, spec=spec, python=python)
+        catalog.plan_application(application=found.application, spec=spec, rights=rights)
         return _review_or_save(request, found, form, spec)
     except (Invalid, Forbidden) as error:
         _show(form, error)

@@ -15,7 +15,7 @@ from queries.domain.errors import Forbidden, HeadgateError, Invalid, StaleRevisi
 from queries.domain.states import DOWN_PHASES, RESTING_PHASES, Desired, Phase, Verb
 from queries.domain.validation.skipped import Skip
 from queries.models.definitions import QueryRevision
-from queries.roles import DEFINE, OPERATE
+from queries.roles import DEFINE, OPERATE, author_rights
 from queries.selectors.access import own_teams, team_of_new_query
 from queries.selectors.definitions.definitions import (
     QueryDefinition,
@@ -163,7 +163,7 @@ def _review_or_save(
     notes: list[str] = []
     spec = with_s3a(unmask(given.body().get("spec") or {}, before=found.newest.spec), notes, "spec")
     query = found.query
-    save = catalog.plan_query(query=query, spec=spec, python=writes_python(request))
+    save = catalog.plan_query(query=query, spec=spec, rights=author_rights(request.user))
     checked = save.item.checked
     shown = review(request.POST, found.revisions, spec, again=act == "rebase")
     doubts, change = preflight_doubts(query, spec), _state_change(found, spec, checked)

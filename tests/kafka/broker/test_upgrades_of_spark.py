@@ -22,6 +22,7 @@ from queries.domain.sparks import (
 )
 from queries.models.drivers import Driver, Run
 from queries.models.history import Operation
+from queries.roles import AuthorRights
 from queries.selectors.definitions.definitions import ready_connectors
 from queries.selectors.definitions.sparks import spark_rows, written_of
 from queries.selectors.spark_folders import installed_sparks
@@ -118,7 +119,7 @@ class Story:
 
     def tried(self, to: Spark) -> dict[str, Any]:
         """Try another Spark on a copy, while the query runs; return what it reports."""
-        by: dict[str, Any] = {"actor": "aude", "now": timezone.now(), "python": True}
+        by: dict[str, Any] = {"actor": "aude", "now": timezone.now(), "rights": AuthorRights.ALL}
         (asked,) = begin_spark_trials(application=self.world.application, spark=to, **by)
         done = self.world.wait(
             lambda: Operation.objects.filter(pk=asked.pk).exclude(outcome="").first(),

@@ -175,11 +175,6 @@ DOORS = {
     ),
     "an application replaced": _rest("PUT", _APPLICATION, {"spec": {"listeners": []}}),
     "an application's variables": _rest("PATCH", _APPLICATION, {"spec": {"env": {"PLUGIN": "x"}}}),
-    "an image": _rest(
-        "PATCH",
-        _APPLICATION,
-        {"spec": {"conf": {"spark.kubernetes.container.image": "evil/image"}}},
-    ),
     "a preflight": _rest("POST", f"{_QUERY}preflight/", {"spec": _PYTHON}),
     "the page of a new query": _page(
         "/new/query/",

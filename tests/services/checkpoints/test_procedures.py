@@ -17,6 +17,7 @@ from queries.domain.states import OperationOutcome, Reason, Verb
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Operation, Transition
+from queries.roles import AuthorRights
 from queries.services.checkpoints import clone, preview, rewind_and_reset, snapshot
 from queries.services.checkpoints.source_starts import WantedStart
 from queries.services.procedures.engine import (
@@ -468,7 +469,7 @@ def test_a_program_in_an_option_is_not_cloned_into_another_application(
     with pytest.raises(Invalid):  # the form's other faults; nothing of what is there is new
         ask(**given, name="two", application=query.application.name)
     with pytest.raises(Invalid):
-        ask(**given, name="two", application="others", python=True)
+        ask(**given, name="two", application="others", rights=AuthorRights.ALL)
 
 
 def test_a_clone_of_a_snapshot_begins_where_that_was_taken(

@@ -11,6 +11,7 @@ from queries.domain.errors import Conflict, Invalid, NotAllowed, StaleRevision
 from queries.models.applications import Application, SchedulerPool
 from queries.models.definitions import Checkpoint, Query
 from queries.models.history import Transition
+from queries.roles import AuthorRights
 from queries.services.definitions import catalog
 
 pytestmark = pytest.mark.django_db
@@ -41,12 +42,14 @@ def rate(**changes: Any) -> dict[str, Any]:
 def create(name: str = "ticks", **changes: Any) -> Query:
     spec = changes.pop("spec", rate())
     return catalog.create_query(
-        name=name, spec=spec, actor="ana", now=NOW, **{"python": True, **changes}
+        name=name, spec=spec, actor="ana", now=NOW, **{"rights": AuthorRights.ALL, **changes}
     )
 
 
 def application(name: str = "shared", **spec: Any) -> Application:
-    return catalog.create_application(name=name, spec=spec, actor="ana", now=NOW, python=True)
+    return catalog.create_application(
+        name=name, spec=spec, actor="ana", now=NOW, rights=AuthorRights.ALL
+    )
 
 
 def problems(error: pytest.ExceptionInfo[Invalid]) -> dict[str, str]:
@@ -174,7 +177,9 @@ def test_an_application_does_not_move_to_yarn_under_a_path_that_would_move(tmp_p
     shared = application()
     create(application="shared", spec={**rate(), "sink": sink})
     with pytest.raises(Invalid) as error:
-        catalog.plan_application(application=shared, spec={"master": "yarn"}, python=True)
+        catalog.plan_application(
+            application=shared, spec={"master": "yarn"}, rights=AuthorRights.ALL
+        )
     assert "sink.options.path names no file system" in problems(error)["master"]
 
 
@@ -413,5 +418,10 @@ def test_a_checkpoint_in_a_store_needs_the_stores_connector(settings: Settings) 
     create("a", application="equipped", checkpoint=place)
     with pytest.raises(Invalid, match="would break query a: its checkpoint needs the s3 connector"):
         catalog.revise_application(
-            application=row, spec={}, expected_revision=1, actor="ana", now=LATER, python=True
+            application=row,
+            spec={},
+            expected_revision=1,
+            actor="ana",
+            now=LATER,
+            rights=AuthorRights.ALL,
         )

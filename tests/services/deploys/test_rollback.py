@@ -6,6 +6,7 @@ import pytest
 
 from queries.domain.errors import Conflict, Forbidden, Invalid, Missing, NotAllowed
 from queries.domain.states import Desired, Verb
+from queries.roles import AuthorRights
 from queries.services.definitions import catalog
 from queries.services.definitions.writing import one_at_a_time
 from queries.services.deploys.rollback import rollback_query
@@ -15,9 +16,11 @@ from tests.scenarios.stage import NO_SUCH_SOURCE, Stage
 pytestmark = pytest.mark.django_db
 
 
-def back(stage: Stage, revision: int, *, python: bool = True):  # type: ignore[no-untyped-def]
+def back(  # type: ignore[no-untyped-def]
+    stage: Stage, revision: int, *, rights: AuthorRights = AuthorRights.ALL
+):
     row = stage.row("delays")
-    return rollback_query(query=row, revision=revision, actor="ada", now=stage.now, python=python)
+    return rollback_query(query=row, revision=revision, actor="ada", now=stage.now, rights=rights)
 
 
 def test_the_former_definition_is_a_revision_of_its_own_and_runs(stage: Stage) -> None:
@@ -94,7 +97,7 @@ def test_code_that_was_taken_out_meanwhile_does_not_come_back(
     monkeypatch.setattr(catalog, "plan_query", lambda **_: None)  # its draft is another test's
     _saved_meanwhile(stage, monkeypatch, **sql)
     with pytest.raises(Forbidden, match="permission to write Python"):
-        back(stage, 1, python=False)
+        back(stage, 1, rights=AuthorRights.SQL)
     assert stage.row("delays").revisions.count() == 2  # the one that came is undone with it
 
 

@@ -11,6 +11,7 @@ from django.utils import timezone
 from queries.domain.errors import Conflict
 from queries.models.access.audit import AuditEntry
 from queries.models.applications import Application
+from queries.roles import AuthorRights
 from queries.selectors.spark_folders import installed_sparks
 from queries.services import downloads
 from queries.services.definitions import catalog
@@ -187,7 +188,7 @@ def test_a_spark_that_a_preflight_tries_is_kept(host: HostFolders, stage: Stage)
         spark="4.2",
         actor="ada",
         now=timezone.now(),
-        python=True,
+        rights=AuthorRights.ALL,
     )
     with pytest.raises(Conflict, match=r"used by operation \d+ of application copies"):
         remove_spark("4.2", actor="aude", now=timezone.now())

@@ -28,6 +28,7 @@ from queries.models.applications import Application
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Driver, Installation, Run
 from queries.models.history import Operation
+from queries.roles import AuthorRights
 from queries.services.definitions.catalog import plan_application, revise_application
 from queries.services.probes import probe_steps
 from queries.services.probes.inspections import begin_xray, rows_of
@@ -429,7 +430,9 @@ def test_an_application_is_not_saved_with_a_spark_that_would_strand_a_query(
 
     def stranded(spark: str) -> list[Problem]:
         try:
-            plan_application(application=application, spec={**script, "spark": spark}, python=True)
+            plan_application(
+                application=application, spec={**script, "spark": spark}, rights=AuthorRights.ALL
+            )
         except Invalid as refused:
             return [one for one in refused.problems if one.field == "spark"]
         return []

@@ -1,0 +1,69 @@
+"""Configuration with which a driver on Kubernetes asks for executors, and who may set it.
+
+Authors choose how large executors are and how they are labelled. Everything else decides where
+pods run, under which account, and what of the namespace they can mount, so only admins may set it:
+a pod can mount any secret of its namespace, and a template or a volume can be anything.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+
+from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.errors import Problem
+
+#: Prefix of such a master.
+MASTER = "k8s://"
+#: What the Python of an image is called; Spark names it with each task.
+PYTHON = "python3"
+#: Keys that name the executors' image.
+IMAGE = "spark.kubernetes.container.image"
+EXECUTOR_IMAGE = "spark.kubernetes.executor.container.image"
+#: Labels of ours begin with this, and Spark finds its own pods by labels that begin with "spark-".
+OUR_LABELS = "headgate/"
+
+#: What authors may set. Memory and cores of executors are `spark.executor.…`.
+OF_AUTHORS = (
+    rf"spark\.kubernetes\.executor\.((request|limit)\.cores|label\.(?!{OUR_LABELS}|spark-).+)"
+)
+#: What only admins may set (Spark: "Running Spark on Kubernetes", the properties that apply to
+#: client mode).
+OF_ADMINS = (
+    r"spark\.kubernetes\.(namespace|context|allocation\..+"
+    r"|container\.image(\.pullPolicy|\.pullSecrets)?"
+    r"|authenticate\.(caCertFile|clientKeyFile|clientCertFile|oauthToken|oauthTokenFile"
+    r"|executor\.serviceAccountName)"
+    r"|driver\.(connectionTimeout|requestTimeout)"
+    r"|node\.selector\..+"
+    r"|executor\.(container\.image|podTemplateFile|podTemplateContainerName"
+    r"|(annotation|volumes|node\.selector)\..+|scheduler\.name"
+    r"|deleteOnTermination))"
+)
+_PLACEMENT = re.compile(OF_ADMINS)
+
+
+def placement_fields(before: ApplicationSpec | None, after: ApplicationSpec) -> list[str]:
+    """Return the fields with which an application's definition changes where its pods run, sorted.
+
+    The master is one of them: an account's token is sent to it.
+    """
+    former, new = dict(_placement(before)), dict(_placement(after))
+    names = former.keys() | new.keys()
+    return sorted(name for name in names if former.get(name) != new.get(name))
+
+
+def _placement(spec: ApplicationSpec | None) -> Iterator[tuple[str, str]]:
+    if spec is None:
+        return
+    if spec.master.startswith(MASTER):
+        yield "master", spec.master
+    for name, value in spec.conf.items():
+        if _PLACEMENT.fullmatch(name):
+            yield f"conf.{name}", value
+
+
+def kubernetes_problems(master: str, conf: Mapping[str, str]) -> list[Problem]:
+    """Return what an application lacks whose executors are pods."""
+    if not master.startswith(MASTER) or conf.keys() & {IMAGE, EXECUTOR_IMAGE}:
+        return []
+    message = "is missing: Spark cannot create executors without an image."
+    return [Problem(f"conf.{IMAGE}", "", message, "Have an admin set it (docs/kubernetes.md).")]
