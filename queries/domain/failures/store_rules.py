@@ -287,6 +287,18 @@ _HADOOP: tuple[FailureRule, ...] = (
         "Give the account a role for pods, services, config maps and volume claims of the "
         "namespace (spark.kubernetes.authenticate.* sets the account); then {start}.",
     ),
+    rule(
+        r"ExecutorLostFailure[\s\S]{0,1500}OOMKilled",
+        Category.MEMORY,
+        "An executor's pod used more than its memory limit.",
+        "The query retries. Raise spark.executor.memoryOverhead or spark.executor.memory in the "
+        "application's configuration.",
+    ),
+    rule(
+        r"ExecutorLostFailure[\s\S]{0,600}was deleted by a user or the framework",
+        Category.PROCESS,
+        "Executors' pods were deleted, for example because their nodes were drained.",
+    ),
 )
 
 MESSAGES: tuple[FailureRule, ...] = (*_KERBEROS, *_S3, *_MISSING, *_AZURE_AND_GOOGLE, *_HADOOP)
