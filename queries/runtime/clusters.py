@@ -16,8 +16,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headgate_ground.tolerant import at_ms
+from queries.domain.definitions.kubernetes import MASTER
+from queries.domain.pods import death
 from queries.domain.protocol import ExecutorSeen, ExecutorsWanted
 from queries.domain.supervision.observation import NONE_FOR
+from queries.runtime.pods import PodWatch
 
 YARN_QUERY_EVERY_S = 5.0  # between requests while the session starts
 #: Spark's defaults for spark.executor.minMemoryOverhead and …memoryOverheadFactor, and for the
@@ -161,6 +164,7 @@ class ExecutorWatch:
         self._free: Nodes | None = None
         self._looked = -LOOK_EVERY_S  # monotonic
         self._executors: tuple[ExecutorSeen, ...] = ()
+        self._pods = PodWatch(self._jvm, sc) if master.startswith(MASTER) else None
 
     def look(self) -> tuple[ExecutorSeen, ...]:
         """Return the executors, active ones first; they are at most `LOOK_EVERY_S` seconds old."""
@@ -168,7 +172,9 @@ class ExecutorWatch:
             return self._executors
         self._looked = time.monotonic()
         listed = self._store.statusStore().executorList(False)
-        executors = [_executor_seen(listed.apply(index)) for index in range(listed.size())]
+        executors = [
+            _executor_seen(listed.apply(index), self._pods) for index in range(listed.size())
+        ]
         workers = [executor for executor in executors if executor.id != "driver"]
         active = sorted(
             (executor for executor in workers if executor.active),
@@ -194,9 +200,16 @@ class ExecutorWatch:
         self._query_master_soon()
         cores = max(int(conf.get("spark.executor.cores", "1")), int(conf.get(_CPUS, "1")))
         memory = int(self._store.executorMemory())
-        overhead = beyond_heap_mb(conf, memory) if self._master == "yarn" else 0
+        containers = self._master == "yarn" or self._pods is not None
+        overhead = beyond_heap_mb(conf, memory) if containers else 0
         return ExecutorsWanted(
-            since.isoformat(), memory, cores, self._workers, overhead_mb=overhead, free=self._free
+            since.isoformat(),
+            memory,
+            cores,
+            self._workers,
+            overhead_mb=overhead,
+            free=self._free,
+            pod_waits=self._pods.waiting() if self._pods is not None else None,
         )
 
     def _query_master_soon(self) -> None:
@@ -238,16 +251,19 @@ class ExecutorWatch:
         return tuple((int(worker.cores()), int(worker.memory())) for worker in workers)
 
 
-def _executor_seen(summary: Any) -> ExecutorSeen:
+def _executor_seen(summary: Any, pods: PodWatch | None) -> ExecutorSeen:
     removed, reason = summary.removeTime(), summary.removeReason()
+    number, reported = summary.id(), reason.get() if reason.isDefined() else ""
+    if pods is not None and reported:
+        reported = death(reported, pods.of(number))
     return ExecutorSeen(
-        id=summary.id(),
+        id=number,
         address=summary.hostPort(),
         cores=summary.totalCores(),
         active=summary.isActive(),
         added_at=_time(summary.addTime()),
         removed_at=_time(removed.get()) if removed.isDefined() else None,
-        reason=reason.get()[:REASON_LIMIT] if reason.isDefined() else "",
+        reason=reported[:REASON_LIMIT],
     )
 
 

@@ -31,9 +31,10 @@ from py4j.protocol import Py4JJavaError
 from headgate_ground import spark_names
 from headgate_ground.secret_kinds import NAME, VALUE
 from listeners.spark.telemetry import ListenerRefused, Telemetry
+from queries.domain.definitions.kubernetes import MASTER
 from queries.domain.protocol import POOLS, TMP, DriverSpec
 from queries.driver_folder import DriverFolder
-from queries.runtime import catalogs
+from queries.runtime import catalogs, pods
 from queries.runtime.allowed_paths import roots_of
 from queries.runtime.build import CONFIGURATION, session_conf, views
 from queries.runtime.code import packages
@@ -311,8 +312,13 @@ def _reserved(spec: DriverSpec, folder: DriverFolder, references: References) ->
     pools = folder.control / POOLS
     if spec.scheduler_mode == "FAIR" and pools.exists() and pools.read_text().strip():
         conf["spark.scheduler.allocation.file"] = pools.as_uri()
+    named = os.environ.get(pods.ADDRESS, "")
     if on_loopback(spec.master):
         conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = _LOOPBACK
+    elif spec.master.startswith(MASTER):
+        conf |= pods.executor_conf(spec, pods.own_address(spec.master, named))
+    elif named:
+        conf["spark.driver.host"] = conf["spark.driver.bindAddress"] = named
     # Spark masks anything that matches these in its UI and plans, including values of the JVM's
     # properties.
     names = [name.replace(".", "[.]") for name in references.named_by(spec.conf)]

@@ -92,6 +92,8 @@ def missing_executors(wanted: ExecutorsWanted) -> str:
         else f"No executor has been active since {since:%H:%M:%S} UTC, so no tasks run. The "
         f"driver requests executors of {size}."
     )
+    if wanted.pod_waits is not None:
+        return f"{request} {wanted.pod_waits or _NO_REASON}"
     if wanted.workers is None:
         return f"{request} The cluster manager does not report its resources; check its web page."
     if not wanted.workers:
@@ -114,6 +116,9 @@ def missing_executors(wanted: ExecutorsWanted) -> str:
     return f"{left} {fewer}, end another application, or add a worker; {_AGAIN}"
 
 
+_NO_REASON = (
+    "Kubernetes gives no reason; look at the namespace's pods and quota, and at the driver's log."
+)
 _AGAIN = "then restart the application."
 
 

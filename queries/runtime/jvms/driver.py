@@ -9,6 +9,7 @@ import shlex
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from functools import partial
@@ -18,6 +19,7 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from headgate_ground import spark_names
+from queries.domain.definitions.kubernetes import MASTER, PYTHON
 from queries.domain.protocol import SPARK_LOG, TMP, DriverSpec
 from queries.runtime.code import packages
 from queries.runtime.process import ShimPipe, Steps, claim
@@ -134,6 +136,11 @@ def _equip(spec: DriverSpec, references: References) -> None:
     packages.lead_to_daemon(spec.packages, spec.master)
     if on_loopback(spec.master):
         os.environ["SPARK_LOCAL_IP"] = _LOOPBACK
+    if spec.master.startswith(MASTER):
+        # Tasks name the image's Python; here, the same name must find the driver's own.
+        folder = str(Path(sys.executable).parent)
+        os.environ["PATH"] = os.pathsep.join((folder, os.environ.get("PATH", os.defpath)))
+        os.environ["PYSPARK_PYTHON"] = PYTHON
 
 
 def _command(spec: DriverSpec, own: Path, archive: str) -> list[str]:

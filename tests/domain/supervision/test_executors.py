@@ -104,6 +104,24 @@ def test_a_manager_that_does_not_tell_is_named() -> None:
     assert said.endswith("The cluster manager does not report its resources; check its web page.")
 
 
+# --- Kubernetes ---------------------------------------------------------------------------
+
+
+def on_kubernetes(waits: str) -> str:
+    return missing_executors(
+        ExecutorsWanted(NOW.isoformat(), 512, 1, overhead_mb=384, pod_waits=waits)
+    )
+
+
+def test_why_a_pod_waits_is_said_with_what_is_requested() -> None:
+    assert on_kubernetes("No node can take the pod: 2 Insufficient memory.") == (
+        "No executor has been active since 03:00:00 UTC, so no tasks run. The driver requests "
+        "executors of 512 MB with 384 MB of overhead and 1 core. No node can take the pod: 2 "
+        "Insufficient memory."
+    )
+    assert "Kubernetes gives no reason" in on_kubernetes("")
+
+
 # --- YARN ---------------------------------------------------------------------------------
 
 

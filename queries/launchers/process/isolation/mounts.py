@@ -27,7 +27,8 @@ from queries.launchers.process.environment import CLASS_ARCHIVE
 _SYSTEM = "/usr /bin /sbin /lib /lib32 /lib64 /libx32 /etc /sys /run/systemd/resolve"
 #: Variables that specify folders and files.
 _NAMED = [
-    *("SPARK_HOME", "HADOOP_CONF_DIR", "KRB5_CONFIG", "SSL_CERT_FILE", "SSL_CERT_DIR"),
+    *("SPARK_HOME", "HADOOP_CONF_DIR", "KUBECONFIG", "KRB5_CONFIG"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR"),
     CLASS_ARCHIVE,
 ]
 #: A possible location of the control plane's own files in /etc (docs/isolation.md), including its
