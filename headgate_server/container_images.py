@@ -218,9 +218,8 @@ def _add_debian(tar: tarfile.TarFile, names: Iterable[str]) -> None:
     for name in sorted(filter(os.path.isabs, listed)):
         top, _, rest = name[1:].partition("/")
         path = f"/usr{name}" if top in _MERGED and rest else name
-        if (
-            path in done
-            or path.split("/")[1:3] == ["usr", "share"]
+        if path in done or (
+            path.split("/")[1:3] == ["usr", "share"]
             and (path.split("/")[3:4] and path.split("/")[3] in _LEFT_OUT)
         ):
             continue
