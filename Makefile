@@ -3,7 +3,7 @@ PYTHON ?= python3
 SETUP := $(PYTHON) bootstrap/run.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run stop kafka s3 hadoop rest-catalog connector spark cluster check test test-all soak soak-demo sabotage lint fix bench screenshots lock docs-reference sbom dist try-containers
+.PHONY: help run stop kafka s3 hadoop kubernetes rest-catalog connector spark cluster check test test-all soak soak-demo sabotage lint fix bench screenshots lock docs-reference sbom dist try-containers
 
 # What follows "bench" on the command line names a benchmark and is not a goal of make.
 ifeq (bench,$(firstword $(MAKECMDGOALS)))
@@ -31,6 +31,9 @@ s3: ## Build a trial S3 gateway, download its connector, and start the gateway; 
 
 hadoop: ## Download HDFS and YARN for trials, and start both on loopback; make stop ends them
 	@$(SETUP) bootstrap/fetch.py hadoop $(ARGS)
+
+kubernetes: ## Build Kubernetes for trials, and start a cluster of two nodes; make stop ends it
+	@$(SETUP) bootstrap/fetch.py kubernetes $(ARGS)
 
 rest-catalog: ## Download Iceberg's REST catalog for the tests
 	@$(SETUP) bootstrap/fetch.py rest-catalog

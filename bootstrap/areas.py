@@ -22,7 +22,7 @@ DATA = Path(__file__).with_name("areas.toml")
 LAST_FULL = "tests/last-full"
 #: The area of tests that start nothing large, and the marks of all other tests.
 LIGHT = "light"
-LARGE = frozenset({"spark", "kafka", "s3", "hdfs", "browser", "faults"})
+LARGE = frozenset({"spark", "kafka", "s3", "hdfs", "kubernetes", "browser", "faults"})
 #: Mark of the stories that show what an area promises; `make test` runs them whatever changed.
 PROMISE = "promise"
 #: CI runs the areas that these commits touched: all since `RECENT`, and at least this many.

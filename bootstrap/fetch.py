@@ -1,6 +1,6 @@
 """Download connectors, Spark versions and trial servers, then start the server.
 
-    python bootstrap/fetch.py kafka | s3 | hadoop | rest-catalog [--jars]
+    python bootstrap/fetch.py kafka | s3 | hadoop | kubernetes | rest-catalog [--jars]
     python bootstrap/fetch.py --connector [add] NAME [GROUP:ARTIFACT:VERSION…] [--spark VERSION]
     python bootstrap/fetch.py --connector list | remove NAME [--spark VERSION]
     python bootstrap/fetch.py --sparks [add] [VERSION…] | list | remove VERSION
@@ -9,7 +9,7 @@ With `--jars`, nothing is started; only tests start `rest-catalog`. `add` can be
 connectors with a recipe can be added at once. `list` and `remove` need the database, and are Django
 commands. Maven resolves the coordinates in `connectors/*/pom.xml`, pip installs
 `connectors/sparks/*.txt`, javac compiles the programs of Hadoop and the REST catalog, and Go builds
-the S3 gateway (`headgate_server.downloads`).
+the S3 gateway (`headgate_server.downloads`) and Kubernetes (`headgate_server.kubernetes`).
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 from run import REPOSITORY, fail, follow, print_line
 
 sys.path.append(str(REPOSITORY))  # last: in a wheel, the installed packages are found first
+from headgate_server import kubernetes as trial_kubernetes
 from headgate_server.downloads import DownloadFailed, Downloads, replaced, tool
 
 HOME = Path(os.environ.get("HEADGATE_HOME") or REPOSITORY / "var").resolve()
@@ -49,9 +50,14 @@ def main(arguments: list[str]) -> None:
             (sparks if command == "spark" else connectors)(words)
             return
     names = [argument for argument in arguments if not argument.startswith("-")]
-    trials = {"kafka": kafka, "s3": s3, "hadoop": hadoop, "rest-catalog": rest_catalog}
+    trials = {
+        **{"kafka": kafka, "s3": s3, "hadoop": hadoop, "kubernetes": kubernetes},
+        "rest-catalog": rest_catalog,
+    }
     if len(names) != 1 or names[0] not in trials:
         fail(f"There is no trial server {' '.join(names)!r}.", f"Choose {', '.join(trials)}.")
+    if names == ["kubernetes"] and "--jars" not in arguments:  # before the build, which takes long
+        trial_kubernetes.check(trial_kubernetes.missing_to_run())
     trials[names[0]]()
     if "--jars" not in arguments and names != ["rest-catalog"]:
         _become_command(names[0])
@@ -124,6 +130,16 @@ def hadoop() -> None:
         if folder:
             _compile(program, jars, folder)
             shutil.copy(logging, folder)
+
+
+def kubernetes() -> None:
+    """Build the programs of Kubernetes, and the images for its pods."""
+    trial_kubernetes.Builder(
+        REPOSITORY / "connectors" / "kubernetes",
+        HOME / "kubernetes",
+        report=print_line,
+        follow=follow,
+    ).build()
 
 
 def rest_catalog() -> None:

@@ -39,6 +39,7 @@ class Home:
         #: Trial servers, each with what it runs from, its data and its log; see
         #: `installation/machine`.
         self.kafka, self.s3, self.hadoop = root / "kafka", root / "s3", root / "hadoop"
+        self.kubernetes = root / "kubernetes"
         self.host = root / "host"  # the host name of drivers, kept from the first start
         self.logs = root / "logs"  # one rotated log per program
         #: Files valid only while the system runs: lock, process identities, configuration.

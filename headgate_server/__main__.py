@@ -27,6 +27,10 @@ _FETCH = {
         "build a trial S3 gateway with Go, download its connector, and start the gateway",
     ),
     "hadoop": (("hadoop",), "download HDFS and YARN for trials, and start both on loopback"),
+    "kubernetes": (
+        ("kubernetes",),
+        "build Kubernetes with Go for trials, and start a cluster of two nodes (as root)",
+    ),
     "spark": (("--sparks",), f"add, list or remove Spark versions: {', '.join(_SPARKS)}"),
     "connector": (("--connector",), f"add, list or remove connectors: {', '.join(_RECIPES)}"),
 }

@@ -31,7 +31,8 @@ NEWEST_PYTHON: Mapping[str, tuple[int, int]] = MappingProxyType({"3.5": (3, 11)}
 JAR = re.compile(r"(?P<artifact>.+?)-(?P<version>\d[\w.]*(?:-\w+)*)\.jar")
 #: Versions whose Hadoop cannot fence a checkpoint on S3, and is replaced (decision 0048).
 _OLD_HADOOP = frozenset({"3.5", "4.0"})
-_STAMP = ".pom.sha256"  # digest of the pom, or of a Spark version's list of packages
+#: File with the digest of what a folder was made of: a pom, a list of packages.
+STAMP = ".pom.sha256"
 _COORDINATES = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+")
 _SCALA = re.compile(r"_(2\.1\d):")  # at the end of an artifact's name
 _NAME = re.compile(r"[a-z][a-z0-9._-]{0,63}")
@@ -427,7 +428,7 @@ def replaced(target: Path, made_of: bytes, *, jars: str = "") -> Iterator[Path |
     The target is not up to date if a jar in its folder `jars` differs from the download.
     """
     digest = hashlib.sha256(made_of).hexdigest()
-    stamp = target / _STAMP
+    stamp = target / STAMP
     same = stamp.exists() and stamp.read_text().strip() == digest
     if same and not differing(target / jars):
         yield None
@@ -439,7 +440,7 @@ def replaced(target: Path, made_of: bytes, *, jars: str = "") -> Iterator[Path |
     aside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         yield aside
-        (aside / _STAMP).write_text(digest + "\n")
+        (aside / STAMP).write_text(digest + "\n")
         aside.chmod(0o755)
         if target.exists():
             target.rename(aside / ".before")

@@ -27,6 +27,7 @@ _COMMANDS = {
     "make kafka": "headgate-server kafka",
     "make s3": "headgate-server s3",
     "make hadoop": "headgate-server hadoop",
+    "make kubernetes": "headgate-server kubernetes",
     ".venv/bin/python manage.py": "headgate-server manage",
     "manage.py": "headgate-server manage",
 }

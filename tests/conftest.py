@@ -1,6 +1,6 @@
 """The cast, the clock, and what a bare machine may lack.
 
-A test marked `browser`, `hdfs`, `kafka`, `redis`, `s3` or `spark` needs a real piece of software.
+A test marked `browser`, `hdfs`, `kafka`, `kubernetes`, `redis`, `s3` or `spark` needs a real piece of software.
 Where it is missing the test is skipped with the way to get it; in CI a missing piece is a
 failure.
 """
@@ -51,6 +51,7 @@ from tests.faults.shared import (
     small_disk,
     system_on_a_small_disk,
 )
+from tests.kubernetes.clusters import kubernetes
 from tests.scenarios.stage import Stage
 from tests.storage.servers import s3_jvm
 from tests.storage.stores import hadoop_jvm, hdfs, s3
@@ -60,6 +61,7 @@ __all__ = [
     "broker",
     "hadoop_jvm",
     "hdfs",
+    "kubernetes",
     "one_broker",
     "one_system",
     "roomy_system",
@@ -78,6 +80,7 @@ _NEEDS: dict[str, Callable[[], str]] = {
     "browser": pieces.missing_browser,
     "hdfs": pieces.missing_hdfs,
     "kafka": pieces.missing_kafka,
+    "kubernetes": pieces.missing_kubernetes,
     "oidc": pieces.missing_identity_provider,
     "editor": pieces.missing_editor_build,
     "prometheus": pieces.missing_prometheus,
@@ -86,7 +89,7 @@ _NEEDS: dict[str, Callable[[], str]] = {
     "spark": pieces.missing_java,
     "walls": pieces.missing_walls,
 }
-_OF_THE_HOST = {"walls"}
+_OF_THE_HOST = {"walls", "kubernetes"}
 
 
 # A loaded machine is slow, and that is no finding.

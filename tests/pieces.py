@@ -17,6 +17,7 @@ import pyspark
 import redis
 
 from controlplane.home import StartProblem
+from headgate_server.kubernetes import missing_to_run
 from installation.machine import java as javas
 from installation.machine import valkey
 from queries.domain.sparks import (
@@ -185,6 +186,20 @@ def missing_hdfs() -> str:
     if not all(any((hadoop() / part).glob("*")) for part in ("jars", "classes")):
         return "the jars and classes of Hadoop are missing; get them with `make hadoop`"
     return missing_java()
+
+
+@cache
+def missing_kubernetes() -> str:
+    """Return why no Kubernetes cluster can be started, "" where one can."""
+    built = kubernetes()
+    if not all((built / part).exists() for part in ("bin/kubernetes", "images/spark.tar")):
+        return "Kubernetes is not built; get it with `make kubernetes ARGS=--jars`"
+    return " ".join(missing_to_run())
+
+
+def kubernetes() -> Path:
+    """Return the folder with the `bin` and `images` of Kubernetes."""
+    return _installed("kubernetes/bin", "kubernetes").parent
 
 
 def versitygw() -> Path:

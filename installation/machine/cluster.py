@@ -1,14 +1,11 @@
 """Run a Spark standalone cluster on loopback for trials: a master and two workers.
 
-The cluster's three processes run under their own supervisord, a daemon that keeps running after
-Ctrl-C in `make run`, because drivers use the cluster; `make stop` ends it. A killed worker is
+The cluster's three processes run under their own supervisord (`supervised`). A killed worker is
 restarted.
 """
 
 import importlib.util
 import json
-import os
-import subprocess
 import sys
 import time
 import urllib.request
@@ -16,10 +13,9 @@ from pathlib import Path
 
 from django.conf import settings
 
-from controlplane.home import Home, StartProblem, write_private
-from headgate_ground import identities
-from headgate_server import places
-from installation.machine import claims, java, program, programs
+from controlplane.home import Home, StartProblem
+from installation.machine import claims, java, programs
+from installation.machine.supervised import SupervisedCluster
 
 HOST = "127.0.0.1"
 #: 7077 and 8080 are Spark's own ports. 8080 is often taken, and 18080 belongs to Spark's history
@@ -34,14 +30,16 @@ LEAVE_S = 20
 _LOOK_EVERY_S = 0.3  # over HTTP: there is no event to wait for
 
 
-class Cluster:
+class Cluster(SupervisedCluster):
     """The cluster's files and addresses."""
 
+    leave_s = LEAVE_S
+
     def __init__(self, root: Path, port: int = MASTER_PORT, ui_port: int = UI_PORT) -> None:
-        self.root, self.port, self.ui_port = root, port, ui_port
+        super().__init__(root)
+        self.port, self.ui_port = port, ui_port
         self.master = f"spark://{HOST}:{port}"  # the master's URL, as applications name it
         self.ui = f"http://{HOST}:{ui_port}/"  # the master's own page
-        self.home = Home(root)  # logs and identities as in an installation
 
     @classmethod
     def of(cls, home: Home) -> "Cluster":
@@ -49,19 +47,23 @@ class Cluster:
         port = settings.CLUSTER_PORT
         return cls(home.root / "cluster", port, UI_PORT + port - MASTER_PORT)
 
-    def running(self) -> list[identities.Process]:
-        """Return the cluster's running processes, the supervisor first."""
-        processes = claims.own_processes(self.home) if self.home.run.exists() else []
-        return sorted(processes, key=lambda one: (one.name != "supervisord", one.name))
-
     def start(self) -> None:
         """Start the cluster if necessary, and wait until every worker has registered.
 
         Raises `StartProblem` if a port is taken, a process does not start or no Java is found.
         """
-        if not any(process.name == "supervisord" for process in self.running()):
+        if not self._is_supervised():
             claims.end(self.running(), limit_s=LEAVE_S)
-            self._spawn()
+            self._spawn(
+                {
+                    "JAVA_HOME": str(java.choose(self.home.java).home),
+                    "SPARK_LOCAL_IP": HOST,
+                    "SPARK_NO_DAEMONIZE": "1",
+                    # Executors use the driver's Python, named with each task; these are for Spark
+                    # itself.
+                    "PYSPARK_PYTHON": sys.executable,
+                }
+            )
         deadline = time.monotonic() + READY_LIMIT_S
         while (worker_count := self.workers()) != WORKERS:
             if time.monotonic() > deadline:
@@ -73,13 +75,6 @@ class Cluster:
                 )
             time.sleep(_LOOK_EVERY_S)
 
-    def stop(self) -> bool:
-        """Stop the cluster (drivers on it lose their executors); return whether anything ran."""
-        processes = self.running()
-        claims.end(processes[:1], limit_s=LEAVE_S * 2)
-        claims.end(self.running(), limit_s=LEAVE_S)
-        return bool(processes)
-
     def workers(self) -> int:
         """Return the number of live workers according to the master; 0 if it is not responding."""
         try:
@@ -88,32 +83,6 @@ class Cluster:
         except (OSError, ValueError):
             return 0
         return sum(worker["state"] == "ALIVE" for worker in state["workers"])
-
-    def _spawn(self) -> None:
-        self.home.make()
-        file = self.home.run / "supervisord.conf"
-        write_private(file, programs.configuration(self.home, self._programs()))
-        environment = {
-            **os.environ,
-            "JAVA_HOME": str(java.choose(self.home.java).home),
-            "SPARK_LOCAL_IP": HOST,
-            "SPARK_NO_DAEMONIZE": "1",
-            # Executors use the driver's Python, named with each task; these are for Spark itself.
-            "PYSPARK_PYTHON": sys.executable,
-        }
-        subprocess.run(
-            [
-                *(sys.executable, "-I", "-S", program.__file__, "--daemon"),
-                str(self.home.logs / "supervisord.out"),
-                str(self.home.run / "supervisord.process"),
-                *(sys.executable, "-m", "supervisor.supervisord", "-c", str(file)),
-            ],
-            check=True,
-            cwd=places.DATA,
-            stdin=subprocess.DEVNULL,
-            env=environment,
-            timeout=READY_LIMIT_S,
-        )
 
     def _programs(self) -> list[programs.ServiceProgram]:
         spark_class = _spark_home() / "bin" / "spark-class"

@@ -118,8 +118,13 @@ def worker_command() -> list[str]:
     ]
 
 
-def configuration(home: Home, programs: Sequence[ServiceProgram]) -> str:
-    """Return supervisord's configuration, without secrets, which are in the environment."""
+def configuration(
+    home: Home, programs: Sequence[ServiceProgram], *, controlled: bool = False
+) -> str:
+    """Return supervisord's configuration, without secrets, which are in the environment.
+
+    With `controlled`, this account can start and stop the programs with `supervisorctl`.
+    """
     blocks = [
         "[supervisord]\nnodaemon=true\nsilent=true\nloglevel=info\n"
         f"logfile={_escaped(home.logs / 'supervisord.log')}\n"
@@ -128,6 +133,14 @@ def configuration(home: Home, programs: Sequence[ServiceProgram]) -> str:
         f"directory={_escaped(places.DATA)}\n"
         + (f"user={os.getuid()}\n" if not os.getuid() else ""),
     ]
+    if controlled:
+        socket = _escaped(home.run / "supervisord.sock")
+        blocks.append(
+            f"[unix_http_server]\nfile={socket}\nchmod=0600\n"
+            f"[supervisorctl]\nserverurl=unix://{socket}\n"
+            "[rpcinterface:supervisor]\nsupervisor.rpcinterface_factory="
+            "supervisor.rpcinterface:make_main_rpcinterface\n"
+        )
     for service in programs:
         command = shlex.join(_wrapped(home, service.name, service.command))
         blocks.append(

@@ -138,7 +138,7 @@ def test_a_connector_is_in_each_file_of_its_recipe() -> None:
     declaration, pom, page = files("A connector")
     # Trial servers and Sparks are downloaded in the same way, and are not connectors.
     folders = {file.parent.name for file in (REPOSITORY / "connectors").glob("*/*")} - {
-        *("broker", "hadoop", "rest-catalog", "sparks")
+        *("broker", "hadoop", "kubernetes", "rest-catalog", "sparks")
     }
     assert {name for spark in SPARKS for name in recipes(spark)} == folders
     for name in folders:

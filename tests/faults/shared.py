@@ -31,8 +31,8 @@ SHARED_ON_A_SMALL_DISK = (
 )
 #: Settings that one of its stories runs with and all others without.
 FOR_A_STORY = {"HEADGATE_FORCE_LISTENER_FALLBACK"}
-#: Folders: each process with tests from one would start a broker and a driver of its own.
-FOLDERS = ("tests/kafka/", "tests/spark/code/")
+#: Folders: each process with tests from one would start a broker, driver or cluster of its own.
+FOLDERS = ("tests/kafka/", "tests/kubernetes/", "tests/spark/code/")
 #: Files whose queries share a driver.
 STREAMS = ("tests/spark/test_runtime_queries.py", "tests/spark/test_flights_streams.py")
 

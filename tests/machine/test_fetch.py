@@ -178,7 +178,7 @@ def test_a_server_that_there_is_not_is_refused_with_those_that_there_are(setup: 
     refused = setup.run("hbase")
     assert refused.returncode == 1
     assert "'hbase'" in refused.stderr
-    assert "Choose kafka, s3, hadoop, rest-catalog." in refused.stderr
+    assert "Choose kafka, s3, hadoop, kubernetes, rest-catalog." in refused.stderr
 
 
 def test_a_python_that_is_too_new_for_a_spark_is_named(

@@ -10,6 +10,7 @@ from django.utils import timezone
 from headgate_server import places
 from installation.machine import claims, drivers, trial_servers
 from installation.machine.cluster import Cluster
+from installation.machine.kubernetes import Kubernetes
 from queries.services.system.installation import request_shutdown
 
 #: Seconds beyond the queries' graceful stop: for Spark itself and the driver's exit.
@@ -31,11 +32,12 @@ class Command(BaseCommand):
         pid = self.home.holder()
         living = len(drivers.living())
         left_over = claims.own_processes(self.home)
-        cluster = Cluster.of(self.home)
+        cluster, kubernetes = Cluster.of(self.home), Kubernetes.of(self.home)
         servers = [
             server for server in trial_servers.servers(self.home) if server.process() is not None
         ]
-        if not (pid or living or left_over or servers or cluster.running()):
+        clusters = cluster.running() or kubernetes.exists()
+        if not (pid or living or left_over or servers or clusters):
             self.stdout.write("Nothing is running.")
             return
         if living:
@@ -45,6 +47,8 @@ class Command(BaseCommand):
         claims.end(claims.own_processes(self.home), limit_s=30)
         if cluster.stop():  # after the drivers that run on it
             self.stdout.write("Ended the trial cluster.")
+        if kubernetes.stop():
+            self.stdout.write("Ended the trial Kubernetes cluster. Its images are retained.")
         for server in servers:
             if server.stop():
                 self.stdout.write(f"Ended the {server.name}. Its {server.keeps} are retained.")

@@ -1,0 +1,361 @@
+"""Run a Kubernetes cluster of two nodes on this host for trials.
+
+It is real: etcd, the API server, the controllers, the scheduler, and on each node a kubelet with a
+containerd, built and configured without a registry (`headgate_server.kubernetes`). They run under
+their own supervisord (`supervised`), which restarts what is killed. There are no Services, because
+nothing of ours uses one: pods reach each other, and the host, by address.
+
+A stop ends all pods and forgets all objects. Keys, images and programs are kept.
+"""
+
+import shutil
+import subprocess
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from django.conf import settings
+
+from controlplane.home import Home, StartProblem, read_line, write_private
+from controlplane.servers import port_is_free
+from headgate_server import kubernetes, places
+from headgate_server.downloads import STAMP
+from installation.machine import claims, kubernetes_nodes
+from installation.machine.kubernetes_keys import NAMESPACE, Keys
+from installation.machine.kubernetes_nodes import Node
+from installation.machine.programs import ServiceProgram
+from installation.machine.supervised import SupervisedCluster
+
+#: Pods have addresses in 10.244.0.0/16, as with most network plugins.
+NETWORK = 244
+_NODES = (1, 2)
+#: Seconds without progress after which a start fails; a machine that is not busy needs 20.
+READY_LIMIT_S = 300
+_IMPORT_LIMIT_S = 600  # the image has 1.2 GB
+_KUBECTL_LIMIT_S = 60
+_LOOK_EVERY_S = 0.5  # a watch for two nodes would not be shorter
+#: An address of a Unix socket has at most 107 characters; kubelets add names of their own.
+_LONGEST_ROOT = 60
+#: Seconds without a sign of life after which a node is not ready; Kubernetes' default is 50.
+_NODE_GRACE_S = 16
+
+
+class Kubernetes(SupervisedCluster):
+    """The cluster's files, addresses and nodes."""
+
+    leave_s = 20
+
+    def __init__(
+        self, root: Path, port: int, *, network: int = NETWORK, built: Path | None = None
+    ) -> None:
+        """`built` is the folder with `bin` and `images`; it defaults to the cluster's own.
+
+        The API server has the port, and etcd the next two, on loopback.
+        """
+        super().__init__(root)
+        self.port, self.network, self.built = port, network, built or root
+        self.nodes = [Node(root / f"node-{one}", network, one) for one in _NODES]
+        self.host = self.nodes[0].address  # an address of this host that every pod can reach
+        self.server = f"https://{self.host}:{port}"
+        self.master = f"k8s://{self.server}"  # as applications name it
+        self.kubeconfig = root / "kubeconfig"  # of the account `spark`
+        self.admin_kubeconfig = root / "admin.kubeconfig"
+        self._keys = Keys(root / "keys")
+
+    @classmethod
+    def of(cls, home: Home) -> "Kubernetes":
+        """Return the cluster of an installation; HEADGATE_KUBERNETES_PORT moves its port."""
+        return cls(home.kubernetes, settings.KUBERNETES_PORT)
+
+    def exists(self) -> bool:
+        """Return whether the cluster is running, or has left something after a crash."""
+        return self.root.exists() and (
+            bool(self.running()) or kubernetes_nodes.is_left(self.network)
+        )
+
+    def start(self) -> bool:
+        """Start the cluster if necessary, and wait until all of it is ready.
+
+        Returns whether it was down. Raises `StartProblem` if something is missing, a port is taken,
+        or there is no progress for `READY_LIMIT_S`.
+        """
+        self._check()
+        started = not self._is_supervised()
+        if started:
+            claims.end(self.running(), limit_s=self.leave_s)
+            self._clear()
+            self._prepare()
+            self._spawn({}, controlled=True)
+        self._import_images()
+        self._wait_until_ready()
+        return started
+
+    def stop(self) -> bool:
+        """Stop the cluster and all pods; return whether there was anything to end."""
+        existed = self.exists()
+        super().stop()
+        if existed:
+            self._clear()
+        return existed
+
+    def stop_kubelet(self, node: int) -> None:
+        """Stop a node's kubelet, until it is started again; the node's pods keep running."""
+        self._control("stop", f"kubelet-{node}", limit_s=_KUBECTL_LIMIT_S)
+
+    def start_kubelet(self, node: int) -> None:
+        """Start a kubelet that was stopped."""
+        self._control("start", f"kubelet-{node}", limit_s=_KUBECTL_LIMIT_S)
+
+    def ready_nodes(self) -> list[str]:
+        """Return the names of the nodes that are ready; [] if the API server does not respond."""
+        ready = '{range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}'
+        try:
+            text = self.kubectl("get", "nodes", "-o", "jsonpath=" + ready + '{"\\n"}{end}')
+        except subprocess.SubprocessError:
+            return []
+        rows = [line.split() for line in text.splitlines()]
+        return [row[0] for row in rows if row[1:] == ["True"]]
+
+    def kubectl(self, *arguments: str, stdin: str = "", limit_s: float = _KUBECTL_LIMIT_S) -> str:
+        """Run kubectl as an administrator; return its output, or raise an error of `subprocess`."""
+        return subprocess.run(
+            [
+                *(str(self.built / "bin" / "kubectl"), "--kubeconfig", str(self.admin_kubeconfig)),
+                *arguments,
+            ],
+            check=True,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=limit_s,
+        ).stdout
+
+    # --- start --------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        if missing := kubernetes.missing_to_run():
+            raise StartProblem("\n".join(missing), "Then try again.")
+        if not (self.built / "bin" / "kubernetes").exists():
+            raise StartProblem(
+                f"There is no Kubernetes in {self.built}.", "Build it with `make kubernetes`."
+            )
+        if len(str(self.root)) > _LONGEST_ROOT:
+            raise StartProblem(
+                f"The path {self.root} is too long for the sockets of Kubernetes.",
+                f"Set HEADGATE_HOME to a folder with which it has at most {_LONGEST_ROOT} "
+                "characters.",
+            )
+
+    def _prepare(self) -> None:
+        """Write keys and configuration, and make what the nodes need in the kernel."""
+        for port in (self.port, *self._etcd_ports):
+            if not port_is_free(port):
+                raise StartProblem(
+                    f"Port {port}, which the trial Kubernetes cluster needs, is in use.",
+                    f"Stop the program that uses it (`ss -ltnp 'sport = :{port}'` shows which), "
+                    "or set HEADGATE_KUBERNETES_PORT.",
+                )
+        self.home.make()
+        self._keys.make(["127.0.0.1", *(node.address for node in self.nodes)])
+        files = {
+            "spark": self.kubeconfig,
+            "admin": self.admin_kubeconfig,
+            **{name: self._keys.folder / name for name in ("controllers", "scheduler")},
+            **{node.name: node.folder / "kubeconfig" for node in self.nodes},
+        }
+        for account, file in files.items():
+            self._keys.write_kubeconfig(file, account, self.server)
+        kubernetes_nodes.remember_sysctls()
+        kubernetes_nodes.make_runtime_cgroup(self.network)
+        for node in self.nodes:
+            node.prepare(self._keys.authority)
+
+    def _import_images(self) -> None:
+        """Give each node's containerd the images, unless it has them."""
+        images = self.built / "images"
+        version = read_line(images / STAMP)
+        wanting = [node for node in self.nodes if read_line(node.folder / "images") != version]
+        for file in (images / "pause.tar", images / "spark.tar"):
+            commands = [
+                ("ctr", "--address", str(node.socket), "--namespace", "k8s.io", "images", "import")
+                for node in wanting
+            ]
+            self._run_all([(*command, str(file)) for command in commands])
+        for node in wanting:
+            write_private(node.folder / "images", version)
+
+    def _run_all(self, commands: list[tuple[str, ...]]) -> None:
+        """Run commands at the same time, again and again until containerd responds to them."""
+        deadline = time.monotonic() + _IMPORT_LIMIT_S
+        while commands:
+            running = [
+                (one, subprocess.Popen(one, stdout=subprocess.PIPE, stderr=subprocess.STDOUT))
+                for one in commands
+            ]
+            commands = []
+            for command, process in running:
+                try:
+                    output, _ = process.communicate(timeout=deadline - time.monotonic())
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    output, _ = process.communicate()
+                if process.returncode:
+                    commands.append(command)
+            if commands and time.monotonic() > deadline:
+                raise StartProblem(
+                    f"{' '.join(commands[0])} failed: {output.decode(errors='replace').strip()}",
+                    f"The logs are in {self.home.logs}.",
+                )
+            if commands:
+                time.sleep(_LOOK_EVERY_S)
+
+    def _wait_until_ready(self) -> None:
+        """Wait for the nodes and the namespace; raise `StartProblem` without progress."""
+        seen, since, applied = -1, time.monotonic(), False
+        while True:
+            ready = len(self.ready_nodes())
+            applied = applied or self._apply()
+            if ready == len(self.nodes) and applied and self._has_account():
+                return
+            if (progress := ready + applied) > seen:
+                seen, since = progress, time.monotonic()
+            if time.monotonic() - since > READY_LIMIT_S:
+                raise StartProblem(
+                    f"{ready} of {len(self.nodes)} Kubernetes nodes are ready at {self.server}.",
+                    f"The logs are in {self.home.logs}; `{self._kubectl_shown()} describe nodes` "
+                    "shows what the nodes report.",
+                )
+            time.sleep(_LOOK_EVERY_S)
+
+    def _apply(self) -> bool:
+        """Create the namespace and the account for drivers; return whether that worked."""
+        manifest = places.DATA / "connectors" / "kubernetes" / "account.yaml"
+        try:
+            self.kubectl("apply", "--filename", str(manifest))
+        except subprocess.SubprocessError:
+            return False
+        return True
+
+    def _has_account(self) -> bool:
+        """Return whether pods can be made: Kubernetes makes their account with some delay."""
+        try:
+            self.kubectl("get", "serviceaccount", "default", "--namespace", NAMESPACE)
+        except subprocess.SubprocessError:
+            return False
+        return True
+
+    def _kubectl_shown(self) -> str:
+        return f"{self.built / 'bin' / 'kubectl'} --kubeconfig {self.admin_kubeconfig}"
+
+    # --- end ----------------------------------------------------------------------------
+
+    def _clear(self) -> None:
+        """Remove what the cluster's processes have left, apart from keys, images and logs."""
+        kubernetes_nodes.end_pods(self.network, self.root)
+        for node in self.nodes:
+            node.clear()
+        shutil.rmtree(self.root / "etcd", ignore_errors=True)
+        kubernetes_nodes.restore_sysctls()
+
+    # --- programs -----------------------------------------------------------------------
+
+    @property
+    def _etcd_ports(self) -> tuple[int, int]:
+        return self.port + 1, self.port + 2
+
+    def _programs(self) -> list[ServiceProgram]:
+        binaries, keys = self.built / "bin", self._keys
+        controllers = {
+            "kubeconfig": keys.folder / "controllers",
+            "root-ca-file": keys.authority,
+            "service-account-private-key-file": keys.key,
+            "use-service-account-credentials": "true",
+            "leader-elect": "false",
+            "secure-port": 0,
+            "node-monitor-period": "2s",
+            "node-monitor-grace-period": f"{_NODE_GRACE_S}s",
+        }
+        scheduler = {
+            "kubeconfig": keys.folder / "scheduler",
+            "leader-elect": "false",
+            "secure-port": 0,
+        }
+        wanted = [
+            ServiceProgram("etcd", _command(binaries / "etcd", self._etcd()), 10, self.leave_s),
+            ServiceProgram(
+                "apiserver", _command(binaries / "kube-apiserver", self._apiserver()), 20, 20
+            ),
+            ServiceProgram(
+                "controllers", _command(binaries / "kube-controller-manager", controllers), 30, 20
+            ),
+            ServiceProgram(
+                "scheduler", _command(binaries / "kube-scheduler", scheduler), 30, self.leave_s
+            ),
+        ]
+        for node in self.nodes:
+            # Pods read files that these make.
+            containerd = ServiceProgram(
+                f"containerd-{node.number}", node.containerd(), 10, self.leave_s, umask=0o022
+            )
+            kubelet = ServiceProgram(
+                f"kubelet-{node.number}",
+                node.kubelet(binaries / "kubelet"),
+                40,
+                self.leave_s,
+                umask=0o022,
+            )
+            wanted += [containerd, kubelet]
+        return wanted
+
+    def _etcd(self) -> Mapping[str, object]:
+        clients, peers = (f"https://127.0.0.1:{port}" for port in self._etcd_ports)
+        keys = self._keys
+        return {
+            "data-dir": self.root / "etcd",
+            "unsafe-no-fsync": "true",  # a stop forgets everything anyway
+            "listen-client-urls": clients,
+            "advertise-client-urls": clients,
+            "listen-peer-urls": peers,
+            "initial-advertise-peer-urls": peers,
+            "initial-cluster": f"default={peers}",
+            **{
+                f"{prefix}{name}": value
+                for prefix in ("", "peer-")
+                for name, value in {
+                    "cert-file": keys.certificate,
+                    "key-file": keys.key,
+                    "trusted-ca-file": keys.authority,
+                    "client-cert-auth": "true",
+                }.items()
+            },
+        }
+
+    def _apiserver(self) -> Mapping[str, object]:
+        keys = self._keys
+        return {
+            "etcd-servers": f"https://127.0.0.1:{self._etcd_ports[0]}",
+            "etcd-cafile": keys.authority,
+            "etcd-certfile": keys.certificate,
+            "etcd-keyfile": keys.key,
+            "bind-address": self.host,
+            "advertise-address": self.host,
+            "secure-port": self.port,
+            "tls-cert-file": keys.certificate,
+            "tls-private-key-file": keys.key,
+            "kubelet-client-certificate": keys.certificate,
+            "kubelet-client-key": keys.key,
+            "kubelet-preferred-address-types": "InternalIP",
+            "service-cluster-ip-range": "10.96.0.0/24",
+            "service-account-issuer": self.server,
+            "service-account-signing-key-file": keys.key,
+            "service-account-key-file": keys.key,
+            "token-auth-file": keys.tokens,
+            "anonymous-auth": "false",
+            "authorization-mode": "Node,RBAC",
+            "enable-admission-plugins": "NodeRestriction",
+            "allow-privileged": "false",
+        }
+
+
+def _command(program: Path, options: Mapping[str, object]) -> tuple[str, ...]:
+    return (str(program), *(f"--{name}={value}" for name, value in options.items()))
