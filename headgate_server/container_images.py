@@ -195,9 +195,12 @@ def _output(*command: str) -> str:
 
 def _add_debian(tar: tarfile.TarFile, names: Iterable[str]) -> None:
     """Add the packages' files, the folders that every Linux has, and the image's accounts."""
-    for name in _MERGED:
+    links = {name: f"usr/{name}" for name in _MERGED}
+    # Drivers name the Python of their executors so, whatever its version (`runtime.jvms.driver`).
+    links["usr/local/bin/python3"] = f"/usr/bin/{_PYTHON}"
+    for name, target in links.items():
         link = tarfile.TarInfo(name)
-        link.type, link.linkname = tarfile.SYMTYPE, f"usr/{name}"
+        link.type, link.linkname = tarfile.SYMTYPE, target
         tar.addfile(link)
     for name in ("dev", "proc", "run", "sys"):
         _add_folder(tar, name)
