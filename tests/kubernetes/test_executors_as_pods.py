@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -157,25 +158,34 @@ def test_a_query_streams_in_pods_and_tells_how_each_executor_ended(
     commits(driver, after=newest + 1)
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"spark.kubernetes.container.image": "headgate/none:1"}, "The image .*headgate/none:1"),
-        ({"spark.executor.memory": "200g"}, "No node can take the pod: .*Insufficient memory"),
-    ],
-)
-def test_why_no_executor_starts_is_told(
-    kubernetes: Kubernetes, home: Path, changes: dict[str, str], says: str
-) -> None:
-    driver = DriverUnderTest(home, application=f"waiting-{len(says)}")
+WAITING = {
+    "image": (
+        {"spark.kubernetes.container.image": "headgate/none:1"},
+        "The image .*headgate/none:1 cannot be used",
+    ),
+    "memory": (
+        {"spark.executor.memory": "200g"},
+        "No node can take the pod: .*Insufficient memory",
+    ),
+}
+#: Spark waits for executors before it starts a session; nothing else is to be seen of them then.
+AT_ONCE = {"spark.scheduler.maxRegisteredResourcesWaitingTime": "1s"}
+
+
+def test_why_no_executor_starts_is_told(kubernetes: Kubernetes, home: Path) -> None:
+    drivers = {name: DriverUnderTest(home, application=name) for name in WAITING}
+
+    def waits(driver: DriverUnderTest) -> str | None:
+        status = driver.sight().status
+        wanted = status.wanted if status is not None else None
+        return missing_executors(wanted) if wanted is not None and wanted.pod_waits else None
+
     try:
-        driver.launch(master=kubernetes.master, conf=conf(**changes))
-
-        def look() -> str | None:
-            status = driver.sight().status
-            wanted = status.wanted if status is not None else None
-            return missing_executors(wanted) if wanted is not None and wanted.pod_waits else None
-
-        assert re.search(says, wait_for(look, "the pod's reason is told"))
+        for name, (changes, _) in WAITING.items():
+            drivers[name].launch(master=kubernetes.master, conf=conf(**changes, **AT_ONCE))
+        for name, (_, says) in WAITING.items():
+            told = wait_for(partial(waits, drivers[name]), f"the reason is told: {name}")
+            assert re.search(says, told)
     finally:
-        driver.end()
+        for driver in drivers.values():
+            driver.end()

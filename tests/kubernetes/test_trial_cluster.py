@@ -16,7 +16,7 @@ from tests.kubernetes.clusters import get, phase, run_pod, wait_for
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.faults]
 
-PYTHON = "/usr/bin/python3.{}".format(sys.version_info[1])
+PYTHON = f"/usr/bin/python3.{sys.version_info[1]}"
 #: Prints its account after it has imported what executors import, and stays.
 _STAY = """
 import os, pwd, time
