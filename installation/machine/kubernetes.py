@@ -165,16 +165,24 @@ class Kubernetes(SupervisedCluster):
         }
         for account, file in files.items():
             self._keys.write_kubeconfig(file, account, self.server)
-        kubernetes_nodes.remember_sysctls()
-        kubernetes_nodes.make_runtime_cgroup(self.network)
-        for node in self.nodes:
-            node.prepare(self._keys.authority)
+        try:
+            kubernetes_nodes.remember_sysctls()
+            kubernetes_nodes.make_runtime_cgroup(self.network)
+            for node in self.nodes:
+                node.prepare(self._keys.authority)
+        except (OSError, subprocess.CalledProcessError) as error:
+            reason = getattr(error, "stderr", b"").decode(errors="replace").strip()
+            self._clear()
+            raise StartProblem(
+                f"This host does not let root make bridges and cgroups: {error} {reason}".strip(),
+                "Run the cluster on a machine or in a privileged container.",
+            ) from error
 
     def _import_images(self) -> None:
         """Give each node's containerd the images, unless it has them."""
         images = self.built / "images"
         version = read_line(images / STAMP)
-        wanting = [node for node in self.nodes if read_line(node.folder / "images") != version]
+        wanting = [node for node in self.nodes if read_line(node.folder / "imported") != version]
         for file in (images / "pause.tar", images / "spark.tar"):
             commands = [
                 ("ctr", "--address", str(node.socket), "--namespace", "k8s.io", "images", "import")
@@ -182,7 +190,7 @@ class Kubernetes(SupervisedCluster):
             ]
             self._run_all([(*command, str(file)) for command in commands])
         for node in wanting:
-            write_private(node.folder / "images", version)
+            write_private(node.folder / "imported", version)
 
     def _run_all(self, commands: list[tuple[str, ...]]) -> None:
         """Run commands at the same time, again and again until containerd responds to them."""

@@ -117,7 +117,7 @@ class Node:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         text = _CONTAINERD.format(
             root=self.images,
-            state=self.folder / "state",
+            state=self.folder / "runtime",
             socket=self.socket,
             pause=PAUSE_IMAGE,
             cni=CNI,
@@ -180,10 +180,10 @@ class Node:
 
     def clear(self) -> None:
         """Delete what the node keeps in its folder, apart from images."""
-        sockets = self.folder.glob("state/io.containerd.runtime.v2.task/*/*/address")
+        sockets = self.folder.glob("runtime/io.containerd.runtime.v2.task/*/*/address")
         for file in sockets:  # shims listen elsewhere, and were killed
             Path(read_line(file).removeprefix("unix://")).unlink(missing_ok=True)
-        for name in ("addresses", "kubelet", "logs", "state"):
+        for name in ("addresses", "kubelet", "logs", "runtime"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         for record in _CNI_RECORDS.glob(f"{self.bridge}-*"):
             record.unlink(missing_ok=True)

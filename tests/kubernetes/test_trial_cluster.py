@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -16,7 +17,7 @@ from tests.kubernetes.clusters import get, phase, run_pod, wait_for
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.faults]
 
-PYTHON = "/usr/bin/python3.{}".format(sys.version_info[1])
+PYTHON = f"/usr/bin/python3.{sys.version_info[1]}"
 #: Prints its account after it has imported what executors import, and stays.
 _STAY = """
 import os, pwd, time
@@ -36,7 +37,7 @@ def test_each_node_runs_pods_as_the_images_account(kubernetes: Kubernetes) -> No
     for node in kubernetes.nodes:
         name = f"account-{node.number}"
         run_pod(kubernetes, name, node.name, *stay())
-        wait_for(lambda name=name: log(kubernetes, name), f"{name} prints")
+        wait_for(partial(log, kubernetes, name), f"{name} prints")
         assert log(kubernetes, name) == f"{USER} spark\n"
         assert get(kubernetes, "pod", name)["status"]["podIP"].startswith(node.address[:-1])
 
