@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -28,8 +29,10 @@ _CHANGED = (
     *("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"),
     *("kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"),
 )
-#: Their values before the first cluster on this host, until its last one ends or it is restarted.
-_BEFORE = Path("/run/headgate-kubernetes-sysctls")
+#: What is true until the host is restarted: whose each network is, and what the kubelets changed.
+_HELD = Path("/run/headgate-kubernetes")
+#: The values before the first cluster on this host.
+_BEFORE = _HELD / "sysctls"
 #: Links to the logs of containers, which a kubelet makes outside its folder.
 _LOG_LINKS = Path("/var/log/containers")
 #: The CNI library's records of networks.
@@ -136,7 +139,7 @@ class Node:
             cgroup = hierarchy / f"headgate{self.network}" / self.name
             cgroup.mkdir(parents=True, exist_ok=True)
 
-    def _network(self) -> dict[str, object]:
+    def _network(self) -> dict[str, Any]:
         """Return the configuration of the pods' network."""
         subnet = f"10.{self.network}.{self.number}.0/24"
         addresses = {
@@ -180,15 +183,37 @@ class Node:
 
     def clear(self) -> None:
         """Delete what the node keeps in its folder, apart from images."""
-        sockets = self.folder.glob("runtime/io.containerd.runtime.v2.task/*/*/address")
-        for file in sockets:  # shims listen elsewhere, and were killed
+        for file in self.folder.glob("runtime/io.containerd.runtime.v2.task/*/*/address"):
+            # Killed shims leave their sockets elsewhere, and pods the record of their loopback.
             Path(read_line(file).removeprefix("unix://")).unlink(missing_ok=True)
+            loopback = _CNI_RECORDS / f"cni-loopback-{file.parent.name}-lo"
+            loopback.unlink(missing_ok=True)
         for name in ("addresses", "kubelet", "logs", "runtime"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         for record in _CNI_RECORDS.glob(f"{self.bridge}-*"):
             record.unlink(missing_ok=True)
         if (Path("/sys/class/net") / self.bridge).exists():
             _run("ip", "link", "delete", self.bridge)
+
+
+def owner(network: int) -> Path | None:
+    """Return the folder of the cluster that has a network; None if no cluster has it."""
+    root = read_line(_HELD / str(network))
+    return Path(root) if root else None
+
+
+def claim(network: int, root: Path) -> bool:
+    """Give a network to a cluster; return whether it has it, and no other one."""
+    _HELD.mkdir(mode=0o700, exist_ok=True)
+    with suppress(FileExistsError), (_HELD / str(network)).open("x") as file:
+        file.write(f"{root}\n")
+    return owner(network) == root
+
+
+def release(network: int) -> None:
+    """Free a cluster's network once nothing is left of the cluster."""
+    if not is_left(network):
+        (_HELD / str(network)).unlink(missing_ok=True)
 
 
 def remember_sysctls() -> None:

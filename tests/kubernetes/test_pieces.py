@@ -13,6 +13,7 @@ import yaml
 from controlplane.home import Home, StartProblem
 from headgate_server import container_images, kubernetes
 from headgate_server.downloads import DownloadFailed
+from installation.machine import kubernetes_nodes
 from installation.machine.kubernetes import Kubernetes
 from installation.machine.kubernetes_keys import Keys
 from installation.machine.kubernetes_nodes import Node
@@ -84,10 +85,32 @@ def test_two_clusters_share_nothing(tmp_path: Path) -> None:
         nodes = [(one.address, one.bridge, str(one.folder)) for one in cluster.nodes]
         return {cluster.server, *(part for node in nodes for part in node)}
 
-    one = shared(Kubernetes(tmp_path / "one", 16443))
-    assert len(one) == 7
-    assert not one & shared(Kubernetes(tmp_path / "two", 17443, network=255))
-    assert all(len(node.bridge) <= 15 for node in Kubernetes(tmp_path, 1, network=255).nodes)
+    one, two = Kubernetes(tmp_path / "one"), Kubernetes(tmp_path / "two", 16446)
+    assert (one.server, two.server) == ("https://10.244.1.1:16443", "https://10.247.1.1:16446")
+    assert len(shared(one)) == 7
+    assert not shared(one) & shared(two)
+    assert all(
+        100 <= Kubernetes(tmp_path, port).network <= 255 for port in range(1024, 65_534, 1001)
+    )
+    assert all(len(node.bridge) <= 15 for node in two.nodes)
+
+
+def test_a_network_is_of_one_cluster_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kubernetes_nodes, "_HELD", tmp_path / "held")
+    monkeypatch.setattr("installation.machine.kubernetes._LONGEST_ROOT", 500)
+    monkeypatch.setattr(kubernetes, "missing_to_run", list)
+    for name in ("one", "two"):
+        (tmp_path / name / "bin").mkdir(parents=True)
+        (tmp_path / name / "bin" / "kubernetes").touch()
+    one, two = Kubernetes(tmp_path / "one"), Kubernetes(tmp_path / "two")
+    assert kubernetes_nodes.claim(one.network, one.root)
+    assert kubernetes_nodes.claim(one.network, one.root)
+    with pytest.raises(StartProblem, match=f"cluster in {one.root} has the network 10.244.0.0/16"):
+        two.start()
+    assert not two.stop()  # and ends nothing of the other's
+    assert kubernetes_nodes.owner(one.network) == one.root
 
 
 def test_an_installation_without_a_cluster_has_nothing_to_end(tmp_path: Path) -> None:
@@ -153,7 +176,7 @@ def test_an_image_lists_its_layers_and_runs_as_its_account(tmp_path: Path) -> No
 
 def test_a_nodes_pods_use_its_bridge_alone(tmp_path: Path) -> None:
     node = Node(tmp_path / "node-2", 244, 2)
-    (plugin,) = node._network()["plugins"]  # type: ignore[misc]
+    (plugin,) = node._network()["plugins"]
     assert plugin["bridge"] == node.bridge
     assert "isGateway" not in plugin  # it makes the host a router of all its interfaces
     assert plugin["ipam"]["ranges"] == [[{"subnet": "10.244.2.0/24", "gateway": "10.244.2.1"}]]
