@@ -187,16 +187,15 @@ class Kubernetes(SupervisedCluster):
             ) from error
 
     def _import_images(self) -> None:
-        """Give each node's containerd the images, unless it has them."""
+        """Give each node's containerd the images, unless it has them; older ones are removed."""
         images = self.built / "images"
         version = read_line(images / STAMP)
         wanting = [node for node in self.nodes if read_line(node.folder / "imported") != version]
+        self._run_all([node.ctr("version") for node in wanting])  # until containerd responds
+        for node in wanting:
+            node.remove_images()
         for file in (images / "pause.tar", images / "spark.tar"):
-            commands = [
-                ("ctr", "--address", str(node.socket), "--namespace", "k8s.io", "images", "import")
-                for node in wanting
-            ]
-            self._run_all([(*command, str(file)) for command in commands])
+            self._run_all([node.ctr("images", "import", str(file)) for node in wanting])
         for node in wanting:
             write_private(node.folder / "imported", version)
 

@@ -24,6 +24,7 @@ from headgate_server.kubernetes import CNI
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _SYSCTLS = Path("/proc/sys")
+_INTERFACES = Path("/sys/class/net")
 #: What a kubelet changes on the whole host (source: kubelet's `setupKernelTunables`).
 _CHANGED = (
     *("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"),
@@ -112,6 +113,22 @@ class Node:
             *("--cert-dir", str(folder / "pki")),
         )
 
+    def ctr(self, *arguments: str) -> tuple[str, ...]:
+        """Return a command of containerd's client, in the namespace that kubelets use."""
+        return ("ctr", "--address", str(self.socket), "--namespace", "k8s.io", *arguments)
+
+    def remove_images(self) -> None:
+        """Remove all images; pods that run keep their files."""
+        done = subprocess.run(
+            self.ctr("images", "list", "--quiet"),
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+        )
+        if names := done.stdout.split():
+            _run(*self.ctr("images", "remove", *names))
+
     def prepare(self, authority: Path) -> None:
         """Write the configuration, and make the bridge and the cgroup.
 
@@ -192,7 +209,7 @@ class Node:
             shutil.rmtree(self.folder / name, ignore_errors=True)
         for record in _CNI_RECORDS.glob(f"{self.bridge}-*"):
             record.unlink(missing_ok=True)
-        if (Path("/sys/class/net") / self.bridge).exists():
+        if (_INTERFACES / self.bridge).exists():
             _run("ip", "link", "delete", self.bridge)
 
 
@@ -225,7 +242,7 @@ def remember_sysctls() -> None:
 
 def restore_sysctls() -> None:
     """Undo what the kubelets have changed on this host, if this was its last cluster."""
-    if any(Path("/sys/class/net").glob("headgate*-*")):
+    if any(_INTERFACES.glob("headgate*-*")):
         return
     for line in read_line(_BEFORE).splitlines():
         name, _, value = line.partition(" ")
@@ -248,7 +265,7 @@ def processes(network: int) -> list[int]:
 
 def is_left(network: int) -> bool:
     """Return whether the kernel still has something of a cluster."""
-    return bool(_cgroups(network)) or any(Path("/sys/class/net").glob(f"headgate{network}-*"))
+    return bool(_cgroups(network)) or any(_INTERFACES.glob(f"headgate{network}-*"))
 
 
 def end_pods(network: int, root: Path) -> None:

@@ -1,6 +1,7 @@
 """A real Kubernetes cluster of the tests' own, one for the session, and pods in it."""
 
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +34,7 @@ def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]
         yield cluster
     finally:
         cluster.stop()
+        shutil.rmtree(cluster.root)  # 5 GB of images, of which pytest would keep three copies
 
 
 def run_pod(cluster: Kubernetes, name: str, node: str, *command: str) -> None:

@@ -119,6 +119,28 @@ def test_an_installation_without_a_cluster_has_nothing_to_end(tmp_path: Path) ->
     assert not cluster.stop()
 
 
+def test_sysctls_are_as_before_once_the_last_cluster_has_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_SYSCTLS", "_INTERFACES", "_HELD"):
+        monkeypatch.setattr(kubernetes_nodes, name, tmp_path / name)
+    monkeypatch.setattr(kubernetes_nodes, "_BEFORE", tmp_path / "_HELD" / "sysctls")
+    panic = tmp_path / "_SYSCTLS" / "kernel" / "panic"
+    panic.parent.mkdir(parents=True)
+    panic.write_text("0\n")
+    other = tmp_path / "_INTERFACES" / "headgate245-1"
+    other.mkdir(parents=True)
+    kubernetes_nodes.remember_sysctls()
+    panic.write_text("10\n")  # as a kubelet does
+    kubernetes_nodes.remember_sysctls()
+    kubernetes_nodes.restore_sysctls()
+    assert panic.read_text() == "10\n"
+    other.rmdir()
+    kubernetes_nodes.restore_sysctls()
+    assert panic.read_text() == "0"
+    assert not any((tmp_path / "_HELD").iterdir())
+
+
 def test_the_keys_are_made_once_and_a_kubeconfig_is_one_private_file(tmp_path: Path) -> None:
     keys = Keys(tmp_path / "keys")
     keys.make(["127.0.0.1", "10.244.1.1"])
