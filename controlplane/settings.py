@@ -43,7 +43,8 @@ SPARK_UI_PORT = env.whole(
 CLUSTER_PORT = env.whole("HEADGATE_CLUSTER_PORT", 7077, low=1024, high=60_000)
 #: Port of the trial HDFS, which the locations of its checkpoints contain; 8020 is Hadoop's default.
 HADOOP_PORT = env.whole("HEADGATE_HADOOP_PORT", 8020, low=1024, high=65_535)
-#: Port of the trial Kubernetes cluster's API server, and of its etcd, which has the next two.
+#: Port of the trial Kubernetes cluster's API server; its etcd has the next two, and it chooses the
+#: pods' network (installation.machine.kubernetes).
 KUBERNETES_PORT = env.whole("HEADGATE_KUBERNETES_PORT", 16443, low=1024, high=65_533)
 HOME = Home(HEADGATE_HOME)
 #: `make run` keeps the first name, because drivers must find their host again if the machine is

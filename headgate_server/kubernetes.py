@@ -31,6 +31,8 @@ OLDEST_GO = "1.25"  # the `go` line in the go.mod of both
 _NOT_PUBLISHED = frozenset({"k8s.io/sample-cli-plugin"})
 #: The programs in the one that is built; it is called by their names.
 PROGRAMS = ("kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
+#: Programs that run the cluster's pods, and their Debian packages.
+_NEEDED = {"containerd": "containerd", "ctr": "containerd", "runc": "runc", "ip": "iproute2"}
 #: Folder of the CNI plugins in Debian's package.
 CNI = Path("/usr/lib/cni")
 _CNI_PLUGINS = ("bridge", "host-local", "loopback")
@@ -192,21 +194,17 @@ def missing_to_run() -> list[str]:
     missing = []
     if os.geteuid() != 0:
         missing.append("The trial Kubernetes cluster needs root: it makes cgroups and bridges.")
-    for program, package in (("containerd", ""), ("ctr", "containerd"), ("runc", ""), *_IP):
-        if shutil.which(program) is None:
-            missing.append(
-                f"{program} is missing: install it with `sudo apt-get install "
-                f"{package or program}`."
-            )
+    missing += [
+        f"{program} is missing: install it with `sudo apt-get install {package}`."
+        for program, package in _NEEDED.items()
+        if shutil.which(program) is None
+    ]
     if lacking := [name for name in _CNI_PLUGINS if not (CNI / name).exists()]:
         missing.append(
             f"The CNI plugins {', '.join(lacking)} are missing in {CNI}: install them with "
             "`sudo apt-get install containernetworking-plugins`."
         )
     return missing
-
-
-_IP = (("ip", "iproute2"), ("mount", ""))
 
 
 def _go_version() -> tuple[int, ...] | None:

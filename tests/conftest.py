@@ -1,8 +1,8 @@
 """The cast, the clock, and what a bare machine may lack.
 
-A test marked `browser`, `hdfs`, `kafka`, `kubernetes`, `redis`, `s3` or `spark` needs a real piece of software.
-Where it is missing the test is skipped with the way to get it; in CI a missing piece is a
-failure.
+A test marked `browser`, `hdfs`, `kafka`, `kubernetes`, `redis`, `s3` or `spark` needs a real piece
+of software. Where it is missing the test is skipped with the way to get it; in CI a missing piece
+is a failure.
 """
 
 import gc
@@ -251,7 +251,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
     """Skip (in CI: fail) a test whose real piece is not on this host.
 
     What a kernel or the folder of a checkout does not allow, nobody can install: it is skipped in
-    CI too.
+    CI too. Kubernetes needs a host on which root can make bridges and cgroups.
     """
     for mark, missing in _NEEDS.items():
         if item.get_closest_marker(mark) is None:

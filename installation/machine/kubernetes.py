@@ -11,7 +11,6 @@ A stop ends all pods and forgets all objects. Keys, images and programs are kept
 import shutil
 import subprocess
 import time
-from collections.abc import Mapping
 from pathlib import Path
 
 from django.conf import settings
@@ -21,13 +20,15 @@ from controlplane.servers import port_is_free
 from headgate_server import kubernetes, places
 from headgate_server.downloads import STAMP
 from installation.machine import claims, kubernetes_nodes
+from installation.machine.kubernetes_control import ControlPlane
 from installation.machine.kubernetes_keys import NAMESPACE, Keys
 from installation.machine.kubernetes_nodes import Node
 from installation.machine.programs import ServiceProgram
 from installation.machine.supervised import SupervisedCluster
 
-#: Pods have addresses in 10.244.0.0/16, as with most network plugins.
-NETWORK = 244
+#: With this port, pods have addresses in 10.244.0.0/16, as with most network plugins; other ports
+#: choose other networks, so that two clusters on one host share nothing.
+PORT, _NETWORKS = 16443, range(100, 256)
 _NODES = (1, 2)
 #: Seconds without progress after which a start fails; a machine that is not busy needs 20.
 READY_LIMIT_S = 300
@@ -36,8 +37,6 @@ _KUBECTL_LIMIT_S = 60
 _LOOK_EVERY_S = 0.5  # a watch for two nodes would not be shorter
 #: An address of a Unix socket has at most 107 characters; kubelets add names of their own.
 _LONGEST_ROOT = 60
-#: Seconds without a sign of life after which a node is not ready; Kubernetes' default is 50.
-_NODE_GRACE_S = 16
 
 
 class Kubernetes(SupervisedCluster):
@@ -45,16 +44,15 @@ class Kubernetes(SupervisedCluster):
 
     leave_s = 20
 
-    def __init__(
-        self, root: Path, port: int, *, network: int = NETWORK, built: Path | None = None
-    ) -> None:
+    def __init__(self, root: Path, port: int = PORT, *, built: Path | None = None) -> None:
         """`built` is the folder with `bin` and `images`; it defaults to the cluster's own.
 
         The API server has the port, and etcd the next two, on loopback.
         """
         super().__init__(root)
-        self.port, self.network, self.built = port, network, built or root
-        self.nodes = [Node(root / f"node-{one}", network, one) for one in _NODES]
+        self.port, self.built = port, built or root
+        self.network = _NETWORKS[(port - PORT + 144) % len(_NETWORKS)]
+        self.nodes = [Node(root / f"node-{one}", self.network, one) for one in _NODES]
         self.host = self.nodes[0].address  # an address of this host that every pod can reach
         self.server = f"https://{self.host}:{port}"
         self.master = f"k8s://{self.server}"  # as applications name it
@@ -69,9 +67,7 @@ class Kubernetes(SupervisedCluster):
 
     def exists(self) -> bool:
         """Return whether the cluster is running, or has left something after a crash."""
-        return self.root.exists() and (
-            bool(self.running()) or kubernetes_nodes.is_left(self.network)
-        )
+        return bool(self.running()) or kubernetes_nodes.owner(self.network) == self.root
 
     def start(self) -> bool:
         """Start the cluster if necessary, and wait until all of it is ready.
@@ -82,6 +78,7 @@ class Kubernetes(SupervisedCluster):
         self._check()
         started = not self._is_supervised()
         if started:
+            self._claim()
             claims.end(self.running(), limit_s=self.leave_s)
             self._clear()
             self._prepare()
@@ -96,6 +93,7 @@ class Kubernetes(SupervisedCluster):
         super().stop()
         if existed:
             self._clear()
+            kubernetes_nodes.release(self.network)
         return existed
 
     def stop_kubelet(self, node: int) -> None:
@@ -132,6 +130,15 @@ class Kubernetes(SupervisedCluster):
 
     # --- start --------------------------------------------------------------------------
 
+    def _claim(self) -> None:
+        if not kubernetes_nodes.claim(self.network, self.root):
+            raise StartProblem(
+                f"The trial cluster in {kubernetes_nodes.owner(self.network)} has the network "
+                f"10.{self.network}.0.0/16.",
+                "End it with `make stop` in its installation, or set HEADGATE_KUBERNETES_PORT to "
+                "another port, which also chooses another network.",
+            )
+
     def _check(self) -> None:
         if missing := kubernetes.missing_to_run():
             raise StartProblem("\n".join(missing), "Then try again.")
@@ -148,7 +155,7 @@ class Kubernetes(SupervisedCluster):
 
     def _prepare(self) -> None:
         """Write keys and configuration, and make what the nodes need in the kernel."""
-        for port in (self.port, *self._etcd_ports):
+        for port in range(self.port, self.port + 3):
             if not port_is_free(port):
                 raise StartProblem(
                     f"Port {port}, which the trial Kubernetes cluster needs, is in use.",
@@ -165,24 +172,32 @@ class Kubernetes(SupervisedCluster):
         }
         for account, file in files.items():
             self._keys.write_kubeconfig(file, account, self.server)
-        kubernetes_nodes.remember_sysctls()
-        kubernetes_nodes.make_runtime_cgroup(self.network)
-        for node in self.nodes:
-            node.prepare(self._keys.authority)
+        try:
+            kubernetes_nodes.remember_sysctls()
+            kubernetes_nodes.make_runtime_cgroup(self.network)
+            for node in self.nodes:
+                node.prepare(self._keys.authority)
+        except (OSError, subprocess.CalledProcessError) as error:
+            reason = getattr(error, "stderr", b"").decode(errors="replace").strip()
+            self._clear()
+            kubernetes_nodes.release(self.network)
+            raise StartProblem(
+                f"This host does not let root make bridges and cgroups: {error} {reason}".strip(),
+                "Run the cluster on a machine or in a privileged container.",
+            ) from error
 
     def _import_images(self) -> None:
-        """Give each node's containerd the images, unless it has them."""
+        """Give each node's containerd the images, unless it has them; older ones are removed."""
         images = self.built / "images"
         version = read_line(images / STAMP)
-        wanting = [node for node in self.nodes if read_line(node.folder / "images") != version]
-        for file in (images / "pause.tar", images / "spark.tar"):
-            commands = [
-                ("ctr", "--address", str(node.socket), "--namespace", "k8s.io", "images", "import")
-                for node in wanting
-            ]
-            self._run_all([(*command, str(file)) for command in commands])
+        wanting = [node for node in self.nodes if read_line(node.folder / "imported") != version]
+        self._run_all([node.ctr("version") for node in wanting])  # until containerd responds
         for node in wanting:
-            write_private(node.folder / "images", version)
+            node.remove_images()
+        for file in (images / "pause.tar", images / "spark.tar"):
+            self._run_all([node.ctr("images", "import", str(file)) for node in wanting])
+        for node in wanting:
+            write_private(node.folder / "imported", version)
 
     def _run_all(self, commands: list[tuple[str, ...]]) -> None:
         """Run commands at the same time, again and again until containerd responds to them."""
@@ -217,6 +232,10 @@ class Kubernetes(SupervisedCluster):
             applied = applied or self._apply()
             if ready == len(self.nodes) and applied and self._has_account():
                 return
+            if not self._is_supervised():
+                raise StartProblem(
+                    "The trial cluster's supervisor ended.", f"Its log is in {self.home.logs}."
+                )
             if (progress := ready + applied) > seen:
                 seen, since = progress, time.monotonic()
             if time.monotonic() - since > READY_LIMIT_S:
@@ -257,105 +276,16 @@ class Kubernetes(SupervisedCluster):
         shutil.rmtree(self.root / "etcd", ignore_errors=True)
         kubernetes_nodes.restore_sysctls()
 
-    # --- programs -----------------------------------------------------------------------
-
-    @property
-    def _etcd_ports(self) -> tuple[int, int]:
-        return self.port + 1, self.port + 2
-
     def _programs(self) -> list[ServiceProgram]:
-        binaries, keys = self.built / "bin", self._keys
-        controllers = {
-            "kubeconfig": keys.folder / "controllers",
-            "root-ca-file": keys.authority,
-            "service-account-private-key-file": keys.key,
-            "use-service-account-credentials": "true",
-            "leader-elect": "false",
-            "secure-port": 0,
-            "node-monitor-period": "2s",
-            "node-monitor-grace-period": f"{_NODE_GRACE_S}s",
-        }
-        scheduler = {
-            "kubeconfig": keys.folder / "scheduler",
-            "leader-elect": "false",
-            "secure-port": 0,
-        }
-        wanted = [
-            ServiceProgram("etcd", _command(binaries / "etcd", self._etcd()), 10, self.leave_s),
-            ServiceProgram(
-                "apiserver", _command(binaries / "kube-apiserver", self._apiserver()), 20, 20
-            ),
-            ServiceProgram(
-                "controllers", _command(binaries / "kube-controller-manager", controllers), 30, 20
-            ),
-            ServiceProgram(
-                "scheduler", _command(binaries / "kube-scheduler", scheduler), 30, self.leave_s
-            ),
-        ]
+        binaries = self.built / "bin"
+        control = ControlPlane(binaries, self.root / "etcd", self._keys, self.host, self.port)
+        wanted = control.programs()
         for node in self.nodes:
-            # Pods read files that these make.
-            containerd = ServiceProgram(
-                f"containerd-{node.number}", node.containerd(), 10, self.leave_s, umask=0o022
-            )
-            kubelet = ServiceProgram(
-                f"kubelet-{node.number}",
-                node.kubelet(binaries / "kubelet"),
-                40,
-                self.leave_s,
-                umask=0o022,
-            )
-            wanted += [containerd, kubelet]
+            commands = {
+                f"containerd-{node.number}": (10, node.containerd()),
+                f"kubelet-{node.number}": (40, node.kubelet(binaries / "kubelet")),
+            }
+            for name, (priority, command) in commands.items():
+                # Pods read files that these make.
+                wanted.append(ServiceProgram(name, command, priority, self.leave_s, umask=0o022))
         return wanted
-
-    def _etcd(self) -> Mapping[str, object]:
-        clients, peers = (f"https://127.0.0.1:{port}" for port in self._etcd_ports)
-        keys = self._keys
-        return {
-            "data-dir": self.root / "etcd",
-            "unsafe-no-fsync": "true",  # a stop forgets everything anyway
-            "listen-client-urls": clients,
-            "advertise-client-urls": clients,
-            "listen-peer-urls": peers,
-            "initial-advertise-peer-urls": peers,
-            "initial-cluster": f"default={peers}",
-            **{
-                f"{prefix}{name}": value
-                for prefix in ("", "peer-")
-                for name, value in {
-                    "cert-file": keys.certificate,
-                    "key-file": keys.key,
-                    "trusted-ca-file": keys.authority,
-                    "client-cert-auth": "true",
-                }.items()
-            },
-        }
-
-    def _apiserver(self) -> Mapping[str, object]:
-        keys = self._keys
-        return {
-            "etcd-servers": f"https://127.0.0.1:{self._etcd_ports[0]}",
-            "etcd-cafile": keys.authority,
-            "etcd-certfile": keys.certificate,
-            "etcd-keyfile": keys.key,
-            "bind-address": self.host,
-            "advertise-address": self.host,
-            "secure-port": self.port,
-            "tls-cert-file": keys.certificate,
-            "tls-private-key-file": keys.key,
-            "kubelet-client-certificate": keys.certificate,
-            "kubelet-client-key": keys.key,
-            "kubelet-preferred-address-types": "InternalIP",
-            "service-cluster-ip-range": "10.96.0.0/24",
-            "service-account-issuer": self.server,
-            "service-account-signing-key-file": keys.key,
-            "service-account-key-file": keys.key,
-            "token-auth-file": keys.tokens,
-            "anonymous-auth": "false",
-            "authorization-mode": "Node,RBAC",
-            "enable-admission-plugins": "NodeRestriction",
-            "allow-privileged": "false",
-        }
-
-
-def _command(program: Path, options: Mapping[str, object]) -> tuple[str, ...]:
-    return (str(program), *(f"--{name}={value}" for name, value in options.items()))

@@ -14,6 +14,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -23,13 +24,16 @@ from headgate_server.kubernetes import CNI
 
 _CGROUPS = Path("/sys/fs/cgroup")
 _SYSCTLS = Path("/proc/sys")
+_INTERFACES = Path("/sys/class/net")
 #: What a kubelet changes on the whole host (source: kubelet's `setupKernelTunables`).
 _CHANGED = (
     *("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"),
     *("kernel/keys/root_maxkeys", "kernel/keys/root_maxbytes"),
 )
-#: Their values before the first cluster on this host, until its last one ends or it is restarted.
-_BEFORE = Path("/run/headgate-kubernetes-sysctls")
+#: What is true until the host is restarted: whose each network is, and what the kubelets changed.
+_HELD = Path("/run/headgate-kubernetes")
+#: The values before the first cluster on this host.
+_BEFORE = _HELD / "sysctls"
 #: Links to the logs of containers, which a kubelet makes outside its folder.
 _LOG_LINKS = Path("/var/log/containers")
 #: The CNI library's records of networks.
@@ -109,6 +113,22 @@ class Node:
             *("--cert-dir", str(folder / "pki")),
         )
 
+    def ctr(self, *arguments: str) -> tuple[str, ...]:
+        """Return a command of containerd's client, in the namespace that kubelets use."""
+        return ("ctr", "--address", str(self.socket), "--namespace", "k8s.io", *arguments)
+
+    def remove_images(self) -> None:
+        """Remove all images; pods that run keep their files."""
+        done = subprocess.run(
+            self.ctr("images", "list", "--quiet"),
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+        )
+        if names := done.stdout.split():
+            _run(*self.ctr("images", "remove", *names))
+
     def prepare(self, authority: Path) -> None:
         """Write the configuration, and make the bridge and the cgroup.
 
@@ -117,7 +137,7 @@ class Node:
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         text = _CONTAINERD.format(
             root=self.images,
-            state=self.folder / "state",
+            state=self.folder / "runtime",
             socket=self.socket,
             pause=PAUSE_IMAGE,
             cni=CNI,
@@ -136,7 +156,7 @@ class Node:
             cgroup = hierarchy / f"headgate{self.network}" / self.name
             cgroup.mkdir(parents=True, exist_ok=True)
 
-    def _network(self) -> dict[str, object]:
+    def _network(self) -> dict[str, Any]:
         """Return the configuration of the pods' network."""
         subnet = f"10.{self.network}.{self.number}.0/24"
         addresses = {
@@ -180,15 +200,37 @@ class Node:
 
     def clear(self) -> None:
         """Delete what the node keeps in its folder, apart from images."""
-        sockets = self.folder.glob("state/io.containerd.runtime.v2.task/*/*/address")
-        for file in sockets:  # shims listen elsewhere, and were killed
+        for file in self.folder.glob("runtime/io.containerd.runtime.v2.task/*/*/address"):
+            # Killed shims leave their sockets elsewhere, and pods the record of their loopback.
             Path(read_line(file).removeprefix("unix://")).unlink(missing_ok=True)
-        for name in ("addresses", "kubelet", "logs", "state"):
+            loopback = _CNI_RECORDS / f"cni-loopback-{file.parent.name}-lo"
+            loopback.unlink(missing_ok=True)
+        for name in ("addresses", "kubelet", "logs", "runtime"):
             shutil.rmtree(self.folder / name, ignore_errors=True)
         for record in _CNI_RECORDS.glob(f"{self.bridge}-*"):
             record.unlink(missing_ok=True)
-        if (Path("/sys/class/net") / self.bridge).exists():
+        if (_INTERFACES / self.bridge).exists():
             _run("ip", "link", "delete", self.bridge)
+
+
+def owner(network: int) -> Path | None:
+    """Return the folder of the cluster that has a network; None if no cluster has it."""
+    root = read_line(_HELD / str(network))
+    return Path(root) if root else None
+
+
+def claim(network: int, root: Path) -> bool:
+    """Give a network to a cluster; return whether it has it, and no other one."""
+    _HELD.mkdir(mode=0o700, exist_ok=True)
+    with suppress(FileExistsError), (_HELD / str(network)).open("x") as file:
+        file.write(f"{root}\n")
+    return owner(network) == root
+
+
+def release(network: int) -> None:
+    """Free a cluster's network once nothing is left of the cluster."""
+    if not is_left(network):
+        (_HELD / str(network)).unlink(missing_ok=True)
 
 
 def remember_sysctls() -> None:
@@ -200,7 +242,7 @@ def remember_sysctls() -> None:
 
 def restore_sysctls() -> None:
     """Undo what the kubelets have changed on this host, if this was its last cluster."""
-    if any(Path("/sys/class/net").glob("headgate*-*")):
+    if any(_INTERFACES.glob("headgate*-*")):
         return
     for line in read_line(_BEFORE).splitlines():
         name, _, value = line.partition(" ")
@@ -223,7 +265,7 @@ def processes(network: int) -> list[int]:
 
 def is_left(network: int) -> bool:
     """Return whether the kernel still has something of a cluster."""
-    return bool(_cgroups(network)) or any(Path("/sys/class/net").glob(f"headgate{network}-*"))
+    return bool(_cgroups(network)) or any(_INTERFACES.glob(f"headgate{network}-*"))
 
 
 def end_pods(network: int, root: Path) -> None:

@@ -1,7 +1,7 @@
 """A real Kubernetes cluster of the tests' own, one for the session, and pods in it."""
 
 import json
-import os
+import shutil
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,8 +11,9 @@ import pytest
 
 from controlplane.servers import port_is_free
 from headgate_server.container_images import IMAGE
-from installation.machine.kubernetes import NETWORK, Kubernetes
+from installation.machine.kubernetes import PORT, Kubernetes
 from installation.machine.kubernetes_keys import NAMESPACE
+from installation.machine.kubernetes_nodes import owner
 from tests import pieces
 
 #: Seconds for what a busy machine may need; a quiet one needs a few.
@@ -27,14 +28,13 @@ def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]
     `kubeconfig` is a driver's, `master` and `host` are for its session, `kubectl` asks as an
     administrator. Another cluster can run on the machine, such as that of `make kubernetes`.
     """
-    cluster = Kubernetes(
-        tmp_path_factory.mktemp("k8s"), _ports(), network=_network(), built=pieces.kubernetes()
-    )
+    cluster = Kubernetes(tmp_path_factory.mktemp("k8s"), _port(), built=pieces.kubernetes())
     try:
         cluster.start()
         yield cluster
     finally:
         cluster.stop()
+        shutil.rmtree(cluster.root)  # 5 GB of images, of which pytest would keep three copies
 
 
 def run_pod(cluster: Kubernetes, name: str, node: str, *command: str) -> None:
@@ -72,20 +72,11 @@ def wait_for(found: Callable[[], object], what: str) -> None:
         time.sleep(_LOOK_EVERY_S)
 
 
-def _network() -> int:
-    """Return a network that no cluster on this machine has."""
-    first = 100 + os.getpid() % 100
-    free = [one for one in range(first, 256) if not any(_interfaces(one))]
-    return next(one for one in free if one != NETWORK)
-
-
-def _interfaces(network: int) -> Iterator[Path]:
-    return Path("/sys/class/net").glob(f"headgate{network}-*")
-
-
-def _ports() -> int:
-    """Return the first of three free ports."""
+def _port() -> int:
+    """Return a port that is free like the next two, and whose network no other cluster has."""
     for _ in range(100):
-        if port_is_free((port := pieces.free_port()) + 2):
+        port = pieces.free_port()
+        network = Kubernetes(Path("unused"), port).network
+        if port_is_free(port + 2) and owner(network) is None and port != PORT:
             return port
     raise AssertionError("no three ports in a row are free")

@@ -4,11 +4,13 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import psutil
 import pytest
 
+from headgate_ground import identities
 from headgate_server.container_images import USER
 from installation.machine.kubernetes import Kubernetes
 from installation.machine.kubernetes_keys import NAMESPACE
@@ -36,7 +38,7 @@ def test_each_node_runs_pods_as_the_images_account(kubernetes: Kubernetes) -> No
     for node in kubernetes.nodes:
         name = f"account-{node.number}"
         run_pod(kubernetes, name, node.name, *stay())
-        wait_for(lambda name=name: log(kubernetes, name), f"{name} prints")
+        wait_for(partial(log, kubernetes, name), f"{name} prints")
         assert log(kubernetes, name) == f"{USER} spark\n"
         assert get(kubernetes, "pod", name)["status"]["podIP"].startswith(node.address[:-1])
 
@@ -113,11 +115,16 @@ def test_killed_components_come_back_and_pods_outlive_them(kubernetes: Kubernete
 def test_a_stop_leaves_nothing_even_after_a_crash(kubernetes: Kubernetes) -> None:
     run_pod(kubernetes, "left", "node-2", *stay(4242))
     for process in kubernetes.running():  # the supervisor first, so nothing is restarted
-        os.kill(process.pid, signal.SIGKILL)
+        identities.kill_and_wait(process.pid, process.start_time, 30)
     assert kubernetes.exists()
     assert remains(kubernetes)
+    tasks = kubernetes.root.glob("node-*/runtime/io.containerd.runtime.v2.task/k8s.io/*")
+    pods = [task.name for task in tasks]
+    assert pods
     assert kubernetes.stop()
     assert remains(kubernetes) == []
+    records = [record.name for record in Path("/var/lib/cni/results").iterdir()]
+    assert not [one for one in records if any(pod in one for pod in pods)]
     assert not kubernetes.exists()
     assert not kubernetes.stop()
     assert kubernetes.start()
@@ -126,7 +133,8 @@ def test_a_stop_leaves_nothing_even_after_a_crash(kubernetes: Kubernetes) -> Non
 
 
 def test_a_supervisor_that_was_killed_is_started_again(kubernetes: Kubernetes) -> None:
-    os.kill(kubernetes.running()[0].pid, signal.SIGKILL)
+    supervisor = kubernetes.running()[0]
+    identities.kill_and_wait(supervisor.pid, supervisor.start_time, 30)
     assert kubernetes.start()
     run_pod(kubernetes, "again", "node-1", *stay())
     assert kubernetes.stop()
