@@ -46,6 +46,11 @@ HADOOP_PORT = env.whole("HEADGATE_HADOOP_PORT", 8020, low=1024, high=65_535)
 #: Port of the trial Kubernetes cluster's API server; its etcd has the next two, and it chooses the
 #: pods' network (installation.machine.kubernetes).
 KUBERNETES_PORT = env.whole("HEADGATE_KUBERNETES_PORT", 16443, low=1024, high=65_533)
+#: Kubeconfig of the account with which this host's drivers create executors as pods
+#: (launchers.process.environment).
+KUBECONFIG = env.text("HEADGATE_KUBECONFIG", "")
+#: Where executors on other hosts, and in pods, reach this host's drivers (runtime.pods).
+DRIVER_ADDRESS = env.text("HEADGATE_DRIVER_ADDRESS", "")
 HOME = Home(HEADGATE_HOME)
 #: `make run` keeps the first name, because drivers must find their host again if the machine is
 #: renamed.

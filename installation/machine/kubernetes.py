@@ -56,7 +56,8 @@ class Kubernetes(SupervisedCluster):
         self.host = self.nodes[0].address  # an address of this host that every pod can reach
         self.server = f"https://{self.host}:{port}"
         self.master = f"k8s://{self.server}"  # as applications name it
-        self.kubeconfig = root / "kubeconfig"  # of the account `spark`
+        # Of the account `spark`; isolated drivers see its folder.
+        self.kubeconfig = root / "account" / "kubeconfig"
         self.admin_kubeconfig = root / "admin.kubeconfig"
         self._keys = Keys(root / "keys")
 
@@ -170,6 +171,7 @@ class Kubernetes(SupervisedCluster):
             **{name: self._keys.folder / name for name in ("controllers", "scheduler")},
             **{node.name: node.folder / "kubeconfig" for node in self.nodes},
         }
+        self.kubeconfig.parent.mkdir(mode=0o700, exist_ok=True)
         for account, file in files.items():
             self._keys.write_kubeconfig(file, account, self.server)
         try:

@@ -67,7 +67,7 @@ def conf(**changes: str) -> dict[str, str]:
 def home(kubernetes: Kubernetes, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return a folder of drivers that use the cluster's account for Spark."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("KUBECONFIG", str(kubernetes.kubeconfig))
+        patch.setenv("HEADGATE_KUBECONFIG", str(kubernetes.kubeconfig))
         yield tmp_path_factory.mktemp("pods")
 
 

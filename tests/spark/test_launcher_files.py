@@ -4,6 +4,7 @@ import os
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -174,6 +175,15 @@ def test_another_spark_precedes_ours_and_is_the_home_of_spark(tmp_path: Path) ->
     )
     assert passed["PYTHONPATH"] == f"/sparks/4.2:{places.ROOT}"
     assert passed["SPARK_HOME"] == "/sparks/4.2/pyspark"
+
+
+@pytest.mark.parametrize("master", ["local[2]", "yarn", "spark://h:7077"])
+def test_only_drivers_on_kubernetes_get_its_account(tmp_path: Path, master: str) -> None:
+    environ = {"HEADGATE_KUBECONFIG": "/account/kubeconfig", "KUBECONFIG": "/root/.kube/config"}
+    about: dict[str, Any] = {"allowlist": (), "code_roots": (), "tmp": tmp_path}
+    assert "KUBECONFIG" not in environment.for_driver(environ, master=master, **about)
+    passed = environment.for_driver(environ, master="k8s://https://10.0.0.1:6443", **about)
+    assert passed["KUBECONFIG"] == "/account/kubeconfig"
 
 
 @pytest.fixture

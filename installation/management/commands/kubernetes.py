@@ -34,10 +34,9 @@ class Command(BaseCommand):
         self.stdout.write(f"Image        {IMAGE}")
         self.stdout.write(f"Logs         {cluster.home.logs}")
         hint = (
-            f"Set an application's master to {cluster.master} and, in its configuration, "
-            f"spark.kubernetes.container.image to {IMAGE}, spark.kubernetes.namespace to "
-            f"{NAMESPACE} and spark.driver.host to {cluster.host}; run Headgate with "
-            f"KUBECONFIG={cluster.kubeconfig}; see docs/kubernetes.md. `make stop` ends the "
-            "cluster."
+            f"Run Headgate with HEADGATE_KUBECONFIG={cluster.kubeconfig}. Set an application's "
+            f"master to {cluster.master} and, in its configuration, "
+            f"spark.kubernetes.container.image to {IMAGE} and spark.kubernetes.namespace to "
+            f"{NAMESPACE}; see docs/kubernetes.md. `make stop` ends the cluster."
         )
         self.stdout.write(places.with_local_commands(hint))

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from headgate_server import places
+from queries.domain.definitions.kubernetes import MASTER
 
 #: Marks a driver's processes, so that they can be found after their files are gone.
 DIRECTORY = "HEADGATE_DRIVER_DIRECTORY"
@@ -18,9 +19,12 @@ HOST = "HEADGATE_DRIVER_HOST"
 #: Names the archive of Spark's classes that the JVM maps, if there is one.
 CLASS_ARCHIVE = "HEADGATE_CLASS_ARCHIVE"
 
+#: Names the kubeconfig with which drivers create executors as pods.
+ACCOUNT = "HEADGATE_KUBECONFIG"
+
 _PASS = (
     "PATH HOME USER LOGNAME LANG LANGUAGE TZ JAVA_HOME JDK_JAVA_OPTIONS HADOOP_CONF_DIR"
-    " KRB5_CONFIG SSL_CERT_FILE SSL_CERT_DIR KUBECONFIG HEADGATE_DRIVER_ADDRESS"
+    " KRB5_CONFIG SSL_CERT_FILE SSL_CERT_DIR HEADGATE_KUBECONFIG HEADGATE_DRIVER_ADDRESS"
 )
 _PASS_PREFIXES = ("LC_", "SPARK_")
 #: Variables that would turn the driver into something else, or move its files elsewhere.
@@ -53,16 +57,20 @@ def for_driver(
     code_roots: Iterable[str],
     tmp: Path,
     spark: str = "",
+    master: str = "",
 ) -> dict[str, str]:
     """Return a driver's complete environment: allowed variables, import path, its own tmp.
 
-    `spark` is the folder of another version of PySpark; SPARK_HOME must not name ours then.
+    `spark` is the folder of another version of PySpark; SPARK_HOME must not name ours then. Only
+    drivers whose master is a Kubernetes cluster get its account.
     """
     first = (spark,) if spark else ()
+    account = environ.get(ACCOUNT, "") if master.startswith(MASTER) else ""
     return {
         "LANG": "C.UTF-8",
         **passed(environ, allowlist),
         **({"SPARK_HOME": f"{spark}/pyspark"} if spark else {}),
+        **({"KUBECONFIG": account} if account else {}),
         "PYTHONPATH": ":".join((*first, *places.import_path(), *code_roots)),
         "PYTHONUNBUFFERED": "1",  # what users print is in the log when the driver dies
         "PYSPARK_PYTHON": sys.executable,

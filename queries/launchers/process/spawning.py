@@ -41,6 +41,7 @@ def spawn(folder: DriverFolder, spec: DriverSpec, claim: socket.socket) -> Begun
         code_roots=spec.code_roots,
         tmp=tmp,
         spark=spec.spark,
+        master=spec.master,
     )
     env |= {
         environment.DIRECTORY: str(folder.root),
