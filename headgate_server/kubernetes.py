@@ -14,6 +14,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -204,7 +205,42 @@ def missing_to_run() -> list[str]:
             f"The CNI plugins {', '.join(lacking)} are missing in {CNI}: install them with "
             "`sudo apt-get install containernetworking-plugins`."
         )
-    return missing
+    return missing or _refused()
+
+
+def _refused() -> list[str]:
+    """Return what the kernel refuses to this account, although it is root, as in a container."""
+    with tempfile.TemporaryDirectory() as folder:
+        parts = {name: f"{folder}/{name}" for name in ("lower", "upper", "work", "merged")}
+        for part in parts.values():
+            os.mkdir(part)
+        layers = f"lowerdir={parts['lower']},upperdir={parts['upper']},workdir={parts['work']}"
+        link = f"hgtry{os.getpid()}"  # at most 15 characters
+        tries = {
+            "make a pair of network interfaces": (
+                ("ip", "link", "add", link, "type", "veth", "peer", "name", f"{link}p"),
+                ("ip", "link", "delete", link),
+            ),
+            "mount an overlay": (
+                ("mount", "-t", "overlay", "overlay", "-o", layers, parts["merged"]),
+                ("umount", parts["merged"]),
+            ),
+        }
+        return [
+            f"The kernel does not allow this account to {what}: {said}. Run it on a host or in a "
+            "virtual machine, instead of in a container."
+            for what, (begin, undo) in tries.items()
+            if (said := _said(begin)) or (said := _said(undo))
+        ]
+
+
+def _said(command: tuple[str, ...]) -> str:
+    """Return what a command says if it fails; "" if it succeeds."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return (done.stderr.strip() or f"code {done.returncode}") if done.returncode else ""
 
 
 def _go_version() -> tuple[int, ...] | None:

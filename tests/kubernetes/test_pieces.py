@@ -46,6 +46,22 @@ def test_each_missing_piece_is_named_with_the_command_that_installs_it(bare: Pat
     ]
 
 
+def test_a_container_in_which_root_may_not_do_what_nodes_do_is_told(
+    bare: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    for name in ("containerd", "ctr", "runc", "mount", "umount", "bridge", "host-local"):
+        (bare / name).write_text("#!/bin/sh\n")
+        (bare / name).chmod(0o755)
+    (bare / "loopback").touch()
+    (bare / "ip").write_text("#!/bin/sh\necho Operation not permitted >&2\nexit 2\n")
+    (bare / "ip").chmod(0o755)
+    (refused,) = kubernetes.missing_to_run()
+    assert "to make a pair of network interfaces: Operation not permitted" in refused
+    (bare / "ip").write_text("#!/bin/sh\n")
+    assert kubernetes.missing_to_run() == []
+
+
 def test_an_old_go_and_missing_packages_are_named(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
