@@ -12,10 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headgate_ground.tolerant import whole
+
 #: Characters of a reason or message that are shown.
 LONGEST = 300
 #: Spark's label with an executor's number (spark-exec-id).
 EXECUTOR_LABEL = "spark-exec-id"
+#: Ours, with the epoch of the driver.
+EPOCH_LABEL = "headgate/epoch"
 #: A waiting container's reasons that are part of every start.
 _STARTING = frozenset({"ContainerCreating", "PodInitializing"})
 #: What the reasons of `DisruptionTarget` mean.
@@ -34,6 +38,7 @@ class ExecutorPod:
 
     executor: str  # its number in Spark
     name: str
+    epoch: int = 0  # of its driver
     node: str = ""  # "" while it has none
     waits: str = ""  # why it has not started, "" if it has or is about to
     ended: str = ""  # why it ended or is ending, "" if it is not
@@ -43,8 +48,8 @@ class ExecutorPod:
         return bool(self.waits or self.ended)
 
 
-def executor_pods(listed: str) -> dict[str, ExecutorPod]:
-    """Return the executors' pods in a `PodList` in JSON, by the executor's number.
+def executor_pods(listed: str) -> list[ExecutorPod]:
+    """Return the executors' pods in a `PodList` in JSON.
 
     Raises ValueError for anything else.
     """
@@ -53,14 +58,16 @@ def executor_pods(listed: str) -> dict[str, ExecutorPod]:
     if not isinstance(items, list):
         raise ValueError("the API server's answer is not a list of pods")
     pods = (_pod(item) for item in items)
-    return {pod.executor: pod for pod in pods if pod.executor}
+    return [pod for pod in pods if pod.executor]
 
 
 def _pod(item: Mapping[str, Any]) -> ExecutorPod:
     metadata, status = item.get("metadata") or {}, item.get("status") or {}
+    labels = metadata.get("labels") or {}
     return ExecutorPod(
-        executor=str((metadata.get("labels") or {}).get(EXECUTOR_LABEL, "")),
+        executor=str(labels.get(EXECUTOR_LABEL, "")),
         name=str(metadata.get("name", "")),
+        epoch=whole(str(labels.get(EPOCH_LABEL, ""))) or 0,
         node=str((item.get("spec") or {}).get("nodeName") or ""),
         waits=_waits(status),
         ended=_ended(status),
@@ -88,15 +95,16 @@ def _waits(status: Mapping[str, Any]) -> str:
 def _ended(status: Mapping[str, Any]) -> str:
     if status.get("reason") == "Evicted":
         return _cut(f"The pod was evicted: {status.get('message') or 'its node gave no message'}")
-    for container in status.get("containerStatuses") or ():
-        ended = (container.get("state") or {}).get("terminated") or {}
-        if ended.get("reason") == "OOMKilled":
-            return _OUT_OF_MEMORY
+    containers = status.get("containerStatuses") or ()
+    ended = [(one.get("state") or {}).get("terminated") or {} for one in containers]
+    if any(one.get("reason") == "OOMKilled" for one in ended):
+        return _OUT_OF_MEMORY
     disrupted = _condition(status, "DisruptionTarget")
     if disrupted.get("status") == "True":
         meaning = _DISRUPTIONS.get(disrupted.get("reason", ""))
         return _cut(f"The pod was {meaning or 'disrupted'}: {disrupted.get('message', '')}")
-    return ""
+    codes = (str(one["exitCode"]) for one in ended if one.get("exitCode"))
+    return next(map(_exited_with, codes), "")
 
 
 def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
@@ -108,7 +116,18 @@ _OUT_OF_MEMORY = (
     "The pod used more than its memory limit (OOMKilled); raise spark.executor.memoryOverhead, or "
     "spark.executor.memory."
 )
-_EXITED = re.compile(r"exited with exit code (-?\d+)(?:\(([^)]*)\))?")
+#: What an executor's own exit codes mean (Spark: SparkExitCode, ExecutorExitCode).
+_MEANINGS = {
+    "50": "an exception that nothing caught",
+    "51": "an exception, and another one while it was logged",
+    "52": "its JVM ran out of memory",
+    "53": "it could not make its local folder",
+    "56": "it could not reach the driver for its heartbeats",
+    "57": "a task did not end when it was asked to",
+    "137": "killed from outside with SIGKILL",
+    "143": "asked to end with SIGTERM",
+}
+_EXITED = re.compile(r"exited with exit code (-?\d+)")
 _BRIEFLY = re.compile(r"The API gave the following brief reason: (.+)")
 _MESSAGE = re.compile(r"The API gave the following message: (.+)")
 _TERMINATED = re.compile(r"termination reason: (\w+)")
@@ -135,10 +154,12 @@ def death(reported: str, pod: ExecutorPod | None = None) -> str:
     if brief is not None and brief[1].strip() not in ("null", ""):
         said = message[1].strip() if message is not None else ""
         return _cut(f"The pod ended ({brief[1].strip()}){f': {said}' if said else ''}")
-    if exited[1] == "137":
-        return "The pod's process was killed from outside (exit code 137, SIGKILL)."
-    meaning = f", {exited[2]}" if exited[2] else ""
-    return f"The executor exited with code {exited[1]}{meaning}."
+    return _exited_with(exited[1])
+
+
+def _exited_with(code: str) -> str:
+    meaning = _MEANINGS.get(code, "")
+    return f"The executor exited with code {code}{f': {meaning}' if meaning else ''}."
 
 
 def _cut(text: str) -> str:

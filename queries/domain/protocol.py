@@ -385,8 +385,8 @@ class ExecutorsWanted:
     overhead_mb: int = 0  # requested from YARN in addition
     free: tuple[tuple[int, int], ...] | None = None  # those that are free; None: unknown
     application_master: bool = False  # it is requesting YARN's application master
-    #: Why the newest pod has not started, "" if that is not known; None: executors are not pods
-    pod_waits: str | None = None
+    #: Why the newest pod waits or has ended, "" if that is not known; None: executors are not pods
+    pod_reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

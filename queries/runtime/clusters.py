@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 from typing import Any
 
 from headgate_ground.tolerant import at_ms
-from queries.domain.definitions.kubernetes import MASTER
 from queries.domain.pods import death
 from queries.domain.protocol import ExecutorSeen, ExecutorsWanted
 from queries.domain.supervision.observation import NONE_FOR
@@ -151,7 +150,8 @@ _CPUS = "spark.task.cpus"
 class ExecutorWatch:
     """Reads Spark's status store; reports nothing with a local master."""
 
-    def __init__(self, spark: Any, master: str) -> None:
+    def __init__(self, spark: Any, master: str, pods: PodWatch | None = None) -> None:
+        """`pods` is the watch of the executors' pods, if they are pods."""
         sc: Any = spark.sparkContext._jsc.sc()
         self._store = None if master.startswith("local") else sc
         self._gateway = spark.sparkContext._gateway
@@ -164,7 +164,7 @@ class ExecutorWatch:
         self._free: Nodes | None = None
         self._looked = -LOOK_EVERY_S  # monotonic
         self._executors: tuple[ExecutorSeen, ...] = ()
-        self._pods = PodWatch(self._jvm, sc) if master.startswith(MASTER) else None
+        self._pods = pods
 
     def look(self) -> tuple[ExecutorSeen, ...]:
         """Return the executors, active ones first; they are at most `LOOK_EVERY_S` seconds old."""
@@ -209,7 +209,7 @@ class ExecutorWatch:
             self._workers,
             overhead_mb=overhead,
             free=self._free,
-            pod_waits=self._pods.waiting() if self._pods is not None else None,
+            pod_reason=self._pods.reason() if self._pods is not None else None,
         )
 
     def _query_master_soon(self) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from listeners.loops.each import LoopErrors
 from listeners.spark.telemetry import Telemetry
+from queries.domain.definitions.kubernetes import MASTER
 from queries.domain.protocol import (
     CURRENT,
     DRIVER_LOG,
@@ -29,7 +30,7 @@ from queries.domain.protocol import (
     Want,
 )
 from queries.driver_folder import DriverFolder, read_current
-from queries.runtime import build, clusters, kafka, spark_session
+from queries.runtime import build, clusters, kafka, pods, spark_session
 from queries.runtime.allowed_paths import roots_of
 from queries.runtime.assignment import Assignments
 from queries.runtime.checkpoints.locks import Locks
@@ -97,6 +98,7 @@ class DriverProgram:
         self.gateway: Any = None
         self.locks: Locks | None = None
         self.executors: ExecutorWatch | None = None
+        self.pods: pods.PodWatch | None = None
         self._executors_reported: tuple[tuple[ExecutorSeen, ...], ExecutorsWanted | None] = (), None
 
     def run(self) -> int:
@@ -127,7 +129,7 @@ class DriverProgram:
         self._report_step(steps.newest)
         self.gateway = self.jvm.gateway()
         self.wake.watch(os.pidfd_open(self.gateway.proc.pid), JVM)
-        with self._reports_yarn_queue():
+        with self._reports_waiting():
             spark = spark_session.start_spark(self.spec, self.folder, self.gateway, self.references)
         steps.done("session")
         self.wake.catch_signals()  # again, because Spark has replaced one (trap 22)
@@ -158,7 +160,7 @@ class DriverProgram:
                 self.spec.without_classes,
             ),
         )
-        self.executors = ExecutorWatch(spark, self.spec.master)
+        self.executors = ExecutorWatch(spark, self.spec.master, self.pods)
         sessions = Sessions(spark, self.telemetry, self.spec.listeners, self.references)
         context = DriverContext(
             spark=spark,
@@ -201,16 +203,32 @@ class DriverProgram:
             logger.warning("the standby's own first batch failed: %s", run_error.root_cause)
 
     @contextmanager
-    def _reports_yarn_queue(self) -> Iterator[None]:
-        """Report while Spark's start is waiting for YARN to start the application."""
-        if self.spec.master != "yarn":
-            yield
-            return
+    def _reports_waiting(self) -> Iterator[None]:
+        """Report while Spark's start is waiting for YARN, or for executors' pods."""
 
         def tell(wanted: ExecutorsWanted) -> None:
             self.board.driver(wanted=wanted)
             self.board.write()
 
+        if self.spec.master.startswith(MASTER):
+            conf = self.references.resolve_all(self.spec.conf)
+            self.pods = pods.PodWatch(self.gateway, self.spec, conf, tell)
+            try:
+                yield
+            except Exception as error:
+                reason = self.pods.reason()
+                self.pods.end()
+                if reason and spark_session.stopped_while_starting(str(error)):
+                    raise pods.ExecutorsFailed(
+                        f"Executors of this driver kept failing before there was a session: "
+                        f"{reason}"
+                    ) from None
+                raise
+            self.pods.session_is_up()
+            return
+        if self.spec.master != "yarn":
+            yield
+            return
         queue = clusters.Queue(self.gateway, self.spec.application, self.spec.conf, tell)
         queue.start()
         try:

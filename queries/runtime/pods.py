@@ -12,27 +12,39 @@ import logging
 import re
 import socket
 import threading
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import quote, urlsplit
 
 from queries.domain.definitions.kubernetes import MASTER, OUR_LABELS
 from queries.domain.pods import ExecutorPod, executor_pods
-from queries.domain.protocol import DriverSpec
+from queries.domain.protocol import DriverSpec, ExecutorsWanted
 
 logger = logging.getLogger("headgate.driver")
 
 #: Variable with the address at which pods reach this host.
 ADDRESS = "HEADGATE_DRIVER_ADDRESS"
-#: Milliseconds that a request of Spark's to the API server may take.
-_TIME_OUT_MS = 60_000
-#: Seconds between looks at the pods; the API server answers from its cache.
-LOOK_EVERY_S = 5.0
+#: What a definition can change. Spark's own time-outs are 10 s, and it ends a driver after a number
+#: of failed executors, however many months lie between them.
+_DEFAULTS = {
+    "spark.kubernetes.driver.connectionTimeout": "60000",
+    "spark.kubernetes.driver.requestTimeout": "60000",
+    "spark.executor.failuresValidityInterval": "10m",
+}
+#: Seconds between looks at the pods; the API server answers from its cache. In a start, pods that
+#: fail exist for a second only: Spark deletes them as soon as it has seen that.
+LOOK_EVERY_S, _LOOK_IN_START_S = 5.0, 0.7
 #: Spark's limit for `podNamePrefix` is 47 characters, because it appends "-exec-" and a number.
 _NAME_LENGTH = 24
 
 
 class NotReachable(Exception):
     """Pods could not connect to this driver."""
+
+
+class ExecutorsFailed(Exception):
+    """Spark gave a start up because executors ended again and again."""
 
 
 def executor_conf(spec: DriverSpec, address: str) -> dict[str, str]:
@@ -43,28 +55,23 @@ def executor_conf(spec: DriverSpec, address: str) -> dict[str, str]:
     """
     if not spec.master.startswith(MASTER):
         return {}
-    labels = {
-        "installation": spec.installation,
-        "application": spec.application,
-        "epoch": str(spec.epoch),
-    }
     executor = "spark.kubernetes.executor"
     return {
         "spark.driver.host": address,
         # Executors get it as the driver's address (Spark: useDriverPodIP).
         "spark.driver.bindAddress": address,
         f"{executor}.podNamePrefix": _prefix(spec),
-        **{
-            f"{executor}.label.{OUR_LABELS}{name}": value.rstrip("._-")  # as Kubernetes demands
-            for name, value in labels.items()
-        },
-        **{
-            name: spec.conf.get(name, str(_TIME_OUT_MS))
-            for name in (
-                "spark.kubernetes.driver.connectionTimeout",
-                "spark.kubernetes.driver.requestTimeout",
-            )
-        },
+        **{f"{executor}.label.{OUR_LABELS}{name}": of for name, of in _labels(spec).items()},
+        **{name: spec.conf.get(name, value) for name, value in _DEFAULTS.items()},
+    }
+
+
+def _labels(spec: DriverSpec) -> dict[str, str]:
+    """Return the labels of a driver's executors, without our prefix."""
+    return {
+        "installation": spec.installation,
+        "application": spec.application.rstrip("._-"),  # Kubernetes does not allow these at the end
+        "epoch": str(spec.epoch),
     }
 
 
@@ -103,16 +110,34 @@ def own_address(master: str, named: str = "") -> str:
 
 
 class PodWatch:
-    """Reads the executors' pods from the API server, with Spark's own client and account."""
+    """Reads the executors' pods from the API server, with Spark's own client and account.
 
-    def __init__(self, jvm: Any, context: Any) -> None:
-        """`context` is the JVM's SparkContext."""
-        self._jvm, self._context = jvm, context
+    It begins before there is a session, because Spark waits for executors first.
+    """
+
+    def __init__(
+        self,
+        gateway: Any,
+        spec: DriverSpec,
+        conf: Mapping[str, str],
+        report: Callable[[ExecutorsWanted], object],
+    ) -> None:
+        """`conf` is the definition's, resolved. `report` gets what is waited for in a start."""
+        self._jvm = gateway.jvm
+        self._conf = self._jvm.org.apache.spark.SparkConf(False)
+        for name, value in {**conf, "spark.master": spec.master}.items():
+            self._conf.set(name, value)
+        namespace = quote(conf.get("spark.kubernetes.namespace", "default"))
+        self._path = f"/api/v1/namespaces/{namespace}/pods"
+        self._labels, self._epoch = _labels(spec), spec.epoch
+        self._report = report
+        self._since = datetime.now(UTC)
         self._lock = threading.Lock()
         self._pods: dict[str, ExecutorPod] = {}
         self._noted: dict[str, ExecutorPod] = {}  # with the last thing that was to be said
-        self._thread = threading.Thread(target=self._run, name="pods", daemon=True)
+        self._up = threading.Event()
         self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="pods", daemon=True)
         self._thread.start()
 
     def of(self, executor: str) -> ExecutorPod | None:
@@ -120,22 +145,30 @@ class PodWatch:
         with self._lock:
             return self._noted.get(executor)
 
-    def waiting(self) -> str:
-        """Return why the newest pod that has not started is waiting; "" if none is."""
+    def reason(self) -> str:
+        """Return why the newest pod is waiting or has ended; "" if nothing is known."""
         with self._lock:
-            waiting = [(int(pod.executor), pod.waits) for pod in self._pods.values() if pod.waits]
-        return max(waiting)[1] if waiting else ""
+            waiting = [(int(number), pod.waits) for number, pod in self._pods.items() if pod.waits]
+            ended = [(int(number), pod.ended) for number, pod in self._noted.items() if pod.ended]
+        return max(waiting or ended)[1] if waiting or ended else ""
+
+    def session_is_up(self) -> None:
+        """Look less often, and no longer report: there is a session."""
+        with self._lock:
+            self._up.set()
 
     def end(self) -> None:
         """End the looks; one that is under way ends on its own."""
         self._over.set()
+        self._up.set()
 
     def _run(self) -> None:
-        failed = ""
-        client = None
-        while not self._over.wait(LOOK_EVERY_S):
+        failed, client = "", None
+        while not self._over.is_set():
             try:
-                client = client or self._client()
+                if client is None:
+                    client = self._client()
+                    self._delete_former(client)
                 self._look(client)
                 failed = ""
             except Exception as error:  # no right to list pods, or an API server that is away
@@ -143,25 +176,56 @@ class PodWatch:
                     logger.warning("could not list the executors' pods: %s", error)
                 with self._lock:
                     self._pods = {}
+            if self._up.is_set():
+                self._over.wait(LOOK_EVERY_S)
+            elif not self._up.wait(_LOOK_IN_START_S) and (reason := self.reason()):
+                self._report_in_start(self._wanted(reason))
         if client is not None:
             with contextlib.suppress(Exception):
                 client.close()
 
+    def _report_in_start(self, wanted: ExecutorsWanted) -> None:
+        with self._lock:  # nothing is reported once there is a session
+            if not self._up.is_set():
+                self._report(wanted)
+
     def _look(self, client: Any) -> None:
-        namespace = client.getNamespace() or "default"
-        selector = quote(f"spark-app-selector={self._context.applicationId()},spark-role=executor")
-        path = f"/api/v1/namespaces/{quote(namespace)}/pods"
-        listed = client.raw(f"{path}?labelSelector={selector}&resourceVersion=0")
-        pods = executor_pods(listed or "")
+        pods = {pod.executor: pod for pod in self._list(client, self._labels)}
         with self._lock:
             self._pods = pods
             self._noted |= {number: pod for number, pod in pods.items() if pod}
 
+    def _delete_former(self, client: Any) -> None:
+        """Delete the executors of the application's former drivers.
+
+        Nobody else does: a driver that was killed leaves them, and they would hold their resources
+        until they miss it, and their names for ever.
+        """
+        ours = {name: of for name, of in self._labels.items() if name != "epoch"}
+        former = [pod for pod in self._list(client, ours) if 0 < pod.epoch < self._epoch]
+        for pod in former:
+            client.raw(f"{self._path}/{quote(pod.name)}", "DELETE", None)
+        if former:
+            logger.info("deleted %s pods of former drivers", len(former))
+
+    def _list(self, client: Any, labels: Mapping[str, str]) -> list[ExecutorPod]:
+        selector = quote(",".join(f"{OUR_LABELS}{name}={of}" for name, of in labels.items()))
+        path = f"{self._path}?labelSelector={selector}&resourceVersion=0"
+        return executor_pods(client.raw(path) or "")
+
+    def _wanted(self, reason: str) -> ExecutorsWanted:
+        return ExecutorsWanted(
+            self._since.isoformat(),
+            int(self._conf.getSizeAsMb("spark.executor.memory", "1g")),
+            int(self._conf.getInt("spark.executor.cores", 1)),
+            pod_reason=reason,
+        )
+
     def _client(self) -> Any:
         """Return a client with the driver's own settings (Spark: KubernetesClusterManager)."""
-        jvm, conf = self._jvm, self._context.conf()
-        names = "org.apache.spark.deploy.k8s.SparkKubernetesClientFactory"
-        kinds = jvm.java.lang.Class.forName(f"{names}$ClientType$").getField("MODULE$").get(None)
+        jvm, conf = self._jvm, self._conf
+        name = "org.apache.spark.deploy.k8s.SparkKubernetesClientFactory"
+        kinds = jvm.java.lang.Class.forName(f"{name}$ClientType$").getField("MODULE$").get(None)
         factory = jvm.org.apache.spark.deploy.k8s.SparkKubernetesClientFactory
         return factory.createKubernetesClient(
             conf.get("spark.master").removeprefix(MASTER),

@@ -208,6 +208,7 @@ class NotAccepted(Exception):
 _STOPPED = re.compile(
     r"Cannot call methods on a stopped SparkContext|SparkContext (was|has been) shut ?down"
     r'|the return value of "org\.apache\.spark\.(SparkContext|SparkEnv)\$?\.\w+\(\)" is null'
+    r"|Spark context stopped while waiting for backend"
     r"|Can only call getServletHandlers on a running MetricsSystem"
     r"|RpcEnvStoppedException|RpcEnv already stopped|Could not find HeartbeatReceiver"
 )

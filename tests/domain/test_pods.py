@@ -38,13 +38,15 @@ DELETED = "The executor with id 3 was deleted by a user or the framework."
 
 def listed(**status: Any) -> str:
     """Return the API server's answer with one executor's pod."""
-    labels = {"spark-exec-id": "7", "spark-role": "executor"}
+    labels = {"spark-exec-id": "7", "spark-role": "executor", "headgate/epoch": "12"}
     pod = {"metadata": {"name": "hg-flights-exec-7", "labels": labels}, "status": status}
     return json.dumps({"kind": "PodList", "items": [{**pod, "spec": {"nodeName": "node-1"}}]})
 
 
 def pod(**status: Any) -> ExecutorPod:
-    return executor_pods(listed(**status))["7"]
+    (found,) = executor_pods(listed(**status))
+    assert (found.executor, found.epoch, found.node) == ("7", 12, "node-1")
+    return found
 
 
 @pytest.mark.parametrize(
@@ -56,11 +58,11 @@ def pod(**status: Any) -> ExecutorPod:
         ),
         (
             EXITED.format(code=137, why="(SIGKILL, possible container OOM)", reason="Error"),
-            "The pod's process was killed from outside (exit code 137, SIGKILL).",
+            "The executor exited with code 137: killed from outside with SIGKILL.",
         ),
         (
             EXITED.format(code=52, why="(JVM OOM)", reason="Error"),
-            "The executor exited with code 52, JVM OOM.",
+            "The executor exited with code 52: its JVM ran out of memory.",
         ),
         (EXITED.format(code=3, why="", reason="Error"), "The executor exited with code 3."),
         (EVICTED, "The pod ended (Evicted): The node was low on resource: ephemeral-storage."),
@@ -76,6 +78,14 @@ def test_sparks_own_report_becomes_a_sentence(reported: str, begins: str) -> Non
 def test_a_memory_limit_that_killed_only_another_container_is_still_the_cause() -> None:
     status = {"containerStatuses": [{"state": {"terminated": {"reason": "OOMKilled"}}}]}
     assert "memory limit" in death(DELETED, pod(phase="Failed", **status))
+
+
+def test_an_exit_is_known_from_the_pod_before_spark_reports_it() -> None:
+    status = {"containerStatuses": [{"state": {"terminated": {"exitCode": 53, "reason": "Error"}}}]}
+    ended = pod(phase="Failed", **status).ended
+    assert ended == "The executor exited with code 53: it could not make its local folder."
+    done = {"containerStatuses": [{"state": {"terminated": {"exitCode": 0}}}]}
+    assert pod(phase="Succeeded", **done).ended == ""
 
 
 def condition(kind: str, status: str, reason: str, message: str) -> dict[str, Any]:
@@ -146,4 +156,4 @@ def test_another_answer_is_no_list_of_pods(answer: str) -> None:
 
 def test_pods_that_are_not_executors_do_not_count() -> None:
     others = {"items": [{"metadata": {"name": "web"}}, {"metadata": None, "status": None}]}
-    assert executor_pods(json.dumps(others)) == {}
+    assert executor_pods(json.dumps(others)) == []

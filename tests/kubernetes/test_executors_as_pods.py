@@ -91,11 +91,23 @@ def driver(home: Path, kubernetes: Kubernetes) -> Iterator[DriverUnderTest]:
         driver.end()
 
 
-def pods(kubernetes: Kubernetes, driver: DriverUnderTest) -> list[dict[str, Any]]:
-    """Return the executors' pods of a driver that run, by the labels that it gave them."""
+def all_pods(kubernetes: Kubernetes, driver: DriverUnderTest) -> list[dict[str, Any]]:
+    """Return the pods of a driver, by the labels that it gave them."""
     mine = f"headgate/application={driver.application},headgate/epoch={driver.epoch}"
-    items = get(kubernetes, "pods", "--selector", mine)["items"]
-    return [one for one in items if one["status"].get("phase") == "Running"]
+    return list(get(kubernetes, "pods", "--selector", mine)["items"])
+
+
+def pods(kubernetes: Kubernetes, driver: DriverUnderTest) -> list[dict[str, Any]]:
+    """Return those that run."""
+    everything = all_pods(kubernetes, driver)
+    return [one for one in everything if one["status"].get("phase") == "Running"]
+
+
+def local_folder(kubernetes: Kubernetes, pod: str) -> str:
+    """Return the folder for an executor's blocks and spilled rows."""
+    (container,) = get(kubernetes, "pod", pod)["spec"]["containers"]
+    named = {one["name"]: one.get("value", "") for one in container["env"]}
+    return str(named["SPARK_LOCAL_DIRS"])
 
 
 def lost(driver: DriverUnderTest, number: str) -> ExecutorSeen | None:
@@ -141,6 +153,7 @@ def test_a_query_streams_in_pods_and_tells_how_each_executor_ended(
     newest = commits(driver, after=1)
 
     number, pod = executor(kubernetes, driver)
+    assert local_folder(kubernetes, pod).startswith("/var/data/")  # not one of the driver's host
     assert re.fullmatch(r"hg-flights-[0-9a-f]{6}-1-exec-\d+", pod)
     with pytest.raises(subprocess.CalledProcessError):  # by the kernel
         kubernetes.kubectl("exec", pod, *IN_NAMESPACE, "--", "python3", "-c", EATS)
@@ -158,18 +171,33 @@ def test_a_query_streams_in_pods_and_tells_how_each_executor_ended(
     commits(driver, after=newest + 1)
 
 
+def test_executors_of_a_killed_driver_are_deleted_by_the_next(
+    kubernetes: Kubernetes, driver: DriverUnderTest, home: Path
+) -> None:
+    driver.ready()
+    executor(kubernetes, driver)
+    driver.end()  # by SIGKILL
+    assert all_pods(kubernetes, driver), "nobody deletes them"
+    following = DriverUnderTest(home, application=driver.application, epoch=driver.epoch + 1)
+    try:
+        following.launch(master=kubernetes.master, conf=conf())
+        wait_for(lambda: not all_pods(kubernetes, driver), "the former executors are deleted")
+        executor(kubernetes, following)
+    finally:
+        following.end()
+
+
 WAITING = {
     "image": (
         {"spark.kubernetes.container.image": "headgate/none:1"},
         "The image .*headgate/none:1 cannot be used",
     ),
+    "exit": ({"spark.executor.extraJavaOptions": "-Xss1k"}, "exited with code 1"),
     "memory": (
         {"spark.executor.memory": "200g"},
         "No node can take the pod: .*Insufficient memory",
     ),
 }
-#: Spark waits for executors before it starts a session; nothing else is to be seen of them then.
-AT_ONCE = {"spark.scheduler.maxRegisteredResourcesWaitingTime": "1s"}
 
 
 def test_why_no_executor_starts_is_told(kubernetes: Kubernetes, home: Path) -> None:
@@ -178,14 +206,19 @@ def test_why_no_executor_starts_is_told(kubernetes: Kubernetes, home: Path) -> N
     def waits(driver: DriverUnderTest) -> str | None:
         status = driver.sight().status
         wanted = status.wanted if status is not None else None
-        return missing_executors(wanted) if wanted is not None and wanted.pod_waits else None
+        return missing_executors(wanted) if wanted is not None and wanted.pod_reason else None
 
     try:
         for name, (changes, _) in WAITING.items():
-            drivers[name].launch(master=kubernetes.master, conf=conf(**changes, **AT_ONCE))
+            drivers[name].launch(master=kubernetes.master, conf=conf(**changes))
         for name, (_, says) in WAITING.items():
             told = wait_for(partial(waits, drivers[name]), f"the reason is told: {name}")
             assert re.search(says, told)
+        ended = drivers["exit"].wait_exit()
+        assert ended.status is not None
+        assert ended.status.error is not None
+        assert "kept failing" in ended.status.error.root_cause
+        assert "exited with code 1" in ended.status.error.root_cause
     finally:
         for driver in drivers.values():
             driver.end()

@@ -29,7 +29,12 @@ def test_executors_of_each_epoch_have_names_of_their_own() -> None:
     def prefix(**changes: Any) -> str:
         return pods.executor_conf(spec(**changes), "h")["spark.kubernetes.executor.podNamePrefix"]
 
-    others: list[dict[str, Any]] = [{}, {"epoch": 4}, {"application": "Flights"}, {"installation": "there"}]
+    others: list[dict[str, Any]] = [
+        {},
+        {"epoch": 4},
+        {"application": "Flights"},
+        {"installation": "there"},
+    ]
     assert len({prefix(**other) for other in others}) == len(others)
     for name in ("flights", "A_b.c--", "x" * 200, "---"):
         found = prefix(application=name, epoch=2**31)

@@ -101,7 +101,7 @@ APPLICATION_KEYS = re.compile(
             kubernetes.OF_ADMINS,
             r"spark\.driver\.(maxResultSize|memoryOverhead|memoryOverheadFactor|cores)",
             r"spark\.executor\.(cores|memory|memoryOverhead|memoryOverheadFactor|instances"
-            r"|heartbeatInterval|pyspark\.memory)",
+            r"|heartbeatInterval|pyspark\.memory|maxNumFailures|failuresValidityInterval)",
             r"spark\.(dynamicAllocation|network|rpc|locality|speculation|excludeOnFailure|reducer"
             r"|memory|broadcast|cleaner|stage|storage|rdd|buffer|io\.compression)(\..+)?",
             r"spark\.shuffle\.(?!manager$|sort\.io\.plugin|service\.).+",

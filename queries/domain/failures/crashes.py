@@ -4,6 +4,7 @@ Supervision is not affected: restarts continue with backoff. Operators see one i
 many failures.
 """
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -11,6 +12,10 @@ from datetime import datetime, timedelta
 from queries.domain.failures.categories import GENERAL, Category, FailureAdvice
 from queries.domain.protocol import CUT_OFF, Killer
 
+#: Spark's exit code for a driver whose executors failed too often, and what it logs (SparkExitCode,
+#: EXCEED_MAX_EXECUTOR_FAILURES).
+EXECUTORS_FAILED = "11"
+TOO_MANY = re.compile(r"Max number of executor failures \(\d+\) reached")
 #: This many failures within `WINDOW` open an incident; see decisions/0005.
 FAILURES = 5
 WINDOW = timedelta(minutes=10)

@@ -175,6 +175,9 @@ def classify_exit(
         return _of_driver(advice, f"The driver ran out of memory: {ended}")
     if "No space left on device" in log_tail:
         return _of_driver(_of_message(log_tail, "") or GENERAL[Category.STORAGE], ended)
+    if jvm == crashes.EXECUTORS_FAILED and (said := crashes.TOO_MANY.search(log_tail)):
+        advice = _of_message(said[0], "") or GENERAL[Category.PROCESS]
+        return _of_driver(advice, f"Too many executors failed: {ended}")
     title = crashes.NOT_STARTED.get(killed, f"Driver died: {ended}")
     return _of_driver(crashes.advice(python, jvm, killed), title)
 

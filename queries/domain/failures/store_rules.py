@@ -288,6 +288,19 @@ _HADOOP: tuple[FailureRule, ...] = (
         "namespace (spark.kubernetes.authenticate.* sets the account); then {start}.",
     ),
     rule(
+        r"Max number of executor failures \(\d+\) reached|Executors of this driver kept failing",
+        Category.PROCESS,
+        "Spark ended the driver because its executors failed again and again.",
+        "The query retries. The driver's log and the application's page show how they ended; "
+        "executors that end at once often have an unsuitable image or too little memory.",
+    ),
+    _limited(
+        r"Set HEADGATE_DRIVER_ADDRESS",
+        "Pods cannot reach this driver at the address by which its host reaches the API server.",
+        "Set HEADGATE_DRIVER_ADDRESS for the host's worker to an address that pods can reach, "
+        "restart the worker, then {start}.",
+    ),
+    rule(
         r"ExecutorLostFailure[\s\S]{0,1500}OOMKilled",
         Category.MEMORY,
         "An executor's pod used more than its memory limit.",

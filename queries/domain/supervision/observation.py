@@ -92,8 +92,8 @@ def missing_executors(wanted: ExecutorsWanted) -> str:
         else f"No executor has been active since {since:%H:%M:%S} UTC, so no tasks run. The "
         f"driver requests executors of {size}."
     )
-    if wanted.pod_waits is not None:
-        return f"{request} {wanted.pod_waits or _NO_REASON}"
+    if wanted.pod_reason is not None:
+        return f"{request} {wanted.pod_reason or _NO_REASON}"
     if wanted.workers is None:
         return f"{request} The cluster manager does not report its resources; check its web page."
     if not wanted.workers:

@@ -147,8 +147,9 @@ def _command(spec: DriverSpec, own: Path, archive: str) -> list[str]:
     """Return the command with which PySpark would start the JVM (pyspark.java_gateway)."""
     (own / TMP).mkdir(mode=0o700, exist_ok=True)
     (own / _LOG_CONFIG).write_text(_log_config(own / SPARK_LOG))
-    # Not spark.local.dir, which makes Spark warn at every start.
-    os.environ["SPARK_LOCAL_DIRS"] = str(own / TMP)
+    if not spec.master.startswith(MASTER):  # pods would get folders of this host's name
+        # Not spark.local.dir, which makes Spark warn at every start.
+        os.environ["SPARK_LOCAL_DIRS"] = str(own / TMP)
     conf = {
         "spark.master": spec.master,
         "spark.submit.deployMode": "client",

@@ -109,7 +109,7 @@ def test_a_manager_that_does_not_tell_is_named() -> None:
 
 def on_kubernetes(waits: str) -> str:
     return missing_executors(
-        ExecutorsWanted(NOW.isoformat(), 512, 1, overhead_mb=384, pod_waits=waits)
+        ExecutorsWanted(NOW.isoformat(), 512, 1, overhead_mb=384, pod_reason=waits)
     )
 
 
