@@ -52,7 +52,7 @@ class Kubernetes(SupervisedCluster):
         super().__init__(root)
         self.port, self.built = port, built or root
         self.network = _NETWORKS[(port - PORT + 144) % len(_NETWORKS)]
-        self.nodes = [Node(root / f"node-{one}", self.network, one) for one in _NODES]
+        self.nodes = self._nodes(self.network)
         self.host = self.nodes[0].address  # an address of this host that every pod can reach
         self.server = f"https://{self.host}:{port}"
         self.master = f"k8s://{self.server}"  # as applications name it
@@ -68,7 +68,7 @@ class Kubernetes(SupervisedCluster):
 
     def exists(self) -> bool:
         """Return whether the cluster is running, or has left something after a crash."""
-        return bool(self.running()) or kubernetes_nodes.owner(self.network) == self.root
+        return bool(self.running() or kubernetes_nodes.owned(self.root))
 
     def start(self) -> bool:
         """Start the cluster if necessary, and wait until all of it is ready.
@@ -78,10 +78,15 @@ class Kubernetes(SupervisedCluster):
         """
         self._check()
         started = not self._is_supervised()
+        if not started and kubernetes_nodes.owner(self.network) != self.root:
+            raise StartProblem(
+                "The trial Kubernetes cluster is running with another HEADGATE_KUBERNETES_PORT.",
+                "Use that one, or end the cluster with `make stop` first.",
+            )
         if started:
-            self._claim()
             claims.end(self.running(), limit_s=self.leave_s)
             self._clear()
+            self._claim()
             self._prepare()
             self._spawn({}, controlled=True)
         self._import_images()
@@ -94,8 +99,10 @@ class Kubernetes(SupervisedCluster):
         super().stop()
         if existed:
             self._clear()
-            kubernetes_nodes.release(self.network)
         return existed
+
+    def _nodes(self, network: int) -> list[Node]:
+        return [Node(self.root / f"node-{one}", network, one) for one in _NODES]
 
     def stop_kubelet(self, node: int) -> None:
         """Stop a node's kubelet, until it is started again; the node's pods keep running."""
@@ -182,7 +189,6 @@ class Kubernetes(SupervisedCluster):
         except (OSError, subprocess.CalledProcessError) as error:
             reason = getattr(error, "stderr", b"").decode(errors="replace").strip()
             self._clear()
-            kubernetes_nodes.release(self.network)
             raise StartProblem(
                 f"This host does not let root make bridges and cgroups: {error} {reason}".strip(),
                 "Run the cluster on a machine or in a privileged container.",
@@ -271,10 +277,15 @@ class Kubernetes(SupervisedCluster):
     # --- end ----------------------------------------------------------------------------
 
     def _clear(self) -> None:
-        """Remove what the cluster's processes have left, apart from keys, images and logs."""
-        kubernetes_nodes.end_pods(self.network, self.root)
-        for node in self.nodes:
-            node.clear()
+        """Remove what the cluster's processes have left, apart from keys, images and logs.
+
+        This includes what it has left with another port.
+        """
+        for network in kubernetes_nodes.owned(self.root):
+            kubernetes_nodes.end_pods(network, self.root)
+            for node in self._nodes(network):
+                node.clear()
+            kubernetes_nodes.release(network)
         shutil.rmtree(self.root / "etcd", ignore_errors=True)
         kubernetes_nodes.restore_sysctls()
 

@@ -55,7 +55,10 @@ class Keys:
 
     def make(self, addresses: Iterable[str]) -> None:
         """Make everything, unless it exists; the certificate is valid for the addresses."""
-        if self.tokens.exists():  # written last
+        named = x509.SubjectAlternativeName(
+            [x509.IPAddress(ipaddress.ip_address(one)) for one in addresses]
+        )
+        if self.tokens.exists() and self._names() == named:  # the tokens are written last
             return
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         now = datetime.now(UTC)
@@ -68,12 +71,7 @@ class Keys:
         )
         certificate = (
             _certificate(_name("headgate-trial", _ADMINS), name, key.public_key(), now)
-            .add_extension(
-                x509.SubjectAlternativeName(
-                    [x509.IPAddress(ipaddress.ip_address(one)) for one in addresses]
-                ),
-                critical=False,
-            )
+            .add_extension(named, critical=False)
             .add_extension(
                 x509.ExtendedKeyUsage(
                     [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
@@ -95,6 +93,11 @@ class Keys:
             for account, (user, groups) in ACCOUNTS.items()
         ]
         write_private(self.tokens, "\n".join(rows))
+
+    def _names(self) -> x509.SubjectAlternativeName:
+        """Return the addresses for which the certificate is valid."""
+        certificate = x509.load_pem_x509_certificate(self.certificate.read_bytes())
+        return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
 
     def write_kubeconfig(self, file: Path, account: str, server: str) -> None:
         """Write what a client needs to use an account: one file, with the authority in it."""

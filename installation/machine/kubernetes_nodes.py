@@ -19,6 +19,7 @@ from typing import Any
 import yaml
 
 from controlplane.home import read_line, write_private
+from headgate_ground.tolerant import whole
 from headgate_server.container_images import PAUSE_IMAGE
 from headgate_server.kubernetes import CNI
 
@@ -217,6 +218,12 @@ def owner(network: int) -> Path | None:
     """Return the folder of the cluster that has a network; None if no cluster has it."""
     root = read_line(_HELD / str(network))
     return Path(root) if root else None
+
+
+def owned(root: Path) -> list[int]:
+    """Return the networks of a cluster: with another port, it has had another one."""
+    held = (whole(file.name) for file in _HELD.glob("*"))
+    return sorted(one for one in held if one is not None and owner(one) == root)
 
 
 def claim(network: int, root: Path) -> bool:

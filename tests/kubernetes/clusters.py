@@ -28,7 +28,7 @@ def kubernetes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kubernetes]
     `kubeconfig` is a driver's, `master` and `host` are for its session, `kubectl` asks as an
     administrator. Another cluster can run on the machine, such as that of `make kubernetes`.
     """
-    cluster = Kubernetes(tmp_path_factory.mktemp("k8s"), _port(), built=pieces.kubernetes())
+    cluster = Kubernetes(tmp_path_factory.mktemp("k8s"), cluster_port(), built=pieces.kubernetes())
     try:
         cluster.start()
         yield cluster
@@ -72,7 +72,7 @@ def wait_for(found: Callable[[], object], what: str) -> None:
         time.sleep(_LOOK_EVERY_S)
 
 
-def _port() -> int:
+def cluster_port() -> int:
     """Return a port that is free like the next two, and whose network no other cluster has."""
     for _ in range(100):
         port = pieces.free_port()

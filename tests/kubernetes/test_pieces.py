@@ -161,7 +161,7 @@ def test_the_keys_are_made_once_and_a_kubeconfig_is_one_private_file(tmp_path: P
     keys = Keys(tmp_path / "keys")
     keys.make(["127.0.0.1", "10.244.1.1"])
     made = {file.name: file.read_bytes() for file in keys.folder.iterdir()}
-    keys.make(["127.0.0.1"])
+    keys.make(["127.0.0.1", "10.244.1.1"])
     assert {file.name: file.read_bytes() for file in keys.folder.iterdir()} == made
     context = ssl.create_default_context(cafile=str(keys.authority))
     context.load_cert_chain(keys.certificate, keys.key)
@@ -174,6 +174,17 @@ def test_the_keys_are_made_once_and_a_kubeconfig_is_one_private_file(tmp_path: P
     assert cluster["cluster"]["server"] == "https://10.244.1.1:16443"
     assert cluster["cluster"]["certificate-authority-data"]
     assert f"{user['user']['token']},system:serviceaccount:headgate:spark," in str(made)
+
+
+def test_keys_for_another_address_are_new(tmp_path: Path) -> None:
+    keys = Keys(tmp_path / "keys")
+    keys.make(["10.244.1.1"])
+    before = keys.certificate.read_bytes()
+    keys.make(["10.188.1.1"])
+    assert keys.certificate.read_bytes() != before
+    ssl.create_default_context(cafile=str(keys.authority)).load_cert_chain(
+        keys.certificate, keys.key
+    )
 
 
 def test_an_executor_gets_its_options_in_the_order_of_their_numbers() -> None:

@@ -10,11 +10,12 @@ from pathlib import Path
 import psutil
 import pytest
 
+from controlplane.home import StartProblem
 from headgate_ground import identities
 from headgate_server.container_images import USER
 from installation.machine.kubernetes import Kubernetes
 from installation.machine.kubernetes_keys import NAMESPACE
-from tests.kubernetes.clusters import get, phase, run_pod, wait_for
+from tests.kubernetes.clusters import cluster_port, get, phase, run_pod, wait_for
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.faults]
 
@@ -137,8 +138,21 @@ def test_a_supervisor_that_was_killed_is_started_again(kubernetes: Kubernetes) -
     identities.kill_and_wait(supervisor.pid, supervisor.start_time, 30)
     assert kubernetes.start()
     run_pod(kubernetes, "again", "node-1", *stay())
-    assert kubernetes.stop()
+
+
+def test_with_another_port_the_former_cluster_is_ended_and_its_keys_replaced(
+    kubernetes: Kubernetes,
+) -> None:
+    other = Kubernetes(kubernetes.root, cluster_port(), built=kubernetes.built)
+    assert other.network != kubernetes.network
+    with pytest.raises(StartProblem, match="another HEADGATE_KUBERNETES_PORT"):
+        other.start()
+    assert other.stop()
     assert remains(kubernetes) == []
+    assert other.start()
+    assert other.ready_nodes() == ["node-1", "node-2"]
+    assert kubernetes.stop()
+    assert remains(other) == []
     assert kubernetes.start()
 
 
