@@ -27,6 +27,7 @@ from queries.domain.failures.rules import (
     MESSAGE_RULES,
     PACKAGE_CONDITIONS,
     SPARK_PACKAGES,
+    SYSTEM_RULES,
     TYPE_RULES,
     module_missing,
     package_missing,
@@ -253,7 +254,7 @@ def _of_user_code(name: str, error_class: str, type_name: str, text: str) -> Fai
     names = (name, error_class, *error_text.conditions(text))
     if not any(_USER_CODE.fullmatch(condition) for condition in names):
         return None
-    if store := _matching(store_rules.MESSAGES, type_name, text):
+    if store := _matching(SYSTEM_RULES, type_name, text):
         return store
     if _is_connection(type_name, text):
         return GENERAL[Category.CONNECTION]
@@ -290,7 +291,7 @@ def _of_condition(name: str, type_name: str, text: str) -> FailureAdvice | None:
     reads = name.startswith("FAILED_READ_FILE")
     if reads or (advice and advice.category is Category.STORAGE):
         # The condition says which file it was; what its store answered is one of the causes.
-        if store := _matching(store_rules.MESSAGES, type_name, text):
+        if store := _matching(SYSTEM_RULES, type_name, text):
             return store
         if reads and _is_connection(type_name, text):
             return GENERAL[Category.CONNECTION]  # a store that is not responding is not a bad file

@@ -5,7 +5,7 @@ no condition at all, so there is also a table of messages. Order matters: the fi
 wins, so narrower rules come first. Remedies contain the placeholders from `subjects`.
 """
 
-from queries.domain.failures import source_rules, state_rules, store_rules
+from queries.domain.failures import kubernetes_rules, source_rules, state_rules, store_rules
 from queries.domain.failures.categories import AGAIN, Category, FailureAdvice, FailureRule, rule
 
 #: The type of a missing module that was added to the code after the driver started.
@@ -236,8 +236,12 @@ CONDITION_RULES: tuple[FailureRule, ...] = (
     ),
 )
 
+#: Of systems that Spark uses; what they answer says more than the condition that Spark puts around
+#: it.
+SYSTEM_RULES: tuple[FailureRule, ...] = (*kubernetes_rules.MESSAGES, *store_rules.MESSAGES)
 #: Searched in the whole text, ignoring case, for failures without a condition.
 MESSAGE_RULES: tuple[FailureRule, ...] = (
+    *kubernetes_rules.MESSAGES,
     *source_rules.KAFKA_MESSAGES,
     *source_rules.TABLE_MESSAGES,
     *state_rules.MESSAGES,

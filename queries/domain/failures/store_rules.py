@@ -33,7 +33,7 @@ KMS_UNUSABLE = FailureAdvice(
 _KEY = re.compile(r"arn:[\w-]{1,20}:kms:[\w-]{0,40}:\d{0,20}:(?:key|alias)/[\w/-]{1,300}")
 
 
-def _limited(pattern: str, meaning: str, way_out: str) -> FailureRule:
+def limited(pattern: str, meaning: str, way_out: str) -> FailureRule:
     """Return a rule for a mistake in a configuration that may be corrected outside Headgate."""
     return rule(pattern, Category.CONFIGURATION, meaning, way_out, policy=Policy.LIMITED)
 
@@ -43,7 +43,7 @@ _S3: tuple[FailureRule, ...] = (
         r"KMS\.\w*AccessDenied|not authorized to perform: kms:|\bkms:\w+ on resource", KMS_DENIED
     ),
     FailureRule(r"KMS\.\w*(Disabled|NotFound|InvalidState|InvalidKeyUsage)Exception", KMS_UNUSABLE),
-    _limited(
+    limited(
         r"AWSRedirectException|PermanentRedirect|AuthorizationHeaderMalformed"
         r"|IllegalLocationConstraintException|\(Service: S3, Status Code: 301",
         "The bucket is in another region than the one that the client uses.",
@@ -51,7 +51,7 @@ _S3: tuple[FailureRule, ...] = (
         "spark.hadoop.fs.s3a.bucket.BUCKET.endpoint.region if it applies to one bucket (Iceberg's "
         "S3FileIO: client.region of the catalog); then {start}.",
     ),
-    _limited(
+    limited(
         r"Status Code: 501|AWSUnsupportedFeatureException"
         r"|implies functionality that is not implemented",
         "The store does not implement a request that its client makes.",
@@ -158,7 +158,7 @@ _AZURE_AND_GOOGLE: tuple[FailureRule, ...] = (
 )
 
 _MISSING: tuple[FailureRule, ...] = (
-    _limited(
+    limited(
         r"UnknownStoreException|NoSuchBucket|specified bucket does not exist|FilesystemNotFound"
         r"|specified (filesystem|container) does not exist|ContainerNotFound",
         "The bucket or container does not exist.",
@@ -191,7 +191,7 @@ _KERBEROS: tuple[FailureRule, ...] = (
         "The query retries. Set the host's clock and keep it synchronized by NTP (chronyc tracking "
         "or timedatectl shows how far it is off).",
     ),
-    _limited(
+    limited(
         r"Server has invalid Kerberos principal|Failed to specify server's Kerberos principal"
         r"|principal name does NOT have the expected hostname"
         r"|Server not found in Kerberos database",
@@ -201,7 +201,7 @@ _KERBEROS: tuple[FailureRule, ...] = (
         "configuration in HADOOP_CONF_DIR, or the names that DNS returns for the server, which "
         "replace _HOST; then {start}.",
     ),
-    _limited(
+    limited(
         r"SIMPLE authentication is not enabled",
         "The cluster requires Kerberos, but the Hadoop configuration of this host does not use it.",
         "Set hadoop.security.authentication to kerberos in the configuration in HADOOP_CONF_DIR; "
@@ -268,49 +268,11 @@ _HADOOP: tuple[FailureRule, ...] = (
         "host.",
         "The query retries. hdfs dfsadmin -report shows the DataNodes and their free space.",
     ),
-    _limited(
+    limited(
         r"submitted by user \S{1,200} to unknown queue|rejected by queue placement"
         r"|cannot submit applications? to queue|does not have permission to submit",
         "YARN rejected the application: its queue does not exist, or the account may not use it.",
         "Set spark.yarn.queue to a queue that the account may use; then {start}.",
-    ),
-    rule(
-        r"KubernetesClientException[^\n]{0,600}exceeded quota|is forbidden: exceeded quota",
-        Category.CAPACITY,
-        "Kubernetes created no executor: the namespace's quota is used up.",
-        "The query retries. Have the quota raised, end other pods of the namespace, or request "
-        "fewer or smaller executors (spark.executor.instances, spark.executor.memory).",
-    ),
-    _limited(
-        r"KubernetesClientException[^\n]{0,600}is forbidden: User",
-        "Kubernetes rejected the driver's service account: it may not create or list pods.",
-        "Give the account a role for pods, services, config maps and volume claims of the "
-        "namespace (spark.kubernetes.authenticate.* sets the account); then {start}.",
-    ),
-    rule(
-        r"Max number of executor failures \(\d+\) reached|Executors of this driver kept failing",
-        Category.PROCESS,
-        "Spark ended the driver because its executors failed again and again.",
-        "The query retries. The driver's log and the application's page show how they ended; "
-        "executors that end at once often have an unsuitable image or too little memory.",
-    ),
-    _limited(
-        r"Set HEADGATE_DRIVER_ADDRESS",
-        "Pods cannot reach this driver at the address by which its host reaches the API server.",
-        "Set HEADGATE_DRIVER_ADDRESS for the host's worker to an address that pods can reach, "
-        "restart the worker, then {start}.",
-    ),
-    rule(
-        r"ExecutorLostFailure[\s\S]{0,1500}OOMKilled",
-        Category.MEMORY,
-        "An executor's pod used more than its memory limit.",
-        "The query retries. Raise spark.executor.memoryOverhead or spark.executor.memory in the "
-        "application's configuration.",
-    ),
-    rule(
-        r"ExecutorLostFailure[\s\S]{0,600}was deleted by a user or the framework",
-        Category.PROCESS,
-        "Executors' pods were deleted, for example because their nodes were drained.",
     ),
 )
 
