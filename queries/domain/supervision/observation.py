@@ -156,13 +156,16 @@ def _news(lost: list[Executor], active: tuple[Executor, ...]) -> str:
         if len(lost) == 1
         else f"{len(lost)} executors were"
     )
-    why = f" ({first.reason.rstrip('. ')})" if first.reason and len(lost) == 1 else ""
+    reason = first.reason if len(lost) == 1 else ""
+    is_sentence = reason.startswith("The ")  # ours, about a pod; Spark's own are fragments
+    why = f" ({reason.rstrip('. ')})" if reason and not is_sentence else ""
+    sentence = f"{reason} " if is_sentence else ""
     assert first.removed_at is not None
     replacements = sum(executor.added_at >= first.removed_at for executor in active)
     again = f"{replacements} replaced" if replacements else "not replaced yet"
     return (
         f"{which} lost at {first.removed_at:%H:%M:%S} UTC{why}; {again}. "
-        f"{len(active)} with {counted(sum(executor.cores for executor in active), 'core')} "
+        f"{sentence}{len(active)} with {counted(sum(executor.cores for executor in active), 'core')} "
         f"{'is' if len(active) == 1 else 'are'} active."
     )
 

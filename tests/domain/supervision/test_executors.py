@@ -53,6 +53,15 @@ def test_a_loss_says_which_when_why_and_what_is_left() -> None:
     )
 
 
+def test_what_a_pod_ended_of_is_a_sentence_of_its_own() -> None:
+    lost = {**told(1, added_s=900, removed_s=60), "reason": "The pod was evicted: full."}
+    seen = executors([told(0, added_s=900), lost], now=NOW)
+    assert seen.news == (
+        "Executor 1 on 10.0.0.1:7000 was lost at 02:59:00 UTC; not replaced yet. The pod was "
+        "evicted: full. 1 with 2 cores is active."
+    )
+
+
 def test_one_found_again_is_said_too() -> None:
     seen = executors(
         [
