@@ -163,9 +163,10 @@ def _news(lost: list[Executor], active: tuple[Executor, ...]) -> str:
     assert first.removed_at is not None
     replacements = sum(executor.added_at >= first.removed_at for executor in active)
     again = f"{replacements} replaced" if replacements else "not replaced yet"
+    cores = sum(executor.cores for executor in active)
     return (
         f"{which} lost at {first.removed_at:%H:%M:%S} UTC{why}; {again}. "
-        f"{sentence}{len(active)} with {counted(sum(executor.cores for executor in active), 'core')} "
+        f"{sentence}{len(active)} with {counted(cores, 'core')} "
         f"{'is' if len(active) == 1 else 'are'} active."
     )
 
