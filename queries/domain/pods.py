@@ -48,8 +48,8 @@ class ExecutorPod:
         return bool(self.waits or self.ended)
 
 
-def executor_pods(listed: str) -> list[ExecutorPod]:
-    """Return the executors' pods in a `PodList` in JSON.
+def executor_pods(listed: str) -> tuple[list[ExecutorPod], str]:
+    """Return the executors' pods in a `PodList` in JSON, and from where to watch changes.
 
     Raises ValueError for anything else.
     """
@@ -57,8 +57,26 @@ def executor_pods(listed: str) -> list[ExecutorPod]:
     items = answer.get("items") if isinstance(answer, Mapping) else None
     if not isinstance(items, list):
         raise ValueError("the API server's answer is not a list of pods")
-    pods = (_pod(item) for item in items)
-    return [pod for pod in pods if pod.executor]
+    pods = [pod for item in items if (pod := _pod(item)).executor]
+    return pods, str((answer.get("metadata") or {}).get("resourceVersion", ""))
+
+
+def pod_changes(watched: str) -> tuple[list[tuple[bool, ExecutorPod]], str]:
+    """Return the changes in a watch's answer: whether a pod still exists, and its newest status.
+
+    The second value is the version of the last one, "" without any. Raises ValueError if the API
+    server no longer has the changes since the requested version, or for anything else.
+    """
+    changes, version = [], ""
+    for line in watched.splitlines():
+        event = json.loads(line)
+        item = event.get("object") or {}
+        if event.get("type") not in ("ADDED", "MODIFIED", "DELETED"):
+            raise ValueError(f"the watch of pods ended: {item.get('message', 'no reason given')}")
+        version = str((item.get("metadata") or {}).get("resourceVersion", ""))
+        if (pod := _pod(item)).executor:
+            changes.append((event["type"] != "DELETED", pod))
+    return changes, version
 
 
 def _pod(item: Mapping[str, Any]) -> ExecutorPod:
@@ -70,7 +88,7 @@ def _pod(item: Mapping[str, Any]) -> ExecutorPod:
         epoch=whole(str(labels.get(EPOCH_LABEL, ""))) or 0,
         node=str((item.get("spec") or {}).get("nodeName") or ""),
         waits=_waits(status),
-        ended=_ended(status),
+        ended=_ended(status, deleted=bool(metadata.get("deletionTimestamp"))),
     )
 
 
@@ -92,7 +110,7 @@ def _waits(status: Mapping[str, Any]) -> str:
     return ""
 
 
-def _ended(status: Mapping[str, Any]) -> str:
+def _ended(status: Mapping[str, Any], *, deleted: bool) -> str:
     if status.get("reason") == "Evicted":
         return _cut(f"The pod was evicted: {status.get('message') or 'its node gave no message'}")
     containers = status.get("containerStatuses") or ()
@@ -103,8 +121,9 @@ def _ended(status: Mapping[str, Any]) -> str:
     if disrupted.get("status") == "True":
         meaning = _DISRUPTIONS.get(disrupted.get("reason", ""))
         return _cut(f"The pod was {meaning or 'disrupted'}: {disrupted.get('message', '')}")
-    codes = (str(one["exitCode"]) for one in ended if one.get("exitCode"))
-    return next(map(_exited_with, codes), "")
+    # How a deleted pod's process ends shows only that it was deleted.
+    codes = [str(one["exitCode"]) for one in ended if one.get("exitCode") and not deleted]
+    return _exited_with(codes[0]) if codes else ""
 
 
 def _condition(status: Mapping[str, Any], kind: str) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from queries.domain.definitions.kubernetes import MASTER, OUR_LABELS
-from queries.domain.pods import ExecutorPod, executor_pods
+from queries.domain.pods import ExecutorPod, executor_pods, pod_changes
 from queries.domain.protocol import DriverSpec, ExecutorsWanted
 
 logger = logging.getLogger("headgate.driver")
@@ -32,9 +32,11 @@ _DEFAULTS = {
     "spark.kubernetes.driver.requestTimeout": "60000",
     "spark.executor.failuresValidityInterval": "10m",
 }
-#: Seconds between looks at the pods; the API server answers from its cache. In a start, pods that
-#: fail exist for a second only: Spark deletes them as soon as it has seen that.
-LOOK_EVERY_S, _LOOK_IN_START_S = 5.0, 0.7
+#: Seconds for which a request waits for changes of the pods: the client returns an answer only when
+#: it is whole. In a start, what is waited for is reported sooner.
+_WATCH_S, _WATCH_IN_START_S = 5, 1
+#: Seconds between requests, and after one that failed.
+_BETWEEN_S, _AFTER_ERROR_S = 0.2, 5.0
 #: Spark's limit for `podNamePrefix` is 47 characters, because it appends "-exec-" and a number.
 _NAME_LENGTH = 24
 
@@ -134,6 +136,7 @@ class PodWatch:
         self._since = datetime.now(UTC)
         self._lock = threading.Lock()
         self._pods: dict[str, ExecutorPod] = {}
+        self._version = ""  # up to which the pods are known, "" before they have been listed
         self._noted: dict[str, ExecutorPod] = {}  # with the last thing that was to be said
         self._up = threading.Event()
         self._over = threading.Event()
@@ -153,7 +156,7 @@ class PodWatch:
         return max(waiting or ended)[1] if waiting or ended else ""
 
     def session_is_up(self) -> None:
-        """Look less often, and no longer report: there is a session."""
+        """Report no longer what is waited for: there is a session."""
         with self._lock:
             self._up.set()
 
@@ -173,13 +176,13 @@ class PodWatch:
                 failed = ""
             except Exception as error:  # no right to list pods, or an API server that is away
                 if failed != (failed := type(error).__name__):
-                    logger.warning("could not list the executors' pods: %s", error)
+                    logger.warning("could not watch the executors' pods: %s", error)
                 with self._lock:
-                    self._pods = {}
-            if self._up.is_set():
-                self._over.wait(LOOK_EVERY_S)
-            elif not self._up.wait(_LOOK_IN_START_S) and (reason := self.reason()):
+                    self._version, self._pods = "", {}
+                self._over.wait(_AFTER_ERROR_S)
+            if not self._up.is_set() and (reason := self.reason()):
                 self._report_in_start(self._wanted(reason))
+            self._over.wait(_BETWEEN_S)
         if client is not None:
             with contextlib.suppress(Exception):
                 client.close()
@@ -190,10 +193,27 @@ class PodWatch:
                 self._report(wanted)
 
     def _look(self, client: Any) -> None:
-        pods = {pod.executor: pod for pod in self._list(client, self._labels)}
+        """List the pods, or wait for changes; none is missed between two looks."""
+        if not self._version:
+            pods, version = executor_pods(client.raw(self._address(self._labels)) or "")
+            changes = [(True, pod) for pod in pods]
+        else:
+            within_s = _WATCH_S if self._up.is_set() else _WATCH_IN_START_S
+            changes, version = pod_changes(
+                client.raw(
+                    f"{self._address(self._labels)}&watch=true&timeoutSeconds={within_s}"
+                    f"&resourceVersion={self._version}"
+                )
+                or ""
+            )
         with self._lock:
-            self._pods = pods
-            self._noted |= {number: pod for number, pod in pods.items() if pod}
+            self._version = version or self._version
+            for exists, pod in changes:
+                self._pods[pod.executor] = pod
+                if not exists:
+                    del self._pods[pod.executor]
+                if pod:
+                    self._noted[pod.executor] = pod
 
     def _delete_former(self, client: Any) -> None:
         """Delete the executors of the application's former drivers.
@@ -202,16 +222,16 @@ class PodWatch:
         until they miss it, and their names for ever.
         """
         ours = {name: of for name, of in self._labels.items() if name != "epoch"}
-        former = [pod for pod in self._list(client, ours) if 0 < pod.epoch < self._epoch]
+        pods, _ = executor_pods(client.raw(self._address(ours)) or "")
+        former = [pod for pod in pods if 0 < pod.epoch < self._epoch]
         for pod in former:
             client.raw(f"{self._path}/{quote(pod.name)}", "DELETE", None)
         if former:
             logger.info("deleted %s pods of former drivers", len(former))
 
-    def _list(self, client: Any, labels: Mapping[str, str]) -> list[ExecutorPod]:
+    def _address(self, labels: Mapping[str, str]) -> str:
         selector = quote(",".join(f"{OUR_LABELS}{name}={of}" for name, of in labels.items()))
-        path = f"{self._path}?labelSelector={selector}&resourceVersion=0"
-        return executor_pods(client.raw(path) or "")
+        return f"{self._path}?labelSelector={selector}"
 
     def _wanted(self, reason: str) -> ExecutorsWanted:
         return ExecutorsWanted(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from queries.domain.pods import LONGEST, ExecutorPod, death, executor_pods
+from queries.domain.pods import LONGEST, ExecutorPod, death, executor_pods, pod_changes
 
 #: Spark's text about a pod that has ended, with the whitespace that it has there.
 EXITED = """
@@ -40,11 +40,13 @@ def listed(**status: Any) -> str:
     """Return the API server's answer with one executor's pod."""
     labels = {"spark-exec-id": "7", "spark-role": "executor", "headgate/epoch": "12"}
     pod = {"metadata": {"name": "hg-flights-exec-7", "labels": labels}, "status": status}
-    return json.dumps({"kind": "PodList", "items": [{**pod, "spec": {"nodeName": "node-1"}}]})
+    item = {**pod, "spec": {"nodeName": "node-1"}}
+    return json.dumps({"metadata": {"resourceVersion": "41"}, "items": [item]})
 
 
 def pod(**status: Any) -> ExecutorPod:
-    (found,) = executor_pods(listed(**status))
+    (found,), version = executor_pods(listed(**status))
+    assert version == "41"
     assert (found.executor, found.epoch, found.node) == ("7", 12, "node-1")
     return found
 
@@ -156,4 +158,38 @@ def test_another_answer_is_no_list_of_pods(answer: str) -> None:
 
 def test_pods_that_are_not_executors_do_not_count() -> None:
     others = {"items": [{"metadata": {"name": "web"}}, {"metadata": None, "status": None}]}
-    assert executor_pods(json.dumps(others)) == []
+    assert executor_pods(json.dumps(others)) == ([], "")
+
+
+# --- a watch ------------------------------------------------------------------------------
+
+
+def event(kind: str, number: int, version: int, **metadata: Any) -> str:
+    labels = {"spark-exec-id": str(number)}
+    about = {"labels": labels, "name": "x", "resourceVersion": str(version), **metadata}
+    status = {"containerStatuses": [{"state": {"terminated": {"exitCode": 143}}}]}
+    return json.dumps({"type": kind, "object": {"metadata": about, "status": status}})
+
+
+def test_a_watch_tells_what_exists_and_where_to_go_on() -> None:
+    text = "\n".join([event("ADDED", 1, 42), event("MODIFIED", 2, 43), event("DELETED", 1, 45)])
+    changes, version = pod_changes(text)
+    assert [(exists, pod.executor) for exists, pod in changes] == [
+        *((True, "1"), (True, "2"), (False, "1")),
+    ]
+    assert version == "45"
+    assert pod_changes("") == ([], "")
+
+
+def test_how_a_deleted_pod_ends_is_not_its_reason() -> None:
+    ((_, ended),), _ = pod_changes(event("MODIFIED", 1, 42))
+    assert "code 143" in ended.ended
+    deleted = event("MODIFIED", 1, 42, deletionTimestamp="2026-11-30T10:00:00Z")
+    ((_, ended),), _ = pod_changes(deleted)
+    assert ended.ended == ""
+
+
+def test_a_watch_that_has_lost_changes_is_an_error() -> None:
+    lost = {"type": "ERROR", "object": {"code": 410, "message": "too old resource version"}}
+    with pytest.raises(ValueError, match="too old resource version"):
+        pod_changes(json.dumps(lost))
