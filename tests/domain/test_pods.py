@@ -179,6 +179,8 @@ def test_a_watch_tells_what_exists_and_where_to_go_on() -> None:
     ]
     assert version == "45"
     assert pod_changes("") == ([], "")
+    other = {"type": "ADDED", "object": {"metadata": {"name": "web", "resourceVersion": "46"}}}
+    assert pod_changes(json.dumps(other)) == ([], "46")
 
 
 def test_how_a_deleted_pod_ends_is_not_its_reason() -> None:

@@ -511,6 +511,16 @@ def test_the_death_of_a_driver_is_retried_and_told(
     assert found.way_out
 
 
+def test_spark_s_own_exit_after_failed_executors_is_told() -> None:
+    log = "ERROR ExecutorPodsLifecycleManager: Max number of executor failures (3) reached"
+    found = classify_exit(python="74", jvm="11", oom=False, log_tail=log)
+    assert (found.category, found.policy) == (Category.PROCESS, RETRY)
+    assert found.title.startswith("Too many executors failed: ")
+    assert "executors failed again and again" in found.meaning
+    other = classify_exit(python="74", jvm="11", oom=False, log_tail="")
+    assert "executors" not in other.title
+
+
 @pytest.mark.parametrize("killed", [one for one in Killer if one])
 def test_who_ended_a_driver_is_named_and_memory_only_where_the_kernel_says_so(
     killed: Killer,
