@@ -7,9 +7,12 @@ a pod can mount any secret of its namespace, and a template or a volume can be a
 
 import re
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
-from queries.domain.definitions.spec import ApplicationSpec
 from queries.domain.errors import Problem
+
+if TYPE_CHECKING:  # shims import this module, and pydantic would double the time of their start
+    from queries.domain.definitions.spec import ApplicationSpec
 
 #: Prefix of such a master.
 MASTER = "k8s://"
@@ -41,7 +44,7 @@ OF_ADMINS = (
 _PLACEMENT = re.compile(OF_ADMINS)
 
 
-def placement_fields(before: ApplicationSpec | None, after: ApplicationSpec) -> list[str]:
+def placement_fields(before: "ApplicationSpec | None", after: "ApplicationSpec") -> list[str]:
     """Return the fields with which an application's definition changes where its pods run, sorted.
 
     The master is one of them: an account's token is sent to it.
@@ -51,7 +54,7 @@ def placement_fields(before: ApplicationSpec | None, after: ApplicationSpec) -> 
     return sorted(name for name in names if former.get(name) != new.get(name))
 
 
-def _placement(spec: ApplicationSpec | None) -> Iterator[tuple[str, str]]:
+def _placement(spec: "ApplicationSpec | None") -> Iterator[tuple[str, str]]:
     if spec is None:
         return
     if spec.master.startswith(MASTER):

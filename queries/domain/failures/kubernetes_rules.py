@@ -60,8 +60,8 @@ MESSAGES: tuple[FailureRule, ...] = (
     limited(
         r"Set HEADGATE_DRIVER_ADDRESS",
         "Pods cannot reach this driver at the address by which its host reaches the API server.",
-        "Set HEADGATE_DRIVER_ADDRESS for the host's worker to an address that pods can reach, "
-        "restart the worker, then {start}.",
+        "Set HEADGATE_DRIVER_ADDRESS to an address that pods can reach, and run the host's worker "
+        "again with it; then {start}.",
     ),
     rule(
         r"ExecutorLostFailure[\s\S]{0,1500}OOMKilled",
