@@ -52,7 +52,7 @@ class Kubernetes(SupervisedCluster):
         super().__init__(root)
         self.port, self.built = port, built or root
         self.network = _NETWORKS[(port - PORT + 144) % len(_NETWORKS)]
-        self.nodes = self._nodes(self.network)
+        self.nodes = _nodes(root, self.network)
         self.host = self.nodes[0].address  # an address of this host that every pod can reach
         self.server = f"https://{self.host}:{port}"
         self.master = f"k8s://{self.server}"  # as applications name it
@@ -87,6 +87,7 @@ class Kubernetes(SupervisedCluster):
             claims.end(self.running(), limit_s=self.leave_s)
             self._clear()
             self._claim()
+            self._check_ports()
             self._prepare()
             self._spawn({}, controlled=True)
         self._import_images()
@@ -100,9 +101,6 @@ class Kubernetes(SupervisedCluster):
         if existed:
             self._clear()
         return existed
-
-    def _nodes(self, network: int) -> list[Node]:
-        return [Node(self.root / f"node-{one}", network, one) for one in _NODES]
 
     def stop_kubelet(self, node: int) -> None:
         """Stop a node's kubelet, until it is started again; the node's pods keep running."""
@@ -139,6 +137,10 @@ class Kubernetes(SupervisedCluster):
     # --- start --------------------------------------------------------------------------
 
     def _claim(self) -> None:
+        """Take the network, also from a cluster whose folder was deleted while it was running."""
+        holder = kubernetes_nodes.owner(self.network)
+        if holder is not None and not holder.exists():
+            self._clear_at(holder)
         if not kubernetes_nodes.claim(self.network, self.root):
             raise StartProblem(
                 f"The trial cluster in {kubernetes_nodes.owner(self.network)} has the network "
@@ -161,15 +163,18 @@ class Kubernetes(SupervisedCluster):
                 "characters.",
             )
 
-    def _prepare(self) -> None:
-        """Write keys and configuration, and make what the nodes need in the kernel."""
+    def _check_ports(self) -> None:
         for port in range(self.port, self.port + 3):
             if not port_is_free(port):
+                kubernetes_nodes.release(self.network)
                 raise StartProblem(
                     f"Port {port}, which the trial Kubernetes cluster needs, is in use.",
                     f"Stop the program that uses it (`ss -ltnp 'sport = :{port}'` shows which), "
                     "or set HEADGATE_KUBERNETES_PORT.",
                 )
+
+    def _prepare(self) -> None:
+        """Write keys and configuration, and make what the nodes need in the kernel."""
         self.home.make()
         self._keys.make(["127.0.0.1", *(node.address for node in self.nodes)])
         files = {
@@ -281,13 +286,17 @@ class Kubernetes(SupervisedCluster):
 
         This includes what it has left with another port.
         """
-        for network in kubernetes_nodes.owned(self.root):
-            kubernetes_nodes.end_pods(network, self.root)
-            for node in self._nodes(network):
-                node.clear()
-            kubernetes_nodes.release(network)
+        self._clear_at(self.root)
         shutil.rmtree(self.root / "etcd", ignore_errors=True)
         kubernetes_nodes.restore_sysctls()
+
+    def _clear_at(self, root: Path) -> None:
+        """Remove what the nodes of the cluster in a folder have left, on all of its networks."""
+        for network in kubernetes_nodes.owned(root):
+            kubernetes_nodes.end_pods(network, root)
+            for node in _nodes(root, network):
+                node.clear()
+            kubernetes_nodes.release(network)
 
     def _programs(self) -> list[ServiceProgram]:
         binaries = self.built / "bin"
@@ -302,3 +311,7 @@ class Kubernetes(SupervisedCluster):
                 # Pods read files that these make.
                 wanted.append(ServiceProgram(name, command, priority, self.leave_s, umask=0o022))
         return wanted
+
+
+def _nodes(root: Path, network: int) -> list[Node]:
+    return [Node(root / f"node-{number}", network, number) for number in _NODES]

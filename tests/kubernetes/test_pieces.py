@@ -129,6 +129,20 @@ def test_a_network_is_of_one_cluster_at_a_time(
     assert kubernetes_nodes.owner(one.network) == one.root
 
 
+def test_the_network_of_a_deleted_installation_is_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_HELD", "_INTERFACES", "_CGROUPS"):
+        monkeypatch.setattr(kubernetes_nodes, name, tmp_path / name)
+    (tmp_path / "_CGROUPS").mkdir()
+    (tmp_path / "_CGROUPS" / "cgroup.controllers").touch()
+    deleted, new = Kubernetes(tmp_path / "deleted"), Kubernetes(tmp_path / "new")
+    assert kubernetes_nodes.claim(deleted.network, deleted.root)
+    new._claim()
+    assert kubernetes_nodes.owner(new.network) == new.root
+    assert kubernetes_nodes.owned(deleted.root) == []
+
+
 def test_an_installation_without_a_cluster_has_nothing_to_end(tmp_path: Path) -> None:
     cluster = Kubernetes.of(Home(tmp_path))
     assert not cluster.exists()
