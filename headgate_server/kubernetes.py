@@ -205,10 +205,10 @@ def missing_to_run() -> list[str]:
             f"The CNI plugins {', '.join(lacking)} are missing in {CNI}: install them with "
             "`sudo apt-get install containernetworking-plugins`."
         )
-    return missing or _refused()
+    return missing or _kernel_refusals()
 
 
-def _refused() -> list[str]:
+def _kernel_refusals() -> list[str]:
     """Return what the kernel refuses to this account, although it is root, as in a container."""
     with tempfile.TemporaryDirectory() as folder:
         parts = {name: f"{folder}/{name}" for name in ("lower", "upper", "work", "merged")}
@@ -227,14 +227,14 @@ def _refused() -> list[str]:
             ),
         }
         return [
-            f"The kernel does not allow this account to {what}: {said}. Run it on a host or in a "
+            f"The kernel does not allow this account to {what}: {error}. Run it on a host or in a "
             "virtual machine, instead of in a container."
             for what, (begin, undo) in tries.items()
-            if (said := _said(begin)) or (said := _said(undo))
+            if (error := _error_of(begin)) or (error := _error_of(undo))
         ]
 
 
-def _said(command: tuple[str, ...]) -> str:
+def _error_of(command: tuple[str, ...]) -> str:
     """Return what a command says if it fails; "" if it succeeds."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

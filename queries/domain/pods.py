@@ -171,8 +171,8 @@ def death(reported: str, pod: ExecutorPod | None = None) -> str:
         return _OUT_OF_MEMORY
     brief, message = _BRIEFLY.search(reported), _MESSAGE.search(reported)
     if brief is not None and brief[1].strip() not in ("null", ""):
-        said = message[1].strip() if message is not None else ""
-        return _cut(f"The pod ended ({brief[1].strip()}){f': {said}' if said else ''}")
+        detail = message[1].strip() if message is not None else ""
+        return _cut(f"The pod ended ({brief[1].strip()}){f': {detail}' if detail else ''}")
     return _exited_with(exited[1])
 
 

@@ -350,6 +350,8 @@ class DriverProgram:
         with self.each.isolate_errors("the last events"):
             last = self.telemetry.close(min(FLUSH_S, max(1.0, (end - time.monotonic()) / 2)))
             logger.info("exiting with code %s after event %s", code, last)
+        if self.pods is not None:
+            self.pods.end()
         with self.each.isolate_errors("the end of the JVM"):
             self._end_jvm(max(1.0, end - time.monotonic()))
         logging.shutdown()

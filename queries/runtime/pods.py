@@ -175,7 +175,7 @@ class PodWatch:
                 self._look(client)
                 failed = ""
             except Exception as error:  # no right to list pods, or an API server that is away
-                if failed != (failed := type(error).__name__):
+                if failed != (failed := type(error).__name__) and not self._over.is_set():
                     logger.warning("could not watch the executors' pods: %s", error)
                 with self._lock:
                     self._version, self._pods = "", {}

@@ -13,6 +13,7 @@ import pytest
 from headgate_server.container_images import IMAGE
 from installation.machine.kubernetes import Kubernetes
 from installation.machine.kubernetes_keys import NAMESPACE
+from queries.domain.hosts import Mode
 from queries.domain.protocol import ExecutorSeen, RunState
 from queries.domain.supervision.observation import missing_executors
 from queries.jvm.compiled import our_jar
@@ -157,7 +158,7 @@ def test_a_query_streams_in_pods_and_tells_how_each_executor_ended(
     assert re.fullmatch(r"hg-flights-[0-9a-f]{6}-1-exec-\d+", pod)
     with pytest.raises(subprocess.CalledProcessError):  # by the kernel
         kubernetes.kubectl("exec", pod, *IN_NAMESPACE, "--", "python3", "-c", EATS)
-    ended = wait_for(lambda: lost(driver, number), "the executor's end is told")
+    ended = wait_for(lambda: lost(driver, number), "the reason of the executor's end")
     assert ended.reason.startswith("The pod used more than its memory limit (OOMKilled)")
     newest = commits(driver, after=newest + 1)
 
@@ -168,19 +169,25 @@ def test_a_query_streams_in_pods_and_tells_how_each_executor_ended(
     kubernetes.kubectl("create", "--raw", path, "--filename", "-", stdin=json.dumps(eviction))
     wait_for(
         lambda: (ended := lost(driver, number)) and "was evicted" in ended.reason,
-        "the eviction is told",
+        "the reason is the eviction",
     )
     commits(driver, after=newest + 1)
 
 
-def test_executors_of_a_killed_driver_are_deleted_by_the_next(
+@pytest.mark.walls
+def test_executors_of_a_killed_driver_are_deleted_by_the_next_which_is_isolated(
     kubernetes: Kubernetes, driver: DriverUnderTest, home: Path
 ) -> None:
     driver.ready()
     executor(kubernetes, driver)
     driver.end()  # by SIGKILL
     assert all_pods(kubernetes, driver), "nobody deletes them"
-    following = DriverUnderTest(home, application=driver.application, epoch=driver.epoch + 1)
+    following = DriverUnderTest(
+        home,
+        application=driver.application,
+        epoch=driver.epoch + 1,
+        walls=Mode.BUBBLEWRAP,  # it sees the kubeconfig's folder
+    )
     try:
         following.launch(master=kubernetes.master, conf=conf())
         wait_for(lambda: not all_pods(kubernetes, driver), "the former executors are deleted")
@@ -214,8 +221,8 @@ def test_why_no_executor_starts_is_told(kubernetes: Kubernetes, home: Path) -> N
         for name, (changes, _) in WAITING.items():
             drivers[name].launch(master=kubernetes.master, conf=conf(**changes))
         for name, (_, says) in WAITING.items():
-            told = wait_for(partial(waits, drivers[name]), f"the reason is told: {name}")
-            assert re.search(says, told)
+            sentence = wait_for(partial(waits, drivers[name]), f"the reason for {name}")
+            assert re.search(says, sentence)
         ended = drivers["exit"].wait_exit()
         assert ended.status is not None
         assert ended.status.error is not None

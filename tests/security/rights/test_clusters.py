@@ -20,22 +20,23 @@ _IMAGE = {"spark.kubernetes.container.image": "example.org/spark:1"}
 _SIZE = {"spark.kubernetes.executor.request.cores": "500m", "spark.executor.memory": "2g"}
 
 
+def python_author(name: str, role: Role) -> User:
+    user = User.objects.create_user(name)
+    user.groups.add(Group.objects.get(name=role))
+    Grant.objects.create(user=user, write_python=True)
+    return user
+
+
 @pytest.fixture
 def sam(db: None) -> User:
     """Return an author who may write Python."""
-    user = User.objects.create_user("sam", password="sam")
-    user.groups.add(Group.objects.get(name=Role.AUTHOR))
-    Grant.objects.create(user=user, write_python=True)
-    return user
+    return python_author("sam", Role.AUTHOR)
 
 
 @pytest.fixture
 def ada(db: None) -> User:
     """Return an admin who may write Python."""
-    user = User.objects.create_user("ada", password="ada")
-    user.groups.add(Group.objects.get(name=Role.ADMIN))
-    Grant.objects.create(user=user, write_python=True)
-    return user
+    return python_author("ada", Role.ADMIN)
 
 
 @pytest.fixture
