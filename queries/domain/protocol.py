@@ -229,6 +229,8 @@ class DriverSpec(WireForm):
     probe: bool = False  # runs `queries.runtime.probes.main` on its probe.json; no epoch
     standby: bool = False  # runs nothing until current.json contains its epoch
     catalogs: tuple[CatalogSpec, ...] = ()  # declared by admins, that the application uses
+    pod: bool = False  # its processes run in a pod, not on the host of its worker
+    ended_hosts: tuple[str, ...] = ()  # former owners of checkpoints, whose end was seen
     protocol: int = PROTOCOL
 
     def sees(self, location: str) -> bool:
@@ -467,7 +469,7 @@ class Current(WireForm):
 
 #: Fields that drivers of the last release do not know. Such a driver cannot read a file with one of
 #: them, so they are left out while they have no value.
-_NEW = frozenset({"dump", "kill_reason", "catalogs"})
+_NEW = frozenset({"dump", "kill_reason", "catalogs", "pod", "ended_hosts"})
 #: Fields in files of the last release's drivers that mean nothing any more: the host account that
 #: a driver ran as.
 _FORMER = frozenset({"account"})

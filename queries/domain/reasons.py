@@ -143,9 +143,11 @@ class Detail(Enum):
     BATCH_ENDING = "The batch in flight is being finished or interrupted."
     STARTS_AFTER = "It restarts once it has stopped."
     SESSION_STARTING = "Its driver's Spark session is starting."
+    POD_STARTS = "Its driver's pod is being started: Kubernetes assigns a node and loads the image."
+    POD_WAITS = "Its driver's pod has not started. {about}"
     FORMER_MAY_RUN = (
-        "It has taken over the checkpoint from another installation or host. The driver there may "
-        "write until {until} UTC; the query starts then."
+        "It has taken over the checkpoint from another installation, host or pod. The driver there "
+        "may write until {until} UTC; the query starts then."
     )
     QUERY_BUILDING = "Spark is building the query."
     SOURCE_SILENT = (

@@ -151,6 +151,8 @@ class DriverProgram:
             installation=self.spec.installation,
             driver=self.spec.driver,
             host=self.spec.host,
+            ended_hosts=self.spec.ended_hosts,
+            in_pod=self.spec.pod,
             sees=self.spec.sees,
             fence=Fence(
                 jvm,

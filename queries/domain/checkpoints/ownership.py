@@ -12,7 +12,7 @@ and the driver must exit before that.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 from urllib.parse import unquote, urlsplit
@@ -119,18 +119,21 @@ class Former:
     succeeded_s: float  # from the next owner's object until this start's own, by the store's clock
 
 
-def takeover_s(formers: Iterable[Former], *, installation: str, host: str, watch_s: float) -> float:
+def takeover_s(
+    formers: Iterable[Former], *, installation: str, ended: Collection[str], watch_s: float
+) -> float:
     """Return how long a start waits after it has created its own owner object; 0 if at once.
 
-    It waits for former owners of another installation or host, whose drivers may not have noticed
-    the next owner yet. A former driver of this installation on this host is dead: another one is
-    started only after its exit has been recorded. The longer of the two sides' intervals counts.
+    It waits for former owners whose drivers may not have noticed the next owner yet: all but those
+    of this installation on a host in `ended`, whose end has been seen. The start's own host is one
+    of them, because another driver starts there only after the exit of the former one has been
+    recorded. A pod is a host of its own. The longer of the two sides' intervals counts.
     """
     waits = [
         fence_s(max(watch_s, min(former.watch_s, LONGEST_WATCH_S)))
         - max(0.0, former.succeeded_s - _ROUNDED_S)
         for former in formers
-        if (former.installation, former.host) != (installation, host)
+        if former.installation != installation or former.host not in ended
     ]
     return max([0.0, *waits])
 

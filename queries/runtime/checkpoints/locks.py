@@ -98,6 +98,8 @@ class Locks:
         installation: str,
         driver: int,
         host: str,
+        ended_hosts: tuple[str, ...] = (),
+        in_pod: bool = False,
         sees: Callable[[str], bool] = lambda _: True,
         find: Find = _remote,
         fence: Fence | None = None,
@@ -105,10 +107,13 @@ class Locks:
         """`sees` returns whether a location is visible in the driver's sandbox.
 
         `find` returns Hadoop's file system for a location that is not local, which `fence` watches.
+        In a pod, only checkpoints that can be fenced are taken: a pod that no longer exists may
+        still run on its node.
         """
+        self._in_pod = in_pod
         self._jvm = jvm
         self._jvm_pid = jvm_pid
-        self._owner = Owner(installation, driver, host)
+        self._owner = Owner(installation, driver, host, ended=ended_hosts)
         watch_s = fence.watch_s if fence is not None else 0.0
         self._owners = Owners(replace(self._owner, watch_s=watch_s), find)
         self._fence = fence
@@ -125,6 +130,8 @@ class Locks:
     ) -> CheckpointLock:
         """Lock a checkpoint and write its owner file; raise `CheckpointRefused` if not allowed."""
         path = lock_file(location)
+        if self._in_pod and path is not None:
+            raise _not_in_pod(location, "its files would go with the pod")
         if not self._sees(location):
             # Treated like a lock that only a new driver can get: supervision replaces an idle one.
             text = (
@@ -339,6 +346,8 @@ class Locks:
         assert self._fence is not None, "`take` refuses the checkpoint without it"
         lock.watch = self._fence.watch(lock.location, owned.number)
         if because := owned.not_fenced:
+            if self._in_pod:
+                raise _not_in_pod(lock.location, f"a second driver is not kept out: {because}")
             lock.warning = WarningCode.NOT_FENCED.text(
                 f"a second driver is not kept out of {lock.location}, because {because}"
             )
@@ -346,6 +355,15 @@ class Locks:
     def _missing(self) -> str:
         """Return why this driver cannot watch a checkpoint that is not local; "" if it can."""
         return "nothing watches it" if self._fence is None else self._fence.missing
+
+
+def _not_in_pod(location: str, why: str) -> StepFailed:
+    """Return the error that a driver in a pod cannot use a checkpoint."""
+    cause = ValueError(
+        f"{location} cannot be the checkpoint of a driver in a pod, because {why}. Specify a "
+        "location on S3 or HDFS, or run the driver as a process"
+    )
+    return StepFailed("checkpoint", cause, error_class=CONFIGURATION)
 
 
 def _require_fence(jvm: Any, location: str) -> None:

@@ -81,6 +81,7 @@ class Owner:
     driver: int
     host: str
     watch_s: float = 0.0  # between its looks for a later owner; 0: it does not look
+    ended: tuple[str, ...] = ()  # hosts of former owners whose end was seen, besides its own
 
     def text(self, epoch: int) -> str:
         """Return the content of an owner file for a run with this epoch."""
@@ -216,7 +217,7 @@ class Owners:
         wait_s = takeover_s(
             self._formers(location, folder, written_ms_by_number),
             installation=owner.installation,
-            host=owner.host,
+            ended={owner.host, *owner.ended},
             watch_s=owner.watch_s,
         )
         self._clean_up(folder, written_ms_by_number)

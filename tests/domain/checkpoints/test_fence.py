@@ -37,6 +37,9 @@ def _former(where: str, watch_s: float = 2, succeeded_s: float = 0) -> Former:
         ([], 0),  # a new checkpoint
         ([_former("here/one")], 0),  # its exit was recorded before this driver was started
         ([_former("here/two")], 21),
+        ([_former("here/pod:x")], 0),  # the kubelet reported its end
+        ([_former("here/pod:y")], 21),  # it is gone, and nobody saw it end
+        ([_former("there/pod:x")], 21),
         ([_former("there/one")], 21),
         ([_former("/")], 21),  # an object that cannot be read
         ([_former("there/two", watch_s=0)], 21),  # of an earlier release
@@ -53,4 +56,4 @@ def _former(where: str, watch_s: float = 2, succeeded_s: float = 0) -> Former:
 def test_a_takeover_waits_until_a_driver_elsewhere_must_have_halted(
     formers: list[Former], wait_s: float
 ) -> None:
-    assert takeover_s(formers, installation="here", host="one", watch_s=2) == wait_s
+    assert takeover_s(formers, installation="here", ended={"one", "pod:x"}, watch_s=2) == wait_s
