@@ -17,6 +17,7 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.util import cache_from_source
@@ -25,9 +26,10 @@ from pathlib import Path
 from headgate_ground import packages
 from headgate_server.downloads import replaced
 
-#: The image for executors, and that of the first process of each pod. No registry has them.
+#: The image for drivers and executors, and that of the first process of each pod. No registry has
+#: them.
 IMAGE, PAUSE_IMAGE = "headgate/spark:trial", "headgate/pause:trial"
-#: Debian's Java for executors; drivers can use another, because Spark's protocol is the same.
+#: Debian's Java; drivers on hosts can use another, because Spark's protocol is the same.
 JAVA = "openjdk-17-jre-headless"
 #: The numeric account of the image, as Kubernetes' `runAsNonRoot` wants it.
 USER = 10001
@@ -36,11 +38,17 @@ _DEBIAN = (
     *("base-files", "bash", "ca-certificates", "coreutils", "dash", "findutils", "grep", "gzip"),
     *("libc-bin", "procps", "sed", "tar", JAVA, _PYTHON),
 )
-#: The Python distributions that executors import: PySpark, what its extra "sql" needs, and theirs.
+#: The Python distributions that executors import (PySpark, what its extra "sql" needs, and theirs),
+#: and those that drivers import besides.
 _DISTRIBUTIONS = (
     *("pyspark", "py4j", "pandas", "numpy", "pyarrow", "protobuf"),
     *("python-dateutil", "pytz", "six", "tzdata"),
+    *("redis", "hiredis", "orjson", "packaging", "PyYAML", "sqlglot", "cryptography", "cffi"),
+    *("pycparser", "pydantic", "pydantic_core", "annotated-types", "typing-extensions"),
+    *("typing-inspection",),
 )
+#: What some of them need on an older Python, which this one may not be.
+_IF_INSTALLED = ("async-timeout",)
 #: Where the image has them; PYTHONPATH.
 _PACKAGES = "opt/headgate/python"
 #: Spark fetches the application's files to the working directory of an executor.
@@ -57,7 +65,7 @@ _EPOCH = "1970-01-01T00:00:00Z"
 def build(entrypoint: Path, *, pause: Path, target: Path, report: Callable[[str], None]) -> None:
     """Build `spark.tar` and `pause.tar` in a folder, unless they are up to date."""
     debian = _closure(_DEBIAN)
-    versions = [f"{name} {metadata.version(name)}" for name in _DISTRIBUTIONS]
+    versions = [f"{name} {metadata.version(name)}" for name in _distributions()]
     ours = list(_our_files())
     made_of = hashlib.sha256(
         "\n".join([*(f"{name} {one.version}" for name, one in debian.items()), *versions]).encode()
@@ -236,9 +244,17 @@ def _add_debian(tar: tarfile.TarFile, names: Iterable[str]) -> None:
 # --- Python's packages, and ours ------------------------------------------------------
 
 
+def _distributions() -> Iterator[str]:
+    yield from _DISTRIBUTIONS
+    for name in _IF_INSTALLED:
+        with suppress(metadata.PackageNotFoundError):
+            metadata.version(name)
+            yield name
+
+
 def _distribution_files() -> Iterator[tuple[Path, str]]:
     """Return the distributions' files, and their paths in `site-packages`; tests are left out."""
-    for name in _DISTRIBUTIONS:
+    for name in _distributions():
         for file in metadata.files(name) or ():
             parts = file.parts
             if parts[0] != ".." and "tests" not in parts and file.suffix != ".pyc":
@@ -274,6 +290,8 @@ def _add_packages(tar: tarfile.TarFile, files: Iterable[tuple[Path, str]]) -> No
 
 def _add_ours(tar: tarfile.TarFile, files: Sequence[tuple[Path, str]], entrypoint: Path) -> None:
     _add_packages(tar, files)
+    # Drivers find the packages without PYTHONPATH, which names the code that their pods fetch.
+    _add_text(tar, f"usr/local/lib/{_PYTHON}/dist-packages/headgate.pth", f"/{_PACKAGES}\n")
     _add(tar, entrypoint, "opt/headgate/entrypoint.py")
     _add_folder(tar, _WORK, 0o777)
 

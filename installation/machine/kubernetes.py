@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from django.conf import settings
 
@@ -19,17 +20,19 @@ from controlplane.home import Home, StartProblem, read_line, write_private
 from controlplane.servers import port_is_free
 from headgate_server import kubernetes, places
 from headgate_server.downloads import STAMP
-from installation.machine import claims, kubernetes_nodes
+from installation.machine import claims, forward, kubernetes_nodes
 from installation.machine.kubernetes_control import ControlPlane
-from installation.machine.kubernetes_keys import NAMESPACE, Keys
+from installation.machine.kubernetes_keys import DRIVERS, NAMESPACE, Keys
 from installation.machine.kubernetes_nodes import Node
 from installation.machine.programs import ServiceProgram
 from installation.machine.supervised import SupervisedCluster
+from installation.machine.trial_servers import S3_USUAL_PORT, Gateway
 
 #: With this port, pods have addresses in 10.244.0.0/16, as with most network plugins; other ports
 #: choose other networks, so that two clusters on one host share nothing.
 PORT, _NETWORKS = 16443, range(100, 256)
 _NODES = (1, 2)
+LOOPBACK, REDIS_PORT = ("127.0.0.1", "localhost", "::1"), 6379
 #: Seconds without progress after which a start fails; a machine that is not busy needs 20.
 READY_LIMIT_S = 300
 _IMPORT_LIMIT_S = 600  # the image has 1.2 GB
@@ -44,12 +47,21 @@ class Kubernetes(SupervisedCluster):
 
     leave_s = 20
 
-    def __init__(self, root: Path, port: int = PORT, *, built: Path | None = None) -> None:
+    def __init__(
+        self,
+        root: Path,
+        port: int = PORT,
+        *,
+        built: Path | None = None,
+        forwarded: tuple[int, ...] = (),
+    ) -> None:
         """`built` is the folder with `bin` and `images`; it defaults to the cluster's own.
 
-        The API server has the port, and etcd the next two, on loopback.
+        The API server has the port, and etcd the next two, on loopback. Pods reach the `forwarded`
+        ports of loopback at the address `host`.
         """
         super().__init__(root)
+        self.forwarded = forwarded
         self.port, self.built = port, built or root
         self.network = _NETWORKS[(port - PORT + 144) % len(_NETWORKS)]
         self.nodes = _nodes(root, self.network)
@@ -58,13 +70,15 @@ class Kubernetes(SupervisedCluster):
         self.master = f"k8s://{self.server}"  # as applications name it
         # Of the account `spark`; isolated drivers see its folder.
         self.kubeconfig = root / "account" / "kubeconfig"
+        #: Of the account with which workers create drivers' pods.
+        self.worker_kubeconfig = root / "worker" / "kubeconfig"
         self.admin_kubeconfig = root / "admin.kubeconfig"
         self._keys = Keys(root / "keys")
 
     @classmethod
     def of(cls, home: Home) -> "Kubernetes":
         """Return the cluster of an installation; HEADGATE_KUBERNETES_PORT moves its port."""
-        return cls(home.kubernetes, settings.KUBERNETES_PORT)
+        return cls(home.kubernetes, settings.KUBERNETES_PORT, forwarded=_ports(home))
 
     def exists(self) -> bool:
         """Return whether the cluster is running, or has left something after a crash."""
@@ -179,11 +193,13 @@ class Kubernetes(SupervisedCluster):
         self._keys.make(["127.0.0.1", *(node.address for node in self.nodes)])
         files = {
             "spark": self.kubeconfig,
+            "worker": self.worker_kubeconfig,
             "admin": self.admin_kubeconfig,
             **{name: self._keys.folder / name for name in ("controllers", "scheduler")},
             **{node.name: node.folder / "kubeconfig" for node in self.nodes},
         }
-        self.kubeconfig.parent.mkdir(mode=0o700, exist_ok=True)
+        for file in (self.kubeconfig, self.worker_kubeconfig):
+            file.parent.mkdir(mode=0o700, exist_ok=True)
         for account, file in files.items():
             self._keys.write_kubeconfig(file, account, self.server)
         try:
@@ -260,8 +276,8 @@ class Kubernetes(SupervisedCluster):
             time.sleep(_LOOK_EVERY_S)
 
     def _apply(self) -> bool:
-        """Create the namespace and the account for drivers; return whether that worked."""
-        manifest = places.DATA / "connectors" / "kubernetes" / "account.yaml"
+        """Create the namespaces and the accounts; return whether that worked."""
+        manifest = places.DATA / "connectors" / "kubernetes" / "accounts.yaml"
         try:
             self.kubectl("apply", "--filename", str(manifest))
         except subprocess.SubprocessError:
@@ -271,7 +287,8 @@ class Kubernetes(SupervisedCluster):
     def _has_account(self) -> bool:
         """Return whether pods can be made: Kubernetes makes their account with some delay."""
         try:
-            self.kubectl("get", "serviceaccount", "default", "--namespace", NAMESPACE)
+            for namespace in (NAMESPACE, DRIVERS):
+                self.kubectl("get", "serviceaccount", "default", "--namespace", namespace)
         except subprocess.SubprocessError:
             return False
         return True
@@ -300,8 +317,11 @@ class Kubernetes(SupervisedCluster):
 
     def _programs(self) -> list[ServiceProgram]:
         binaries = self.built / "bin"
+        forwarding = forward.command(self.host, self.forwarded)
         control = ControlPlane(binaries, self.root / "etcd", self._keys, self.host, self.port)
         wanted = control.programs()
+        if self.forwarded:
+            wanted.append(ServiceProgram("forward", forwarding, 50, self.leave_s))
         for node in self.nodes:
             commands = {
                 f"containerd-{node.number}": (10, node.containerd()),
@@ -311,6 +331,18 @@ class Kubernetes(SupervisedCluster):
                 # Pods read files that these make.
                 wanted.append(ServiceProgram(name, command, priority, self.leave_s, umask=0o022))
         return wanted
+
+
+def _ports(home: Home) -> tuple[int, ...]:
+    """Return the ports of what drivers' pods need and what listens on loopback only.
+
+    These are the web process, Redis, and the trial S3 gateway, whether they run by now or not.
+    """
+    redis = urlsplit(home.stored_redis_url() or settings.REDIS_URL)
+    gateway = Gateway(home.s3)
+    s3 = gateway.address().port if gateway.is_set_up() else S3_USUAL_PORT
+    embedded = (redis.port or REDIS_PORT,) if redis.hostname in LOOPBACK else ()
+    return tuple(dict.fromkeys((settings.HEADGATE_PORT, *embedded, s3)))
 
 
 def _nodes(root: Path, network: int) -> list[Node]:

@@ -22,11 +22,12 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from controlplane.home import write_private
 
-NAMESPACE = "headgate"
+#: Of executors that drivers outside the cluster create, and of drivers that are pods.
+NAMESPACE, DRIVERS = "headgate", "headgate-drivers"
 #: Kubernetes' group of administrators.
 _ADMINS = "system:masters"
-#: Account -> its name and groups in Kubernetes; `connectors/kubernetes/account.yaml` is `spark`'s
-#: role.
+#: Account -> its name and groups in Kubernetes; `connectors/kubernetes/accounts.yaml` has the roles
+#: of `spark` and `worker`.
 ACCOUNTS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "admin": ("headgate-admin", _ADMINS),
@@ -37,6 +38,10 @@ ACCOUNTS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "spark": (
             f"system:serviceaccount:{NAMESPACE}:spark",
             f"system:serviceaccounts,system:serviceaccounts:{NAMESPACE}",
+        ),
+        "worker": (
+            f"system:serviceaccount:{DRIVERS}:worker",
+            f"system:serviceaccounts,system:serviceaccounts:{DRIVERS}",
         ),
     }
 )
@@ -58,8 +63,8 @@ class Keys:
         named = x509.SubjectAlternativeName(
             [x509.IPAddress(ipaddress.ip_address(one)) for one in addresses]
         )
-        if self.tokens.exists() and self._names() == named:  # the tokens are written last
-            return
+        if self.tokens.exists() and self._names() == named and self._has_all():
+            return  # the tokens are written last
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         now = datetime.now(UTC)
         authority_key, key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
@@ -99,10 +104,19 @@ class Keys:
         certificate = x509.load_pem_x509_certificate(self.certificate.read_bytes())
         return certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
 
+    def _tokens(self) -> dict[str, str]:
+        """Return the accounts' tokens."""
+        with self.tokens.open(newline="") as opened:
+            return {row[2]: row[0] for row in csv.reader(opened)}
+
+    def _has_all(self) -> bool:
+        """Return whether all accounts have tokens: an earlier release had fewer."""
+        return self._tokens().keys() >= ACCOUNTS.keys()
+
     def write_kubeconfig(self, file: Path, account: str, server: str) -> None:
         """Write what a client needs to use an account: one file, with the authority in it."""
-        with self.tokens.open(newline="") as opened:
-            tokens = {row[2]: row[0] for row in csv.reader(opened)}
+        tokens = self._tokens()
+        namespace = DRIVERS if account == "worker" else NAMESPACE
         data = base64.b64encode(self.authority.read_bytes()).decode()
         configuration = {
             "apiVersion": "v1",
@@ -117,7 +131,7 @@ class Keys:
             "contexts": [
                 {
                     "name": "headgate",
-                    "context": {"cluster": "headgate", "user": account, "namespace": NAMESPACE},
+                    "context": {"cluster": "headgate", "user": account, "namespace": namespace},
                 }
             ],
             "current-context": "headgate",

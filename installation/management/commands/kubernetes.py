@@ -40,3 +40,11 @@ class Command(BaseCommand):
             f"{NAMESPACE}; see docs/kubernetes.md. `make stop` ends the cluster."
         )
         self.stdout.write(places.with_local_commands(hint))
+        drivers = (
+            f"For drivers that are pods, run it with HEADGATE_POD_KUBECONFIG="
+            f"{cluster.worker_kubeconfig}, HEADGATE_POD_IMAGE={IMAGE}, HEADGATE_POD_URL="
+            f"http://{cluster.host}:{settings.HEADGATE_PORT} and HEADGATE_POD_REDIS_URL="
+            f"redis://{cluster.host}. Pods reach ports {', '.join(map(str, cluster.forwarded))} of "
+            f"this host at {cluster.host}."
+        )
+        self.stdout.write(drivers)
