@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import environ
 from django.core.exceptions import ImproperlyConfigured
@@ -20,6 +21,8 @@ from headgate_ground.providers import LONGEST_ISSUER, is_allowed_address
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _FALSE = frozenset({"0", "false", "no", "off", ""})
+#: A URI that names a store: no local file, no scheme that definitions cannot use, no wildcard.
+_STORE = re.compile(r"(?!(file|s3n|dbfs):)[a-z][a-z0-9+.-]*://[^/\s?*\[\]{}]+(/[^\s?*\[\]{}]*)?")
 
 
 #: The variables that Headgate reads -> the default as a user would write it; "" if there is none.
@@ -155,6 +158,36 @@ def issuer(name: str, *, http_allowed: bool) -> str:
         raise wrong(
             name, value, "Use the issuer exactly as the provider specifies it: https://HOST/PATH."
         )
+    return value
+
+
+def web_address(name: str) -> str:
+    """Return the http or https URL of a server without a trailing slash; "" if there is none."""
+    value = text(name, "").rstrip("/")
+    try:
+        parts = urlsplit(value)
+        fits = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # brackets or a port that do not fit
+        fits = False
+    if value and not (fits and parts.username is None and not parts.path + parts.query):
+        raise wrong(name, value, "Use the server's address: https://HOST:PORT.")
+    return value
+
+
+def host_in(url: str) -> str:
+    """Return the host in a URL as Django's ALLOWED_HOSTS expects it: IPv6 in brackets."""
+    host = urlsplit(url).hostname or ""
+    return f"[{host}]" if ":" in host else host
+
+
+def store(name: str) -> str:
+    """Return a folder on storage that is not local, as a URI without a trailing slash.
+
+    "" if there is none.
+    """
+    value = text(name, "").rstrip("/")
+    if value and (not _STORE.fullmatch(value) or ".." in value):
+        raise wrong(name, value, "Use a folder on S3 or HDFS: s3a://BUCKET/FOLDER.")
     return value
 
 

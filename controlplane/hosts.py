@@ -67,6 +67,11 @@ def redis_password(driver: int, epoch: int) -> str:
     return _secret("headgate.driver.redis", driver, epoch).hex()
 
 
+def pod_token(driver: int, epoch: int) -> str:
+    """Return the token with which a driver's pod uses its channel (`queries.views.pods`)."""
+    return _secret("headgate.driver.channel", driver, epoch).hex()
+
+
 def _secret(purpose: str, driver: int, epoch: int) -> bytes:
     return salted_hmac(purpose, f"{driver}:{epoch}", algorithm="sha256").digest()
 

@@ -49,6 +49,17 @@ KUBERNETES_PORT = env.whole("HEADGATE_KUBERNETES_PORT", 16443, low=1024, high=65
 #: Kubeconfig of the account with which this host's drivers create executors as pods
 #: (launchers.process.environment).
 KUBECONFIG = env.text("HEADGATE_KUBECONFIG", "")
+#: Kubeconfig of the account with which this host's worker creates drivers as pods.
+POD_KUBECONFIG = env.text("HEADGATE_POD_KUBECONFIG", KUBECONFIG, shown="HEADGATE_KUBECONFIG")
+#: Where drivers in pods reach the web process; "" if there are none.
+POD_URL = env.web_address("HEADGATE_POD_URL")
+#: The image of drivers' pods, for applications that name none; "" if they must.
+POD_IMAGE = env.text("HEADGATE_POD_IMAGE", "")
+#: A file with the certificates that pods trust, in PEM; "" for those of the image.
+POD_AUTHORITIES = env.text("HEADGATE_POD_AUTHORITIES", "")
+#: Folder for the checkpoints of their queries, on storage that pods reach; "" if each must be
+#: specified.
+POD_CHECKPOINTS = env.store("HEADGATE_POD_CHECKPOINTS")
 #: Where executors on other hosts, and in pods, reach this host's drivers (runtime.pods).
 DRIVER_ADDRESS = env.text("HEADGATE_DRIVER_ADDRESS", "")
 HOME = Home(HEADGATE_HOME)
@@ -93,7 +104,7 @@ OWN_FOLDERS = [
     *(Path(prefix) for prefix in (sys.prefix, sys.base_prefix) if prefix != "/usr"),
 ]
 #: Launcher kinds by the name in HEADGATE_LAUNCHER: the function that creates one.
-LAUNCHERS = {"process": "queries.launchers.process.launcher.configured"}
+LAUNCHERS = {"process": "queries.launchers.pods.launcher.configured"}
 #: The module with what is known and done about hosts (`controlplane.hosts`).
 HOST_SELECTORS = "queries.selectors.hosts"
 HOST_SERVICE = "queries.services.supervision.hosts"
@@ -119,6 +130,8 @@ SECRET_KEY_IS_EPHEMERAL = not SECRET_KEY
 SECRET_KEY = SECRET_KEY or secrets.token_urlsafe(50)
 DEBUG = env.flag("DEBUG", False)
 ALLOWED_HOSTS = env.names("ALLOWED_HOSTS", ("127.0.0.1", "localhost", "[::1]"))
+if POD_URL:
+    ALLOWED_HOSTS.append(env.host_in(POD_URL))
 CSRF_FAILURE_VIEW = "queries.views.console.errors.csrf_failure"
 CSRF_TRUSTED_ORIGINS = env.names("CSRF_TRUSTED_ORIGINS", ())
 ROOT_URLCONF = "installation.urls"
@@ -327,6 +340,8 @@ REDIS_URL = env.redis_url(
     HOME.stored_redis_url() or "redis://127.0.0.1:6379/0",
     shown="the embedded one, else redis://127.0.0.1:6379/0",
 )
+#: Where drivers in pods reach Redis.
+POD_REDIS_URL = env.redis_url("HEADGATE_POD_REDIS_URL", REDIS_URL, shown="REDIS_URL")
 REDIS_SOCKET_TIMEOUT_S = 5
 EVENT_STREAM = env.text("HEADGATE_EVENT_STREAM", "headgate:events")
 DRIVER_REDIS_USERS = env.flag("HEADGATE_DRIVER_REDIS_USERS", True)

@@ -59,7 +59,9 @@ def allowed_paths(
     into one of the control plane's folders is omitted: a link may have been created there later.
     """
     host = host_of(application)
-    roots = [*settings.ALLOWED_PATHS, *([str(settings.CHECKPOINTS_DIR)] if checkpoints else [])]
+    roots = [*settings.ALLOWED_PATHS]
+    if checkpoints:
+        roots += filter(None, (str(settings.CHECKPOINTS_DIR), settings.POD_CHECKPOINTS))
     roots = [below_home(root, host) for root in roots]
     own = _own(host)
     named = given_roots(application) if granted_roots is None else granted_roots
@@ -90,15 +92,22 @@ def canonical_checkpoint(text: str) -> str:
     return resolved(canonical(as_s3a(text)), follow)
 
 
-def default_checkpoint(name: str, application: str, *, avoid: set[str], host: str = "") -> str:
+def default_checkpoint(
+    name: str, application: str, *, avoid: set[str], host: str = "", root: str = ""
+) -> str:
     """Return `file://CHECKPOINTS_DIR/NAME`, numbered if an archived query left files there.
+
+    `root` is a folder to use instead, on storage that is not local.
 
     For a shared application, whose name is given, the checkpoint is in that application's own
     folder. `host` is the host that runs the application; "" means that there is none yet, so this
     host's folder is used until a host takes the query.
     """
-    folder = checkpoints_of(application) if application else settings.CHECKPOINTS_DIR
-    base = below_home(str(folder), host)
+    if root:
+        base = f"{root}/_{application}" if application else root
+    else:
+        folder = checkpoints_of(application) if application else settings.CHECKPOINTS_DIR
+        base = below_home(str(folder), host)
     places = (f"{base}/{numbered_name}" for numbered_name in numbered(name))
     return next(at for location in places if (at := canonical_checkpoint(location)) not in avoid)
 

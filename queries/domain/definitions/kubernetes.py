@@ -1,8 +1,8 @@
-"""Configuration with which a driver on Kubernetes asks for executors, and who may set it.
+"""Configuration of the pods of drivers and executors on Kubernetes, and who may set it.
 
-Authors choose how large executors are and how they are labelled. Everything else decides where
-pods run, under which account, and what of the namespace they can mount, so only admins may set it:
-a pod can mount any secret of its namespace, and a template or a volume can be anything.
+Authors choose how large pods are and how they are labelled. Everything else decides where pods run,
+under which account, and what of the namespace they can mount, so only admins may set it: a pod can
+mount any secret of its namespace, and a template or a volume can be anything.
 """
 
 import re
@@ -18,24 +18,27 @@ if TYPE_CHECKING:  # shims import this module, and pydantic would double the tim
 MASTER = "k8s://"
 #: What the Python of an image is called; Spark names it with each task.
 PYTHON = "python3"
-#: Keys that name the executors' image.
+#: Keys that name the image of all pods, of drivers and of executors.
 IMAGE = "spark.kubernetes.container.image"
+DRIVER_IMAGE = "spark.kubernetes.driver.container.image"
 EXECUTOR_IMAGE = "spark.kubernetes.executor.container.image"
 #: Labels of ours begin with this, and Spark finds its own pods by labels that begin with "spark-".
 OUR_LABELS = "headgate/"
 
-#: What authors may set. Memory and cores of executors are `spark.executor.…`.
+#: What authors may set. Memory is `spark.driver.…` and `spark.executor.…`.
 OF_AUTHORS = (
-    rf"spark\.kubernetes\.executor\.((request|limit)\.cores|label\.(?!{OUR_LABELS}|spark-).+)"
+    r"spark\.kubernetes\.(driver|executor)\."
+    rf"((request|limit)\.cores|label\.(?!{OUR_LABELS}|spark-).+)"
 )
 #: What only admins may set (Spark: "Running Spark on Kubernetes", the properties that apply to
-#: client mode).
+#: client mode; and those of a driver's pod, which Headgate creates).
 OF_ADMINS = (
     r"spark\.kubernetes\.(namespace|context|allocation\..+"
     r"|container\.image(\.pullPolicy|\.pullSecrets)?"
     r"|authenticate\.(caCertFile|clientKeyFile|clientCertFile|oauthToken|oauthTokenFile"
     r"|executor\.serviceAccountName)"
-    r"|driver\.(connectionTimeout|requestTimeout)"
+    r"|driver\.(connectionTimeout|requestTimeout|container\.image|scheduler\.name"
+    r"|(annotation|node\.selector)\..+)"
     r"|node\.selector\..+"
     r"|executor\.(container\.image|podTemplateFile|podTemplateContainerName"
     r"|(annotation|volumes|node\.selector)\..+|scheduler\.name"
@@ -47,7 +50,8 @@ _PLACEMENT = re.compile(OF_ADMINS)
 def placement_fields(before: "ApplicationSpec | None", after: "ApplicationSpec") -> list[str]:
     """Return the fields with which an application's definition changes where its pods run, sorted.
 
-    The master is one of them: an account's token is sent to it.
+    The master is one of them: an account's token is sent to it. The driver's place is not: in a
+    pod, the driver gets only what admins have set, in the definition or for the installation.
     """
     former, new = dict(_placement(before)), dict(_placement(after))
     names = former.keys() | new.keys()

@@ -383,8 +383,15 @@ class Code(StrictForm):
     folder: str = Field(default="", max_length=500)
 
 
+class DriverPlace(StrEnum):
+    """Where an application's driver runs, by the names that definitions use."""
+
+    PROCESS = "process"
+    POD = "pod"
+
+
 class ApplicationSpec(StrictForm):
-    """One Spark driver process and everything it runs with."""
+    """One Spark driver and everything it runs with."""
 
     #: Whether its queries are defined in Headgate or started by a script.
     kind: Annotated[Literal["queries", "script"], Effect.DRIVER] = "queries"
@@ -394,6 +401,8 @@ class ApplicationSpec(StrictForm):
     description: Annotated[str, Effect.NONE] = Field(default="", max_length=2000)
     # Spark version, which must be installed on the host.
     spark: Annotated[Spark, Effect.DRIVER] = OURS
+    # Whether the driver is a process on the worker's host, or a pod in Kubernetes.
+    driver: Annotated[Literal["process", "pod"], Effect.DRIVER] = "process"
     # `local[N]`, or the URL of a cluster.
     master: Annotated[str, Effect.DRIVER] = "local[2]"
     memory: Annotated[str, Effect.DRIVER] = "1g"  # `spark.driver.memory`
@@ -427,6 +436,11 @@ class ApplicationSpec(StrictForm):
     def has_code(self) -> bool:
         """Return whether drivers can import modules written by the application's authors."""
         return bool(self.python_path) or self.code is not None
+
+    @property
+    def runs_in_pod(self) -> bool:
+        """Return whether its driver is a pod in Kubernetes."""
+        return self.driver == DriverPlace.POD.value
 
 
 class PoolSpec(StrictForm):

@@ -20,7 +20,7 @@ from queries.domain.errors import Problem
 from queries.domain.schedules.checks import schedule_problems
 from queries.domain.sparks import OURS as SPARKS_OURS
 from queries.domain.sparks import command
-from queries.domain.validation import formats, spark_rules, tables
+from queries.domain.validation import formats, pod_rules, spark_rules, tables
 from queries.domain.validation.formats import store_problems, yarn_problems
 
 #: The packages that share a driver's import path with users' code: ours, Spark's and py4j.
@@ -243,6 +243,7 @@ class ValidationContext:
     declared: Mapping[str, Declared] = field(default_factory=dict)  # by connector's name
     #: Those of the application's that exist, by name.
     catalogs: Mapping[str, CatalogSpec] = field(default_factory=dict)
+    pod_image: str = ""  # of drivers' pods, unless a definition names one
     secret_env: tuple[str, ...] = ()  # names that "env:NAME" may resolve
     host_cores: int | None = None  # of this host, for local[*]
     partitions: Mapping[str, int] = field(default_factory=dict)  # by source name, as looked up
@@ -262,6 +263,8 @@ def application_problems(
     problems += store_problems(named, spec.connectors, surroundings.recipes)
     problems += yarn_problems(named, spec.master)
     problems += kubernetes_problems(spec.master, spec.conf)
+    problems += pod_rules.application_problems(spec, default_image=surroundings.pod_image)
+    problems += pod_rules.place_problems(named, spec)
     problems += configuration.reference_problems("conf", spec.conf, allowed=surroundings.secret_env)
     problems += configuration.environment_problems(spec.env, allowed=surroundings.secret_env)
     for index, root in enumerate(surroundings.roots):

@@ -27,7 +27,7 @@ from queries.domain.schedules.checks import schedule_problems
 from queries.domain.schedules.planning import rendered
 from queries.domain.triggers import async_progress, limits
 from queries.domain.triggers.cores import Ground, ground_of
-from queries.domain.validation import formats, spark_rules, tables
+from queries.domain.validation import formats, pod_rules, spark_rules, tables
 from queries.domain.validation.application_rules import MEMBER, WITHOUT_CODE, ValidationContext
 from queries.domain.validation.formats import store_problems, yarn_problems
 from queries.domain.validation.params import accepted, sql_params_problems
@@ -76,6 +76,7 @@ def query_problems(
     named = list(places(spec))
     problems += store_problems(named, application.connectors, surroundings.recipes)
     problems += yarn_problems(named, application.master)
+    problems += pod_rules.place_problems(named, application)
     problems += formats.sink_problems(spec.sink, required=isinstance(spec, SqlQuery), offer=offer)
     problems += spark_rules.query_problems(spec, application.spark)
     problems += threshold_problems(spec.thresholds)

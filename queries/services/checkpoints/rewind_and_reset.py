@@ -231,7 +231,7 @@ def _taker() -> str:
 
 def _choose_location(context: StepContext, old: Checkpoint) -> None:
     """Choose the new location on this host, which took over the query: its home may differ."""
-    if not old.by_default:
+    if not old.by_default or local_path(old.location) is None:
         return
     shared = "" if context.query.application.own else context.query.application.name
     used_locations = retired_locations() | set(held_checkpoints())

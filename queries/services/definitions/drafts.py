@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from django.conf import settings
+
 from queries.domain.definitions import parsing
 from queries.domain.definitions.locations import HeldLocations, NotALocation
 from queries.domain.definitions.spec import HOLDING_TRIGGERS, ApplicationSpec, PythonQuery, SqlQuery
@@ -17,7 +19,7 @@ from queries.domain.definitions.sql_verdict import SqlVerdict, has_own_grammar, 
 from queries.domain.errors import Invalid, Problem
 from queries.domain.secrets import application as holder_named
 from queries.domain.sparks import SINK_NAMES, SOURCE_NAMES, WAY_OUT, Spark, cannot_go_back, is_older
-from queries.domain.validation import application_rules, query_rules
+from queries.domain.validation import application_rules, pod_rules, query_rules
 from queries.domain.validation.formats import (
     connector_of,
     store_problems,
@@ -179,15 +181,17 @@ class Places:
         host_name: str,
         host: Application | None,
         own: bool,
-        master: str,
+        form: ApplicationSpec | None,
     ) -> tuple[str, list[Problem]]:
         """Return a new query's location and its problems; if it has none, reserve it.
 
         An empty `checkpoint` means the default one. `host` is the application's row, if it exists;
-        `own` says that the application belongs to this query only.
+        `own` says that the application belongs to this query only. `form` is its definition, None
+        if there is no such application.
         """
         problems = []
         if checkpoint:
+            master = form.master if form else ""
             if problems := yarn_problems([("checkpoint", checkpoint)], master):
                 return "", problems
             try:
@@ -197,7 +201,13 @@ class Places:
             problems = local_roots.checkpoint_problems(location, host_name)
         else:
             shared, on = "" if own else host_name, host.host if host else ""
-            location = local_roots.default_checkpoint(name, shared, avoid=self._left, host=on)
+            location = local_roots.default_checkpoint(
+                name,
+                shared,
+                avoid=self._left,
+                host=on,
+                root=settings.POD_CHECKPOINTS if form is not None and form.runs_in_pod else "",
+            )
         if problem := self._held.problem(location):
             problems.append(problem)
         else:
@@ -206,15 +216,16 @@ class Places:
 
 
 def checkpoint_store(of: Query | str, application: ApplicationSpec) -> list[Problem]:
-    """Return a problem if an application has no connector for a checkpoint's store.
+    """Return a problem if an application cannot use a checkpoint's store.
 
-    `of` is the query that has the checkpoint, or the location for a new one.
+    It has no connector for it, or the store is this host's disk and its driver is a pod. `of` is
+    the query that has the checkpoint, or the location for a new one.
     """
     if isinstance(of, Query):
         held = of.checkpoints.filter(retired_at=None).values_list("location", flat=True)
         of = str(held.first() or "")
     if not connector_of(of):
-        return []
+        return pod_rules.checkpoint_problems(of, application)
     return store_problems([("checkpoint", of)], application.connectors, recipes(application.spark))
 
 
@@ -284,10 +295,13 @@ def application_form(
     return form, problems + surroundings.script_problems(form)
 
 
-def breaks(raw: Mapping[str, Any], before: Around, after: Around) -> list[Problem]:
+def breaks(
+    raw: Mapping[str, Any], before: Around, after: Around, *, in_set: bool = False
+) -> list[Problem]:
     """Return why a query, with its stored definition, could not run in its changed application.
 
-    Values that are already rejected are omitted. The fields are those of the application.
+    Values that are already rejected are omitted. The fields are those of the application. `in_set`
+    says that the same set can change the query too.
     """
     query, form = before.query, parsed_or_none(raw)
     assert query is not None, "a query that is stored"
@@ -306,17 +320,26 @@ def breaks(raw: Mapping[str, Any], before: Around, after: Around) -> list[Proble
         if old.master != new.master and old.connectors == new.connectors
         else ("connectors")
     )
+    if new.runs_in_pod and not old.runs_in_pod:
+        other = "driver"
     if before.application.spark != after.application.spark:
         blamed["trigger.kind"] = other = "spark"
     known.update((one.field, one.value) for one in checkpoint_store(query, before.application))
     faults = [*_faults(form, after, counts), *checkpoint_store(query, after.application)]
     counted = Counter((one.field, one.value) for one in faults)
+    way_out = f"Change query {query.name} first{', or in the same set' if in_set else ''}."
+    ways_out = {}
+    if other == "driver":  # a checkpoint stays where it is
+        ways_out["checkpoint"] = (
+            f"Define {query.name} again with a checkpoint on S3 or HDFS, for example "
+            f"s3a://bucket/checkpoints/{query.name}, in an application whose driver is a pod."
+        )
     return problems + [
         Problem(
             blamed.get(one.field, other),
             one.value,
             f"would break query {query.name}: its {one.field} {one.message}",
-            f"Change query {query.name} first.",
+            ways_out.get(one.field, way_out),
         )
         for one in faults
         if counted[one.field, one.value] > known[one.field, one.value]

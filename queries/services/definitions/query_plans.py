@@ -183,7 +183,7 @@ def _place(
         host_name=item.host,
         host=row,
         own=own,
-        master=host.form.master if host else "",
+        form=host.form if host else None,
     )
     item.problems += below_spec(found)
     if host is not None:
@@ -312,10 +312,7 @@ def look_for_orphans(
             cores = beside.of(hosts[item.name], but=left[pk].name)
             before = Around(item.name, old, pools[0], cores, left[pk])
             after = replace(before, application=form, pools=pools[1])
-            found = breaks(revision.spec, before, after)
-            if not alone:
-                way_out = f"Change query {left[pk].name} first, or in the same set."
-                found = [replace(one, way_out=way_out) for one in found]
+            found = breaks(revision.spec, before, after, in_set=not alone)
             item.problems += below_spec(found)
 
 

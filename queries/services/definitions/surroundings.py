@@ -51,6 +51,7 @@ def look(application: ApplicationSpec) -> ValidationContext:
         recipes=recipes(application.spark),
         declared=declared_connectors(application.spark),
         catalogs=catalog_specs(application.catalogs),
+        pod_image=settings.POD_IMAGE,
         secret_env=tuple(settings.SECRET_ENV_ALLOWLIST),
         host_cores=os.cpu_count(),
     )

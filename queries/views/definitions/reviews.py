@@ -42,8 +42,9 @@ from queries.views.console.shell import actor_and_now, needs, next_address
 
 #: The display order of a definition's fields, regardless of their order in the JSON.
 _ORDER = (
-    "kind sources tables sql function params sink trigger spark master memory scheduler_mode "
-    "failure_scope python_path connectors listeners env pool conf name format schema options"
+    "kind sources tables sql function params sink trigger spark driver master memory "
+    "scheduler_mode failure_scope python_path connectors listeners env pool conf name format "
+    "schema options"
 )
 _PLACES = {key: place for place, key in enumerate(_ORDER.split())}
 #: Unchanged lines shown around a change.

@@ -6,6 +6,7 @@ import pytest
 
 from queries.domain.definitions.configuration import application_conf_problems
 from queries.domain.definitions.kubernetes import (
+    DRIVER_IMAGE,
     IMAGE,
     OF_AUTHORS,
     kubernetes_problems,
@@ -24,12 +25,20 @@ ADMINS = {
     "spark.kubernetes.executor.podTemplateFile": "file:///etc/pods/executor.yaml",
     "spark.kubernetes.executor.volumes.hostPath.x.mount.path": "/x",
     "spark.kubernetes.node.selector.pool": "spark",
+    "spark.kubernetes.driver.container.image": "example.org/spark:2",
+    "spark.kubernetes.driver.node.selector.pool": "drivers",
+    "spark.kubernetes.driver.annotation.example.org/role": "x",
+    "spark.kubernetes.driver.scheduler.name": "other",
 }
 AUTHORS = {
     "spark.kubernetes.executor.request.cores": "500m",
     "spark.kubernetes.executor.limit.cores": "1",
     "spark.kubernetes.executor.label.team": "data",
     "spark.executor.memoryOverhead": "512m",
+    "spark.kubernetes.driver.request.cores": "500m",
+    "spark.kubernetes.driver.limit.cores": "2",
+    "spark.kubernetes.driver.label.team": "data",
+    "spark.driver.memoryOverhead": "512m",
 }
 
 
@@ -40,6 +49,9 @@ def test_what_decides_where_pods_run_is_an_admins(name: str) -> None:
     assert placement_fields(before, after) == [f"conf.{name}"]
     assert placement_fields(after, before) == [f"conf.{name}"]
     assert placement_fields(after, after) == []
+    pod = {"driver": "pod", "master": "local[2]"}
+    before, after = (one.model_copy(update=pod) for one in (before, after))
+    assert placement_fields(before, after) == [f"conf.{name}"]
 
 
 def test_the_master_is_an_admins_because_the_account_goes_there() -> None:
@@ -49,6 +61,13 @@ def test_the_master_is_an_admins_because_the_account_goes_there() -> None:
     elsewhere = ApplicationSpec(master="k8s://https://10.0.0.2:6443")
     assert placement_fields(pods, elsewhere) == ["master"]
     assert placement_fields(None, ApplicationSpec(master="yarn")) == []
+
+
+def test_an_author_may_move_the_driver_into_a_pod_that_an_admin_has_chosen() -> None:
+    assert placement_fields(ApplicationSpec(), ApplicationSpec(driver="pod")) == []
+    assert placement_fields(ApplicationSpec(driver="pod"), ApplicationSpec()) == []
+    named = ApplicationSpec(driver="pod", conf={DRIVER_IMAGE: "example.org/mine:1"})
+    assert placement_fields(ApplicationSpec(), named) == [f"conf.{DRIVER_IMAGE}"]
 
 
 def test_requests_limits_and_labels_are_authors() -> None:
@@ -64,6 +83,11 @@ def test_requests_limits_and_labels_are_authors() -> None:
         "spark.kubernetes.executor.label.headgate/application",
         "spark.kubernetes.executor.label.spark-app-selector",
         "spark.kubernetes.executor.podNamePrefix",
+        "spark.kubernetes.driver.label.headgate/epoch",
+        "spark.kubernetes.driver.label.spark-role",
+        "spark.kubernetes.driver.podTemplateFile",
+        "spark.kubernetes.driver.volumes.hostPath.x.mount.path",
+        "spark.kubernetes.authenticate.driver.serviceAccountName",
         "spark.kubernetes.driver.pod.name",
         "spark.kubernetes.trust.certificates",
     ],

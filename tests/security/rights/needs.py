@@ -56,6 +56,10 @@ logout: post n
 theme: post n
 metrics: get v
 live: get v post v
+pod-news: get n
+pod-archive: get n
+pod-file: put n
+pod-segment: put n delete n
 search: get v
 shortcuts: get v
 docs: get v

@@ -62,6 +62,17 @@ def patch(client: Client, user: User, spec: dict[str, Any]) -> Any:
             {"conf": {"spark.kubernetes.executor.podTemplateFile": "file:///tmp/t.yaml"}},
             "executor.podTemplateFile",
         ),
+        (
+            {
+                "driver": "pod",
+                "conf": {"spark.kubernetes.driver.container.image": "example.org/mine:1"},
+            },
+            "driver.container.image",
+        ),
+        (
+            {"conf": {"spark.kubernetes.driver.node.selector.pool": "x"}},
+            "driver.node.selector.pool",
+        ),
     ],
 )
 def test_an_author_cannot_choose_where_pods_run(

@@ -49,7 +49,10 @@ MAY_BE_MISSING = {
     ),
 }
 #: What has doors of its own, which other tests look at.
-OWN_DOORS = {"metrics", "live", "api:docs", "readyz", "sso-login", "sso-callback"}
+OWN_DOORS = {
+    *("metrics", "live", "api:docs", "readyz", "sso-login", "sso-callback"),
+    *("pod-news", "pod-archive", "pod-file", "pod-segment"),
+}
 
 
 _SQL = {

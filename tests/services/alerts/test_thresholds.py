@@ -131,7 +131,7 @@ def test_a_rule_limits_the_queries_it_matches_except_where_they_have_their_own(
     rule = AlertRule.objects.create(
         name="tier-1", selector={"labels": {"tier": "1"}}, thresholds=[BEHIND], **made
     )
-    rule.channels.create(name="pager", kind="webhook", **made)
+    rule.channels.create(name="pager", kind="webhook", created_at=limits.now, created_by="anna")
     for query in (plain, own, other):
         limits.samples(query, records=1_200_000)
     (incident,) = limits.watch()
@@ -144,7 +144,7 @@ def test_an_unreadable_threshold_does_not_hide_the_others(limits: Limits) -> Non
     Query.objects.filter(pk=query.pk).update(thresholds=[{"figure": "moon"}, BEHIND])
     made: dict[str, Any] = {"created_at": limits.now, "created_by": "anna"}
     rule = AlertRule.objects.create(name="rotten", thresholds=[3], **made)
-    rule.channels.create(name="pager", kind="webhook", **made)
+    rule.channels.create(name="pager", kind="webhook", created_at=limits.now, created_by="anna")
     limits.samples(query, records=1_200_000)
     assert len(limits.watch()) == 1
     assert set(LoopTrouble.objects.values_list("about", flat=True)) == {

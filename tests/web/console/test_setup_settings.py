@@ -119,6 +119,78 @@ def test_an_address_that_is_no_redis_is_refused(
         environment.redis_url("A_REDIS", "redis://127.0.0.1:6379/0", shown="")
 
 
+@pytest.mark.usefixtures("_nothing_declared")
+@pytest.mark.parametrize(
+    ("value", "address", "host"),
+    [
+        (
+            "https://headgate.example.org:8443/",
+            "https://headgate.example.org:8443",
+            "headgate.example.org",
+        ),
+        ("http://10.0.0.7:8000", "http://10.0.0.7:8000", "10.0.0.7"),
+        ("http://[fd00::7]:8000", "http://[fd00::7]:8000", "[fd00::7]"),
+        ("", "", ""),
+    ],
+)
+def test_the_address_of_the_web_is_also_a_host_that_is_accepted(
+    monkeypatch: pytest.MonkeyPatch, value: str, address: str, host: str
+) -> None:
+    monkeypatch.setenv("A_SERVER", value)
+    assert environment.web_address("A_SERVER") == address
+    assert environment.host_in(address) == host
+
+
+def test_pods_reach_the_web_and_redis_where_the_settings_say() -> None:
+    shown = "from controlplane.settings import *; print(ALLOWED_HOSTS[-1], POD_REDIS_URL)"
+    variables = {"HEADGATE_POD_URL": "http://10.0.0.7:8000", "REDIS_URL": "redis://127.0.0.1:1/0"}
+    for more, address in (
+        ({}, "redis://127.0.0.1:1/0"),
+        ({"HEADGATE_POD_REDIS_URL": "redis://10.0.0.7:1/0"}, "redis://10.0.0.7:1/0"),
+    ):
+        printed = subprocess.run(
+            [sys.executable, "-c", shown],
+            env=os.environ | variables | more,
+            cwd=REPOSITORY,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=True,
+        )
+        assert printed.stdout.split() == ["10.0.0.7", address]
+
+
+@pytest.mark.usefixtures("_nothing_declared")
+@pytest.mark.parametrize(
+    "value",
+    ["10.0.0.7:8000", "redis://h", "https://", "https://h/path", "https://a:b@h", "https://h:x"],
+)
+def test_another_address_is_no_server(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("A_SERVER", value)
+    with pytest.raises(ImproperlyConfigured, match="A_SERVER"):
+        environment.web_address("A_SERVER")
+
+
+@pytest.mark.usefixtures("_nothing_declared")
+@pytest.mark.parametrize("value", ["s3a://bucket", "s3://b/c/", "hdfs://name:8020/c", ""])
+def test_a_store_is_a_folder_that_all_hosts_reach(
+    monkeypatch: pytest.MonkeyPatch, value: str
+) -> None:
+    monkeypatch.setenv("A_STORE", value)
+    assert environment.store("A_STORE") == value.rstrip("/")
+
+
+@pytest.mark.usefixtures("_nothing_declared")
+@pytest.mark.parametrize(
+    "value",
+    ["/data", "file:///data", "file://localhost/x", "s3a:///c", "s3a://b/../c", "s3a://b/*"],
+)
+def test_a_local_folder_is_no_store(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("A_STORE", value)
+    with pytest.raises(ImproperlyConfigured, match=r"A_STORE.*S3 or HDFS"):
+        environment.store("A_STORE")
+
+
 @pytest.mark.parametrize(
     ("text", "masked"),
     [

@@ -5,6 +5,7 @@ from datetime import datetime
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from pytest_django.fixtures import Settings
 
 from queries.models.applications import Application
 from queries.services.definitions import catalog
@@ -35,6 +36,23 @@ def test_a_filled_form_defines_an_application(signed_in: Client) -> None:
     assert (spec["memory"], spec["failure_scope"]) == ("2g", "application")
     assert spec["conf"] == {"spark.sql.shuffle.partitions": "4"}
     assert spec["policy"]["poison_limit"] == 3
+
+
+def test_a_driver_in_a_pod_is_chosen_on_the_form_and_shown(
+    signed_in: Client, settings: Settings
+) -> None:
+    settings.POD_IMAGE = ""
+    form = Page(signed_in, "/new/application/", form="definition")
+    assert form.fields["driver"] == "process"
+    after = form.press("create", name="flights", driver="pod", master="spark://h:7077")
+    assert "HEADGATE_POD_IMAGE" in after.error_at("conf")
+    settings.POD_IMAGE = "example.org/headgate:1"
+    after = after.press("create")
+    assert "not possible for a driver in a pod" in after.error_at("master")
+    after.press("create", master="local[2]")
+    assert Application.objects.get(name="flights").revisions.get().spec["driver"] == "pod"
+    assert "Driver: Pod in Kubernetes." in Page(signed_in, "/applications/flights/").text
+    assert "· pod" in Page(signed_in, "/applications/").text
 
 
 def test_a_mistake_is_told_at_its_field(signed_in: Client) -> None:
