@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, URLResolver
 
-from queries.views import deploys, kafka, lineage, probes, schedules, system, triggers
+from queries.views import deploys, kafka, lineage, pods, probes, schedules, system, triggers
 from queries.views.access import audit, rights, sign_in
 from queries.views.alerts import incidents, setup_pages
 from queries.views.checkpoints import checkpoint, checkpoint_actions
@@ -47,4 +47,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     *documentation.urlpatterns,
     *system.urlpatterns,
     *query_edit.urlpatterns,
+    *pods.urlpatterns,
 ]

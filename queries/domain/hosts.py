@@ -1,10 +1,22 @@
 """Hosts: which are silent or busy, who manages their applications, and how drivers are isolated."""
 
+import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
 from headgate_ground.tolerant import whole
+
+#: Spark's memory units in MB; a bare number is MB in `spark.driver.memory`.
+_UNITS_MB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
+
+
+def memory_mb(text: str) -> int:
+    """Return a Spark memory size in MB: "1g", "512m", "2048" (MB); 0 if it is not one."""
+    match = re.fullmatch(r"([0-9]+)\s*([kmgt]?)b?", text.strip().lower())
+    if match is None:
+        return 0
+    return int(int(match[1]) * _UNITS_MB[match[2] or "m"])
 
 
 class Mode(StrEnum):

@@ -15,12 +15,12 @@ from queries.checkpoints.batches import LoggedBatch
 from queries.checkpoints.logs import CheckpointLogs
 from queries.checkpoints.state import StateOperator
 from queries.domain.checkpoints.batches import Growth, growth, is_uncounted
+from queries.domain.hosts import memory_mb
 from queries.models.checkpoints import Snapshot
 from queries.models.definitions import Checkpoint, Query
 from queries.models.drivers import Run
 from queries.models.history import Operation
 from queries.selectors.rows import first_or_missing
-from queries.selectors.supervision.observation import memory_mb
 
 #: How far back the Lag page names batches whose rows nobody counted, and of how many runs.
 UNCOUNTED_SHOWN, _RUNS = timedelta(days=1), 100

@@ -162,24 +162,25 @@ def classify(
 
 
 def classify_exit(
-    *, python: str, jvm: str, oom: bool, killed: str = "", log_tail: str = ""
+    *, python: str, jvm: str, oom: bool, killed: str = "", log_tail: str = "", pod: str = ""
 ) -> Classified:
     """Return the meaning of a driver's death, from the shim's exit report.
 
-    `python` and `jvm` are "0", "1"…, "SIGKILL"… or "UNKNOWN"; `killed` is a `Killer`, or "". A
-    driver's death is always RETRY: the application's backoff counts it.
+    `python` and `jvm` are "0", "1"…, "SIGKILL"… or "UNKNOWN"; `killed` is a `Killer`, or "". `pod`
+    is the sentence on why its pod ended, or "". A driver's death is always RETRY: the application's
+    backoff counts it.
     """
     log_tail = error_text.bounded(log_tail)
     ended = f"Python {crashes.words(python)}, JVM {crashes.words(jvm)}"
     if oom or "OutOfMemoryError" in log_tail:
         advice = GENERAL[Category.MEMORY]
-        return _of_driver(advice, f"The driver ran out of memory: {ended}")
+        return _of_driver(advice, pod or f"The driver ran out of memory: {ended}")
     if "No space left on device" in log_tail:
         return _of_driver(_of_message(log_tail, "") or GENERAL[Category.STORAGE], ended)
     if jvm == crashes.EXECUTORS_FAILED and (said := crashes.TOO_MANY.search(log_tail)):
         advice = _of_message(said[0], "") or GENERAL[Category.PROCESS]
         return _of_driver(advice, f"Too many executors failed: {ended}")
-    title = crashes.NOT_STARTED.get(killed, f"Driver died: {ended}")
+    title = pod or crashes.NOT_STARTED.get(killed, f"Driver died: {ended}")
     return _of_driver(crashes.advice(python, jvm, killed), title)
 
 

@@ -50,7 +50,7 @@ def _read_driver(draft: Draft) -> None:
     if driver is None:
         return
     draft.progress = advanced(driver, draft.now)
-    late = is_stuck(
+    late = driver.sighting.pending is None and is_stuck(
         began_at=driver.began_at,
         advanced_at=draft.progress.at,
         limits=draft.obs.limits,

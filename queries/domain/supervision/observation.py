@@ -219,6 +219,11 @@ class Sighting:
     without_files: bool = False  # it is alive but its files are gone: it receives only signals
     #: Processor time used by all of its processes, in seconds; None: not read, because it is up.
     cpu_s: float | None = None
+    #: For a pod: why its containers do not run yet, and when they began to. Waiting for a node or
+    #: an image is not part of a start that could be stuck.
+    pending: str | None = None  # "": no reason is known; None: they run, or it is no pod
+    began_at: datetime | None = None
+    ended: str = ""  # why the pod ended, by the kubelet's word; "" if nothing is to be said
 
 
 @dataclass(frozen=True, slots=True)
@@ -325,8 +330,11 @@ class DriverSeen:
 
     @property
     def began_at(self) -> datetime:
-        """Return since when it has been expected to start: a standby starts long before that."""
-        return self.took_over_at or self.created_at
+        """Return since when it has been expected to start.
+
+        A standby starts long before that, and a pod only once a node has taken it.
+        """
+        return max(self.took_over_at or self.created_at, self.sighting.began_at or self.created_at)
 
 
 @dataclass(frozen=True, slots=True)

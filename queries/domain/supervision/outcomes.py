@@ -104,7 +104,11 @@ def driver_fault(driver: DriverSeen, report: ExitReport, late: str) -> Fault | N
             text = f"The driver's Spark session came up after its start was given up. {late}"
         return _late(text, FailureSubject.APPLICATION)
     classified = classify_exit(
-        python=report.python, jvm=report.jvm, oom=report.oom, killed=report.killed
+        python=report.python,
+        jvm=report.jvm,
+        oom=report.oom,
+        killed=report.killed,
+        pod=driver.sighting.ended,
     )
     print_ = fingerprint(
         error_class="", type_name="driver-exit", root_cause=classified.title, message=""

@@ -208,7 +208,19 @@ def with_run(draft: Draft, work: QueryDraft) -> Named:
 
 def starting_session(draft: Draft) -> Because:
     """Describe what a driver is waiting for while its Spark session is not up."""
-    return _missing_resources(draft) or _slowed(draft, Because(Detail.SESSION_STARTING))
+    return (
+        _pending(draft)
+        or _missing_resources(draft)
+        or _slowed(draft, Because(Detail.SESSION_STARTING))
+    )
+
+
+def _pending(draft: Draft) -> Because | None:
+    """Return why a driver's pod does not run yet; None if it runs, or the driver is a process."""
+    pending = draft.obs.driver.sighting.pending if draft.obs.driver else None
+    if pending is None:
+        return None
+    return Because(Detail.POD_WAITS, {"about": pending}) if pending else Because(Detail.POD_STARTS)
 
 
 def late_start(draft: Draft, began_at: datetime, *, driver: bool) -> Because:

@@ -91,6 +91,11 @@ def _process(ident: Ident | None) -> dict[str, str | int]:
     return {"boot_id": ident.boot_id, **numbers}
 
 
+def status_in(directory: Path) -> DriverStatus | None:
+    """Return the status in a driver's folder, with PIDs as the driver sees them."""
+    return _status(DriverFolder.of(directory), None)
+
+
 def _status(folder: DriverFolder, ident: Ident | None) -> DriverStatus | None:
     """Return the driver's status; None if there is no readable status file.
 

@@ -1,6 +1,5 @@
 """Build the Observation that `decide` reads, from the rows and the launcher's sighting."""
 
-import re
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import cache, partial
@@ -15,9 +14,10 @@ from django.db.models.functions import Coalesce, NullIf
 from queries import host_pressure
 from queries.code_roots import has_module
 from queries.domain.checkpoints.ownership import local_path
-from queries.domain.definitions.spec import ENDING_TRIGGERS, ApplicationSpec
+from queries.domain.definitions.spec import ENDING_TRIGGERS, ApplicationSpec, DriverPlace
 from queries.domain.failures.error_text import left_out, missing_module
 from queries.domain.failures.rules import MODULE_ADDED_LATER
+from queries.domain.hosts import memory_mb
 from queries.domain.protocol import Hangs, RunStatus
 from queries.domain.restart import Earlier
 from queries.domain.states import (
@@ -64,11 +64,11 @@ from queries.selectors.supervision.health import healths
 STORAGE_JVM_MB = 384
 #: The memory in the definition that a driver was launched with.
 _MEMORY = KeyTextTransform("memory", "application_revision__spec")
-#: Spark's memory units in MB; a bare number is MB in `spark.driver.memory`.
-_UNITS_MB = {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024 * 1024}
+_PLACE = KeyTextTransform("driver", "application_revision__spec")
 
 #: Nothing is launched next to an open driver, so its application needs no slot.
 _UNREAD = Slots(starting=0, limit=0, memory_used_mb=0, memory_budget_mb=0, memory_needed_mb=0)
+_UNLIMITED = Slots(starting=0, limit=1, memory_used_mb=0, memory_budget_mb=0, memory_needed_mb=0)
 #: How many of a query's newest runs are examined for driver deaths.
 RUNS_JUDGED = 5
 
@@ -248,20 +248,26 @@ def slots(spec: ApplicationSpec, *, now: datetime) -> Slots:
     """Return this host's capacity, to decide whether another driver of that size fits.
 
     Standby drivers do not count: they are ended when a driver needs their memory
-    (`services/supervision/standbys.py`).
+    (`services/supervision/standbys.py`). Nor do pods: Kubernetes finds them a place, and they need
+    no capacity here.
     """
-    rows = open_drivers_on_this_host().exclude(kind=DriverKind.STANDBY).annotate(memory=_MEMORY)
+    if spec.runs_in_pod:
+        return _UNLIMITED
+    rows = open_drivers_on_this_host().exclude(kind=DriverKind.STANDBY)
+    rows = rows.annotate(memory=_MEMORY, place=_PLACE)
     slot_time = HOLDS_SLOT
     if (
         host_pressure.read_pressure().is_high
     ):  # then a start waits for the processors, however long it takes
         slot_time = timedelta(seconds=settings.START_MAX_S)
     holds = Q(state=DriverState.STARTING, created_at__gt=now - slot_time)
-    counted = rows.values_list("kind", "memory").annotate(
+    counted = rows.values_list("kind", "place", "memory").annotate(
         Count("pk"), starting=Count("pk", filter=holds & ~Q(kind=DriverKind.STORAGE))
     )
     used_mb = starting = 0
-    for kind, memory, count, started in counted:
+    for kind, place, memory, count, started in counted:
+        if place == DriverPlace.POD and kind == DriverKind.SERVICE:
+            continue
         used_mb += count * _counted_mb(kind, memory)
         starting += started
     return Slots(
@@ -307,14 +313,6 @@ def memory_budget_mb() -> int:
     """Return how much memory the drivers of this host may have together, in MB."""
     budget: int = settings.DRIVER_MEMORY_BUDGET_MB or _host_budget_mb()
     return budget
-
-
-def memory_mb(text: str) -> int:
-    """Return a Spark memory size in MB: "1g", "512m", "2048" (MB)."""
-    match = re.fullmatch(r"(\d+)\s*([kmgt]?)b?", text.strip().lower())
-    if match is None:
-        return 0
-    return int(int(match[1]) * _UNITS_MB[match[2] or "m"])
 
 
 def _host_budget_mb() -> int:

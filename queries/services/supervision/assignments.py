@@ -14,7 +14,7 @@ from headgate_server import places
 from listeners import senders
 from queries.domain.catalogs import CatalogSpec
 from queries.domain.definitions.configuration import fairscheduler_xml
-from queries.domain.definitions.locations import canonical
+from queries.domain.definitions.locations import canonical, local_path
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.kafka.topic_ids import by_topic, ids_of
 from queries.domain.protocol import Assignment, AssignmentEntry, DriverSpec, Want
@@ -134,6 +134,7 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
         fence_watch_s=settings.FENCE_WATCH_S,
         without_classes=without,
         standby=driver.kind == DriverKind.STANDBY,
+        pod=dispatched and spec.runs_in_pod,
     )
 
 
@@ -176,6 +177,8 @@ def relocate_checkpoint(query: Query, checkpoint: Checkpoint) -> None:
     may differ from that of the host on which the query was defined.
     """
     if not checkpoint.by_default or checkpoint.built_from_id is not None:
+        return
+    if local_path(checkpoint.location) is None:  # for a driver in a pod: the same on all hosts
         return
     if checkpoint.location.startswith(f"{canonical(str(settings.CHECKPOINTS_DIR))}/"):
         return

@@ -18,6 +18,7 @@ from listeners.loops.backlogs import loop_errors
 from listeners.missing.gaps import note_exit
 from queries import host_pressure
 from queries.domain.definitions.spec import ApplicationSpec
+from queries.domain.hosts import memory_mb
 from queries.domain.protocol import Assignment, DriverSpec
 from queries.domain.states import (
     DISPATCHED_KINDS,
@@ -47,7 +48,6 @@ from queries.selectors.supervision.applications import pool_form
 from queries.selectors.supervision.observation import (
     Rows,
     memory_budget_mb,
-    memory_mb,
     memory_of,
     observed_driver,
     open_drivers_on_this_host,

@@ -115,6 +115,35 @@ def test_what_happens_to_a_driver_that_starts(
 
 
 @pytest.mark.parametrize(
+    ("sighting", "action", "detail"),
+    [
+        # However long a pod waits for a node or an image, its start is not stuck.
+        (Sighting(Liveness.SPAWNING, pending=""), DriverAction.NOTHING, "pod is being started"),
+        (
+            Sighting(Liveness.SPAWNING, pending="No node can take the pod: too little memory."),
+            DriverAction.NOTHING,
+            "pod has not started. No node can take the pod: too little memory.",
+        ),
+        (Sighting(Liveness.ALIVE, began_at=ago(179)), DriverAction.NOTHING, "session is starting"),
+        (Sighting(Liveness.ALIVE, began_at=ago(181)), DriverAction.KILL, "for 180 s"),
+    ],
+)
+def test_the_start_of_a_pod_begins_when_a_node_runs_it(
+    sighting: Sighting, action: DriverAction, detail: str
+) -> None:
+    decision = decide(observed(driver(age_s=5000, sighting=sighting), run_of(170)), NOW)
+    assert decision.driver.action is action
+    assert detail in decision.queries[0].detail.text
+
+
+def test_the_kubelets_word_on_a_pod_is_the_failure_of_its_driver() -> None:
+    seen = Sighting(Liveness.EXITED, exit=KILLED, ended="The driver's pod was evicted.")
+    decision = decide(observed(driver(sighting=seen), run_of(170)), NOW)
+    assert decision.driver.fault is not None
+    assert decision.driver.fault.classified.title == "The driver's pod was evicted."
+
+
+@pytest.mark.parametrize(
     ("run", "mark", "ending"),
     [
         (run_of(181, advanced_at=ago(179).isoformat()), None, False),

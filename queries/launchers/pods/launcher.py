@@ -1,0 +1,545 @@
+"""Launch drivers as pods of a Kubernetes cluster, next to those that are processes on this host.
+
+A pod's folder exists twice (`layout`). This launcher reads this host's copy in the same way as the
+folder of a process, and gets from the API server only what Kubernetes alone knows: whether the pod
+has a node, and how its containers ended. What is gone is not dead: an exit is recorded only once
+the kubelet has reported that every container has ended (docs/decisions/0051).
+"""
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from urllib.parse import urlsplit, urlunsplit
+
+from django.conf import settings
+
+from controlplane import fail_points, hosts
+from headgate_ground.files import exclusive, read_file, replace_file
+from headgate_ground.masking import references
+from headgate_ground.tolerant import whole
+from queries.domain.definitions.kubernetes import OUR_LABELS
+from queries.domain.hosts import IsolationChoice
+from queries.domain.pods import DriverPod, driver_pod
+from queries.domain.protocol import (
+    ASSIGNMENT,
+    EXIT,
+    KILL_REASON,
+    POOLS,
+    SPEC,
+    Assignment,
+    Current,
+    DriverSpec,
+    ExitReport,
+    Killer,
+)
+from queries.domain.states import Reason
+from queries.domain.supervision.observation import Liveness, Sighting
+from queries.driver_folder import DriverFolder, read_current
+from queries.launchers.base import LaunchRefused
+from queries.launchers.pods import archives, fetch, objects
+from queries.launchers.pods.cluster import ApiAway, Cluster, Object, Rejected
+from queries.launchers.pods.layout import FILE_PREFIX, MADE, TERMINATE, Archive, Made, Plan
+from queries.launchers.process import exits, sighting
+from queries.launchers.process.isolation import self_test
+from queries.launchers.process.launcher import LocalProcessLauncher
+
+logger = logging.getLogger(__name__)
+
+#: The longest name of a host in owner files: "pod:" and a UID.
+HOST = "pod:{}"
+#: From SIGTERM to SIGKILL when supervision kills a driver. 0 would remove the pod from the API
+#: server before it has ended.
+_KILL_GRACE_S = 1
+#: Seconds for which one watch lasts, and until the pods are listed again after an error.
+_WATCH_S, _AGAIN_S = 60, 5.0
+#: From when on a deleted pod that still exists counts as lost: its node does not respond.
+_LOST_AFTER_S = 60
+FENCED = "FENCED"
+_DELETED = "The driver's pod was deleted by a user or by Kubernetes."
+_NOT_SEEN = (
+    "The driver's pod no longer exists, and its node has not reported its end. It may still run "
+    "there until it sees the next owner of its checkpoints."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PodSettings:
+    """Where and how this installation's pods are made."""
+
+    kubeconfig: str  # "": there is no cluster
+    url: str  # of the web process, as pods see it
+    redis_url: str  # … and of Redis; "": the workers' own
+    image: str  # if a definition names none
+    authorities: str  # a file with certificates that pods trust; "": those of the image
+    archives: Path  # folder of the tar files that pods fetch
+    host: str  # name of this host
+    variables: tuple[str, ...]  # that "env:NAME" may resolve
+    secrets: Path
+
+
+def configured() -> "PodLauncher":
+    """Return the launcher for this installation's settings."""
+    return PodLauncher(
+        PodSettings(
+            kubeconfig=settings.POD_KUBECONFIG or settings.KUBECONFIG,
+            url=settings.POD_URL,
+            redis_url=settings.POD_REDIS_URL,
+            image=settings.POD_IMAGE,
+            authorities=settings.POD_AUTHORITIES,
+            archives=settings.HEADGATE_HOME / "pod-archives",
+            host=settings.HEADGATE_HOST,
+            variables=tuple(settings.SECRET_ENV_ALLOWLIST),
+            secrets=settings.SECRETS_DIR,
+        ),
+        drivers_dir=settings.DRIVERS_DIR,
+        code_dir=settings.CODE_DIR,
+        secrets_dir=settings.SECRETS_DIR,
+        isolation=self_test.isolation,
+    )
+
+
+class PodLauncher(LocalProcessLauncher):
+    """Launch, observe and end drivers as pods, if their specs say so; all others as processes."""
+
+    def __init__(
+        self,
+        pods: PodSettings,
+        *,
+        drivers_dir: Path,
+        code_dir: Path,
+        secrets_dir: Path | None = None,
+        isolation: Callable[[], IsolationChoice],
+    ) -> None:
+        super().__init__(drivers_dir, code_dir, secrets_dir, isolation)
+        self._pods = pods
+        self._cluster = Cluster(Path(pods.kubeconfig)) if pods.kubeconfig else None
+
+    # --- launch -----------------------------------------------------------------------
+
+    def launch(self, spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
+        """Record the intent, then create the pod: ConfigMap, Secret, Pod (`Launcher.launch`)."""
+        directory = self.directory(spec.application, spec.epoch)
+        spec = replace(spec, ended_hosts=self._ended(directory, spec.epoch))
+        if not spec.pod:
+            super().launch(spec, assignment, pools_xml)
+            return
+        cluster = self._usable(spec)
+        try:
+            control = DriverFolder.make(directory).control
+            with exclusive(control / ".pod.lock"):
+                self._launch_pod(cluster, directory, spec, assignment, pools_xml)
+        except OSError as error:
+            raise LaunchRefused(
+                f"The driver's directory {directory} cannot be used: {error}. Free disk space or "
+                "fix the permissions of the drivers' folder."
+            ) from error
+        except (ApiAway, Rejected, objects.TooLarge) as error:
+            raise LaunchRefused(f"{error}", passing=isinstance(error, ApiAway)) from error
+
+    def _usable(self, spec: DriverSpec) -> Cluster:
+        """Return the cluster; raise `LaunchRefused` if something is missing for pods."""
+        if self._cluster is None or not self._pods.url:
+            missing = "HEADGATE_POD_URL" if self._cluster else "HEADGATE_POD_KUBECONFIG"
+            raise LaunchRefused(
+                f"The driver is a pod, but {missing} is not set on host {self._pods.host}. Set it "
+                "(docs/kubernetes.md) and restart the worker."
+            )
+        if not objects.image_of(spec, self._pods.image):
+            raise LaunchRefused(
+                "The driver is a pod, but neither spark.kubernetes.container.image nor "
+                "HEADGATE_POD_IMAGE names its image."
+            )
+        return self._cluster
+
+    def _launch_pod(
+        self,
+        cluster: Cluster,
+        directory: Path,
+        spec: DriverSpec,
+        assignment: Assignment,
+        pools_xml: str,
+    ) -> None:
+        control = DriverFolder.of(directory).control
+        made = sighting.loaded(Made, control / MADE)
+        if (control / EXIT).exists() or (made is not None and made.uid):
+            return
+        in_pod, files = archives.fetched(spec, self._pods.archives)
+        in_pod = replace(
+            in_pod,
+            ui_port=0,
+            redis_url=_at(spec.redis_url, self._pods.redis_url),
+            conf={**spec.conf, "spark.ui.enabled": "false"},  # nobody could open it
+        )
+        launch = self._what(in_pod, assignment, pools_xml, files)
+        launch = replace(launch, lost_nodes=self._lost_nodes(directory, spec.epoch))
+        name = objects.object_name(spec)
+        namespace = objects.namespace_of(spec, cluster.namespace)
+        made = Made(name, namespace, objects.digest(launch))
+        replace_file(control / MADE, made.dumps())
+        replace_file(control / SPEC, spec.dumps())
+        replace_file(control / POOLS, pools_xml)
+        self._write_assignment(directory, assignment)
+        archives.note(control, files)
+        self._make_current(directory, spec.epoch)
+        current = read_current(directory.parent)
+        if current is not None and Current.loads(current).epoch > spec.epoch:
+            at = exits.never_started().at
+            report = ExitReport(FENCED, FENCED, core=False, oom=False, at=at, last_seq=0)
+            replace_file(control / EXIT, report.dumps())
+            return
+        fail_points.reach(fail_points.AFTER_INTENT)
+        owner = self._created(cluster, "config_map", made, objects.config_map(launch, name))
+        self._created(cluster, "secret", made, objects.secret(launch, name, owner), owner=owner)
+        program = Path(fetch.__file__).read_text(encoding="utf-8")
+        pod = self._created(cluster, "pod", made, objects.pod(launch, name, owner, program))
+        fail_points.reach(fail_points.AFTER_SPAWN)
+        replace_file(control / MADE, replace(made, uid=pod["metadata"]["uid"]).dumps())
+
+    def _what(
+        self,
+        spec: DriverSpec,
+        assignment: Assignment,
+        pools_xml: str,
+        files: Mapping[Archive, str],
+    ) -> objects.Launch:
+        authorities = self._pods.authorities
+        return objects.Launch(
+            spec=spec,
+            assignment=assignment,
+            pools_xml=pools_xml,
+            plan=Plan(
+                url=f"{self._pods.url.rstrip('/')}/pods/{spec.epoch}",
+                epoch=spec.epoch,
+                application=spec.application,
+                archives=tuple(archives.listed(files)),
+            ),
+            token=hosts.pod_token(spec.driver, spec.epoch),
+            files=self._secret_files(spec, assignment),
+            variables={name: os.environ[name] for name in spec.env_allowlist if name in os.environ},
+            authorities=(read_file(Path(authorities)) or "") if authorities else "",
+            default_image=self._pods.image,
+        )
+
+    def _secret_files(self, spec: DriverSpec, assignment: Assignment) -> dict[str, str]:
+        """Return the secrets that definitions name and that exist, by name.
+
+        The driver reports a missing one when it needs it.
+        """
+        allowed = [entry.spec for entry in assignment.queries if not entry.refused]
+        named = references([asdict(spec), *allowed])
+        secrets = {}
+        for name in sorted(one.partition(":")[2] for one in named if one.startswith("file:")):
+            if Path(name).name != name:
+                continue
+            with suppress(OSError, UnicodeDecodeError):
+                secrets[name] = (self._pods.secrets / name).read_text(encoding="utf-8")
+        return secrets
+
+    def _created(
+        self, cluster: Cluster, kind: str, made: Made, body: Object, owner: Object | None = None
+    ) -> Object:
+        """Create an object, or return the existing one if it is that of this launch."""
+        created = cluster.create(kind, made.namespace, body)
+        if created is not None:
+            return created
+        existing = cluster.read(kind, made.namespace, made.name)
+        if existing is None:  # it is being deleted, or has been just now
+            raise ApiAway(f"The {kind} {made.name} is being deleted.")
+        labels, wanted = (part["metadata"].get("labels") or {} for part in (existing, body))
+        annotations = existing["metadata"].get("annotations") or {}
+        theirs = any(labels.get(name) != value for name, value in wanted.items())
+        if kind == "pod":
+            theirs = theirs or annotations.get(objects.DIGEST) != made.digest
+        if theirs:
+            raise Rejected(
+                f"Namespace {made.namespace} has another {kind.replace('_', ' ')} with the name "
+                f"{made.name}. Delete it, then start the application again."
+            )
+        return existing
+
+    def _ended(self, directory: Path, epoch: int) -> tuple[str, ...]:
+        """Return the hosts of the application's former drivers whose end was seen.
+
+        That of this host's processes is seen by the worker before another driver is launched.
+        """
+        pods = [made for made, ended in self._former(directory, epoch) if ended]
+        return tuple(sorted({self._pods.host, *(HOST.format(made.uid) for made in pods)}))
+
+    def _lost_nodes(self, directory: Path, epoch: int) -> tuple[str, ...]:
+        """Return the nodes of the application's former pods whose end was not seen."""
+        pods = [made for made, ended in self._former(directory, epoch) if not ended]
+        return tuple(sorted({made.node for made in pods if made.node}))
+
+    def _former(self, directory: Path, epoch: int) -> Iterator[tuple[Made, bool]]:
+        """Yield the application's former pods, and whether their end was seen."""
+        for control in directory.parent.glob("*/control"):
+            if (whole(control.parent.name) or epoch) < epoch:
+                made = sighting.loaded(Made, control / MADE)
+                if made is not None and made.uid:
+                    yield made, (control / EXIT).exists()
+
+    # --- what a driver is to do -------------------------------------------------------
+
+    def assign(self, application: str, assignment: Assignment) -> None:
+        """Replace the assignment; the channel takes it to the pod, and so does the ConfigMap."""
+        super().assign(application, assignment)
+        made = self._made(application, assignment.epoch)
+        if made is None or self._cluster is None or not made.uid:
+            return
+        control = DriverFolder.of(self.directory(application, assignment.epoch)).control
+        spec = sighting.loaded(DriverSpec, control / SPEC)
+        try:
+            data = {ASSIGNMENT: read_file(control / ASSIGNMENT) or assignment.dumps()}
+            self._cluster.replace_data("config_map", made.namespace, made.name, data)
+            if spec is not None and (files := self._secret_files(spec, assignment)):
+                secrets = {f"{FILE_PREFIX}{name}": text for name, text in files.items()}
+                self._cluster.replace_data("secret", made.namespace, made.name, secrets)
+        except (ApiAway, Rejected) as error:
+            logger.warning("assignment of driver %s only by its channel: %s", made.name, error)
+
+    def terminate(self, application: str, epoch: int) -> None:
+        """Ask the driver to exit: its pod's first process passes that on."""
+        made = self._made(application, epoch)
+        if made is None:
+            super().terminate(application, epoch)
+            return
+        control = DriverFolder.of(self.directory(application, epoch)).control
+        with suppress(OSError):  # no folder, no space: then it is killed
+            (control / TERMINATE).touch(mode=0o600)
+
+    def kill(self, application: str, epoch: int, reason: Reason) -> None:
+        """Delete the pod; its exit is recorded once the kubelet reports it."""
+        made = self._made(application, epoch)
+        if made is None:
+            super().kill(application, epoch, reason)
+            return
+        control = DriverFolder.of(self.directory(application, epoch)).control
+        with suppress(OSError):
+            replace_file(control / KILL_REASON, reason)
+        if self._cluster is None:
+            return
+        try:
+            uid = made.uid or self._uid_of(made)
+            if uid:
+                self._cluster.delete("pod", made.namespace, made.name, uid, grace_s=_KILL_GRACE_S)
+        except (ApiAway, Rejected) as error:
+            logger.warning("pod %s not deleted: %s", made.name, error)
+
+    def _uid_of(self, made: Made) -> str:
+        pod = self._cluster.read("pod", made.namespace, made.name) if self._cluster else None
+        return str(pod["metadata"]["uid"]) if pod else ""
+
+    def seal(self, application: str, epoch: int) -> bool:
+        """Make sure that a pod that has not been created is never created (`Launcher.seal`)."""
+        made = self._made(application, epoch)
+        if made is None or self._cluster is None:
+            return super().seal(application, epoch)
+        control = DriverFolder.of(self.directory(application, epoch)).control
+        try:
+            with exclusive(control / ".pod.lock"):
+                if (control / EXIT).exists():
+                    return True
+                if made.uid or self._uid_of(made):
+                    return False
+                replace_file(control / EXIT, exits.never_started().dumps())
+        except (OSError, ApiAway, Rejected) as error:
+            raise LaunchRefused(
+                f"It cannot be made sure that the pod {made.name} does not start: {error}",
+                passing=True,
+            ) from error
+        self._clean_up(made)
+        return True
+
+    # --- what is seen -----------------------------------------------------------------
+
+    def sight(
+        self,
+        application: str,
+        epoch: int,
+        *,
+        probe: bool = False,
+        locations: tuple[str, ...] = (),
+        identity: Mapping[str, str | int] | None = None,
+    ) -> Sighting:
+        """Return a driver's state: its files from this host's copy, its end from the API server."""
+        made = None if probe else self._made(application, epoch)
+        if made is None:
+            return super().sight(
+                application, epoch, probe=probe, locations=locations, identity=identity
+            )
+        directory = self.directory(application, epoch)
+        control = DriverFolder.of(directory).control
+        seen = None if (control / EXIT).exists() else self._look(directory, made)
+        report = sighting.loaded(ExitReport, control / EXIT)
+        if report is not None or seen is None:
+            made = self._made(application, epoch) or made
+            seen = Sighting(Liveness.EXITED, exit=report, ended=made.ended)
+        assignment = sighting.loaded(Assignment, control / ASSIGNMENT)
+        return replace(
+            seen,
+            status=sighting.status_in(directory),
+            assignment_generation=assignment.generation if assignment is not None else 0,
+        )
+
+    def _look(self, directory: Path, made: Made) -> Sighting | None:
+        """Return what the API server shows of a pod; None if its end was recorded now."""
+        if self._cluster is None:
+            return Sighting(Liveness.ALIVE)
+        try:
+            found = self._cluster.read("pod", made.namespace, made.name)
+        except (ApiAway, Rejected) as error:  # what is not seen is not gone
+            logger.warning("pod %s: %s", made.name, error)
+            return Sighting(Liveness.ALIVE if made.uid else Liveness.SPAWNING)
+        pod = driver_pod(found) if found is not None else None
+        if pod is None or (made.uid and pod.uid != made.uid):
+            if not made.uid:
+                return Sighting(Liveness.ABSENT)
+            return Sighting(Liveness.GONE, ended=_NOT_SEEN)
+        if not made.uid:
+            return Sighting(Liveness.ABSENT)  # the launch is completed, and takes it as its own
+        if pod.terminated:
+            self._note_end(directory, made, pod)
+            return None
+        if pod.node and pod.node != made.node:
+            control = DriverFolder.of(directory).control
+            replace_file(control / MADE, replace(made, node=pod.node).dumps())
+        if pod.node_lost:
+            return Sighting(Liveness.GONE, ended=pod.ended)
+        if pod.started_at is None:
+            return Sighting(Liveness.SPAWNING, pending=pod.waits)
+        return Sighting(Liveness.ALIVE, began_at=pod.started_at)
+
+    def _note_end(self, directory: Path, made: Made, pod: DriverPod) -> None:
+        """Record how a driver ended, and delete its objects."""
+        folder = DriverFolder.of(directory)
+        spec = sighting.loaded(DriverSpec, folder.control / SPEC)
+        if spec is None or (folder.control / EXIT).exists():
+            return
+        reason = exits.kill_reason(folder)
+        report = self._reported(folder)
+        if report is None:  # its shim could not send one
+            code = pod.exit_code or 0
+            python = exits.exit_name(128 - code if code > 128 else code)
+            report = exits.build(
+                folder,
+                spec,
+                python=python if pod.exit_code is not None else "UNKNOWN",
+                jvm="UNKNOWN",
+                core=False,
+                oom_killed=False,
+                killed=Killer.WORKER if reason else Killer.NOBODY,
+                kill_reason=reason,
+                at=exits.never_started().at,
+            )
+        elif reason:
+            report = replace(report, killed=Killer.WORKER, kill_reason=reason)
+        ended = pod.ended or (_DELETED if pod.deleting and not reason else "")
+        replace_file(folder.control / MADE, replace(made, ended=ended).dumps())
+        exits.write(folder, replace(report, oom=report.oom or pod.oom))
+        self._clean_up(made)
+
+    def _reported(self, folder: DriverFolder) -> ExitReport | None:
+        """Return the exit that the pod's shim reported; None if there is none that can be read."""
+        try:
+            text = read_file(folder.own / EXIT, most=1_000_000, within=folder.root)
+            return None if text is None else ExitReport.loads(text)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return None
+
+    def _clean_up(self, made: Made) -> None:
+        """Delete the ConfigMap, which owns the pod and the Secret."""
+        if self._cluster is None:
+            return
+        try:
+            owner = self._cluster.read("config_map", made.namespace, made.name)
+            if owner is not None:
+                uid = owner["metadata"]["uid"]
+                self._cluster.delete("config_map", made.namespace, made.name, uid)
+        except (ApiAway, Rejected) as error:
+            logger.warning("objects of %s not deleted: %s", made.name, error)
+
+    def prune(self, application: str, *, keep: int) -> None:
+        """Remove the files of ended drivers and probes, and unused tar files."""
+        super().prune(application, keep=keep)
+        archives.prune(self._pods.archives, now=time.time())
+
+    # --- news -------------------------------------------------------------------------
+
+    @contextmanager
+    def exits(self) -> Iterator[Callable[[float], int | None]]:
+        """Listen for shims, and watch pods, which announce their exits in the same way."""
+        over = threading.Event()
+        watch = threading.Thread(
+            target=self._watch, args=(over,), name="pods of drivers", daemon=True
+        )
+        with super().exits() as heard:
+            if self._cluster is not None:
+                watch.start()
+            try:
+                yield heard
+            finally:
+                over.set()
+
+    def _watch(self, over: threading.Event) -> None:
+        """Record the ends of pods as they are reported, until `over`; a gap is listed again."""
+        is_told = False
+        while not over.is_set():
+            try:
+                self._watch_once(over)
+                is_told = False
+            except Exception as error:  # thread boundary: the watch goes on
+                if not is_told:
+                    logger.warning("pods of drivers are not watched: %s", error)
+                is_told = True
+                over.wait(_AGAIN_S)
+
+    def _watch_once(self, over: threading.Event) -> None:
+        assert self._cluster is not None
+        selector = f"{OUR_LABELS}kind={objects.KIND}"
+        pods, version = self._cluster.pods(selector)
+        for pod in pods:
+            self._hear(pod)
+        for _, pod in self._cluster.watch(selector, version, _WATCH_S):
+            if over.is_set():
+                return
+            self._hear(pod)
+
+    def _hear(self, pod: Object) -> None:
+        """Record a pod's end if it is one of this host's drivers, and announce it."""
+        labels = (pod.get("metadata") or {}).get("labels") or {}
+        epoch = whole(str(labels.get(f"{OUR_LABELS}epoch", "")))
+        if epoch is None:
+            return
+        for control in self._drivers.glob(f"*/{epoch}/control"):
+            made, seen = sighting.loaded(Made, control / MADE), driver_pod(pod)
+            if made is None or made.name != seen.name or made.uid != seen.uid:
+                continue
+            spec = sighting.loaded(DriverSpec, control / SPEC)
+            if seen.terminated and not (control / EXIT).exists():
+                self._note_end(control.parent, made, seen)
+            if spec is not None:
+                exits.call(self._drivers, spec.driver)
+
+    # --- helpers ----------------------------------------------------------------------
+
+    def _made(self, application: str, epoch: int) -> Made | None:
+        """Return what was created for a driver that is a pod; None for a process."""
+        control = DriverFolder.of(self.directory(application, epoch)).control
+        return sighting.loaded(Made, control / MADE)
+
+
+def _at(url: str, place: str) -> str:
+    """Return a URL with the host, and the port if there is one, of another, and its own user."""
+    if not place or not url:
+        return url
+    ours, theirs = urlsplit(url), urlsplit(place)
+    user = ours.netloc.rpartition("@")[0]
+    where = theirs.netloc.rpartition("@")[2]
+    if theirs.port is None and ours.port is not None:
+        where = f"{where}:{ours.port}"
+    return urlunsplit(ours._replace(netloc=f"{user}@{where}" if user else where))

@@ -1,0 +1,188 @@
+"""The whole system beside a real cluster: its drivers are pods, their checkpoints are on S3."""
+
+import json
+import subprocess
+import urllib.request
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from controlplane.servers import free_ports
+from examples.flights import s3_definitions
+from headgate_server.container_images import IMAGE
+from installation.machine import forward
+from installation.machine.kubernetes import Kubernetes
+from installation.machine.kubernetes_keys import DRIVERS
+from queries.domain.checkpoints.ownership import owners_folder
+from tests import pieces
+from tests.faults.system import System
+from tests.storage.stores import S3Store
+
+APPLICATION, QUERY = "numbers", "ones"
+ROWS = 10  # of each batch
+
+
+class PodSystem(System):
+    """An installation without the demo whose application `numbers` runs as a pod."""
+
+    def __init__(self, home: Path, cluster: Kubernetes, store: S3Store, **environment: str) -> None:
+        web = next(free_ports())
+        super().__init__(
+            home,
+            web,
+            HEADGATE_DEMO="0",
+            HEADGATE_POD_KUBECONFIG=str(cluster.worker_kubeconfig),
+            HEADGATE_POD_URL=f"http://{cluster.host}:{web}",
+            HEADGATE_POD_REDIS_URL=f"redis://{cluster.host}",
+            HEADGATE_POD_IMAGE=IMAGE,
+            **environment,
+        )
+        self.cluster, self.store = cluster, store
+        s3_port = urlsplit(store.endpoint).port
+        #: The store as pods and this host both reach it.
+        self.endpoint = f"http://{cluster.host}:{s3_port}"
+        self.forwarder: subprocess.Popen[bytes] | None = None
+        self._ports = (web, s3_port or 0)
+
+    def up(self) -> None:
+        """Start it, with the connector and the bucket's keys, and make its ports reachable."""
+        connectors, secrets = self.home / "connectors", self.home / "secrets"
+        connectors.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            (connectors / "s3").symlink_to(pieces.s3_connector())
+        secrets.mkdir(mode=0o700, exist_ok=True)
+        keys = (self.store.access_key, self.store.secret_key)
+        for name, key in zip(("s3-access-key", "s3-secret-key"), keys, strict=True):
+            (secrets / name).write_text(key)
+        super().up()
+        self.token = self.manage("createtoken", "admin", "--scope", "admin").strip()
+        redis = urlsplit((self.home / "redis_url").read_text().strip()).port or 0
+        self.forwarder = subprocess.Popen(
+            forward.command(self.cluster.host, (*self._ports, redis)), cwd=self.folder
+        )
+
+    def close(self) -> None:
+        """End everything, also the pods."""
+        try:
+            super().close()
+        finally:
+            if self.forwarder is not None:
+                self.forwarder.kill()
+                self.forwarder.wait()
+
+    def define(self, **changes: Any) -> None:
+        """Create the application and its query, with a deterministic source."""
+        for key in s3_definitions.KEYS:
+            host = self.endpoint.partition("://")[2]
+            body = {"secret": key, "hosts": [host], "holder_kind": "application"}
+            self.create("secret-bindings/", {**body, "holder": APPLICATION})
+        self.create("allowed-paths/", {"application": APPLICATION, "path": s3_definitions.BUCKET})
+        conf = s3_definitions.store(self.endpoint, *s3_definitions.KEYS)
+        spec = {
+            "driver": "pod",
+            "master": "local[2]",
+            "memory": "600m",
+            "connectors": ["s3"],
+            "conf": {**conf, "spark.sql.shuffle.partitions": "2"},
+            **changes,
+        }
+        self.create("applications/", {"name": APPLICATION, "spec": spec})
+        self.create(
+            "queries/",
+            {
+                "name": QUERY,
+                "application": APPLICATION,
+                "checkpoint": f"{s3_definitions.BUCKET}/checkpoints/{QUERY}",
+                "spec": {
+                    "kind": "sql",
+                    "sources": [
+                        {
+                            "name": "numbers",
+                            "format": "rate-micro-batch",
+                            "options": {"rowsPerBatch": str(ROWS), "numPartitions": "1"},
+                        }
+                    ],
+                    "sql": "SELECT value FROM numbers",
+                    "sink": {
+                        "format": "json",
+                        "options": {"path": f"{s3_definitions.BUCKET}/out/{QUERY}"},
+                    },
+                    "trigger": {"kind": "processing_time", "interval": "1 second"},
+                },
+            },
+        )
+
+    def create(self, path: str, body: dict[str, Any]) -> None:
+        """Create something over REST."""
+        status, answer = self.call("POST", path, body)
+        assert status == 201, (path, answer)
+
+    def text(self, path: str) -> str:
+        """Return the text of an address of REST."""
+        request = urllib.request.Request(
+            f"{self.base}/api/v1/{path}", headers={"Authorization": f"Token {self.token}"}
+        )
+        with urllib.request.urlopen(request, timeout=70) as answer:
+            return str(answer.read().decode())
+
+    # --- what is seen -----------------------------------------------------------------
+
+    def committed(self) -> int:
+        """Return the last batch in the checkpoint's commit log, -1 without any."""
+        folder = self.store.folder / "checkpoints" / QUERY / "commits"
+        numbers = [int(path.name) for path in folder.glob("*") if path.name.isdecimal()]
+        return max(numbers, default=-1)
+
+    def past(self, batch: int) -> int:
+        """Wait until a batch after this one is committed; return its number."""
+        found: int = self.wait(
+            f"a batch after {batch}", lambda: (new := self.committed()) > batch and new
+        )
+        return found
+
+    def owners(self) -> list[dict[str, Any]]:
+        """Return the owner objects of the checkpoint, oldest first."""
+        place = f"{s3_definitions.BUCKET}/checkpoints/{QUERY}"
+        relative = owners_folder(place).removeprefix(f"{s3_definitions.BUCKET}/")
+        files = sorted((self.store.folder / relative).glob("*.json"))
+        return [json.loads(path.read_text()) for path in files]
+
+    def check_rows(self) -> int:
+        """Assert that the sink has each row of the committed batches exactly once.
+
+        Returns the number of rows.
+        """
+        out = self.store.folder / "out" / QUERY
+        log = out / "_spark_metadata"
+        newest = max(int(path.name.partition(".")[0]) for path in log.glob("[0-9]*"))
+        entries: dict[str, int] = {}
+        for path in sorted(log.glob("[0-9]*"), key=lambda one: int(one.name.partition(".")[0])):
+            for line in path.read_text().splitlines()[1:]:
+                entry = json.loads(line)
+                entries[entry["path"].rpartition("/")[2]] = 1
+        values: Counter[int] = Counter()
+        for name in entries:
+            for line in (out / name).read_text().splitlines():
+                values[json.loads(line)["value"]] += 1
+        assert set(values.values()) <= {1}, "rows are doubled"
+        expected = (newest + 1) * ROWS
+        assert sorted(values) == list(range(expected)), "rows are missing"
+        return expected
+
+    def pods(self) -> list[dict[str, Any]]:
+        """Return the pods of drivers."""
+        listed = self.cluster.kubectl("get", "pods", "--namespace", DRIVERS, "--output", "json")
+        return list(json.loads(listed)["items"])
+
+    def pod(self) -> dict[str, Any]:
+        """Return the running pod, once there is one."""
+
+        def look() -> Any:
+            running = [one for one in self.pods() if one["status"].get("phase") == "Running"]
+            living = [one for one in running if "deletionTimestamp" not in one["metadata"]]
+            return living[0] if living else None
+
+        found: dict[str, Any] = self.wait("a running pod", look)
+        return found
