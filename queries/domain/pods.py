@@ -167,7 +167,7 @@ def driver_pod(item: Mapping[str, Any]) -> DriverPod:
     )
     code = main.get("exitCode") if main.get("reason") != _UNSEEN else None
     ended = _ended(status, _DRIVER, deleted=deleting)
-    if failed and not ended:
+    if failed and not ended and not deleting:
         ended = _cut(
             f"The pod could not be prepared (exit code {failed.get('exitCode')}): "
             f"{failed.get('message') or ''}"

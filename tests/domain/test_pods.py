@@ -370,6 +370,8 @@ def test_a_pod_whose_preparation_failed_never_ran() -> None:
     assert (killed.terminated, killed.oom, "OOMKilled" in killed.ended) == (True, True, True)
     unseen = driver(INITIALIZES, ended(2), phase="Failed")
     assert unseen.ended == "The pod could not be prepared (exit code 2)."
+    deleted = driver(INITIALIZES, ended(137), phase="Failed", deleted=True)
+    assert (deleted.terminated, deleted.ended) == (True, "")
 
 
 @pytest.mark.parametrize(

@@ -25,8 +25,8 @@ from queries.domain.protocol import (
 from queries.domain.states import Reason
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.launchers.base import Launcher, LaunchRefused
+from queries.launchers.pods.launcher import PodLauncher, PodSettings
 from queries.launchers.process import sighting
-from queries.launchers.process.launcher import LocalProcessLauncher
 from queries.models.drivers import Driver
 from queries.runtime.main import LOOK_S
 from tests.launchers.in_memory import InMemoryLauncher
@@ -135,8 +135,12 @@ class Processes(Ground):
         java: str | None,
         walls: Mode = Mode.NEITHER,
     ) -> None:
-        self.launcher = self.local = LocalProcessLauncher(
-            home / "drivers", home / "code", isolation=lambda: choose(walls)
+        # The launcher of workers, which has no cluster here.
+        self.launcher = self.local = PodLauncher(
+            PodSettings(*("", "", "", "", "", home / "archives"), "vm", (), home / "secrets"),
+            drivers_dir=home / "drivers",
+            code_dir=home / "code",
+            isolation=lambda: choose(walls),
         )
         self.drivers = home / "drivers"
         self.code = home / "users_code"

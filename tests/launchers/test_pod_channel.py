@@ -444,6 +444,7 @@ def _ask(
     )
 
 
+@pytest.mark.guarantee("G-POD-1")
 @pytest.mark.parametrize(("method", "address"), ADDRESSES)
 def test_without_its_own_token_and_uid_a_pod_learns_and_changes_nothing(
     quiet_pod: PodOfTest, method: str, address: str
@@ -570,6 +571,7 @@ def test_a_driver_that_must_exit_is_asked_to(pod: PodOfTest) -> None:
         assert python.wait(LIMIT_S) == 0
 
 
+@pytest.mark.guarantee("G-POD-2")
 def test_a_driver_sees_that_the_control_plane_responds_while_its_host_sends_heartbeats(
     pod: PodOfTest,
 ) -> None:

@@ -121,9 +121,13 @@ class Cluster:
 
     @cached_property
     def _api(self) -> client.CoreV1Api:
+        configuration = client.Configuration()
+        configuration.retries = False  # by default each call is repeated, so it lasts longer
         try:
             return client.CoreV1Api(
-                config.new_client_from_config(config_file=str(self._kubeconfig))
+                config.new_client_from_config(
+                    config_file=str(self._kubeconfig), client_configuration=configuration
+                )
             )
         except (ConfigException, OSError, ValueError) as error:
             raise self._unusable(error) from error

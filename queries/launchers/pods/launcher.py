@@ -29,6 +29,7 @@ from queries.domain.protocol import (
     ASSIGNMENT,
     EXIT,
     KILL_REASON,
+    LEAVE_S,
     POOLS,
     SPEC,
     Assignment,
@@ -171,12 +172,11 @@ class PodLauncher(LocalProcessLauncher):
         in_pod, files = archives.fetched(spec, self._pods.archives)
         in_pod = replace(
             in_pod,
-            ui_port=0,
             redis_url=_at(spec.redis_url, self._pods.redis_url),
-            conf={**spec.conf, "spark.ui.enabled": "false"},  # nobody could open it
         )
         launch = self._what(in_pod, assignment, pools_xml, files)
         launch = replace(launch, lost_nodes=self._lost_nodes(directory, spec.epoch))
+        objects.check_sizes(launch)
         name = objects.object_name(spec)
         namespace = objects.namespace_of(spec, cluster.namespace)
         made = Made(name, namespace, objects.digest(launch))
@@ -196,7 +196,8 @@ class PodLauncher(LocalProcessLauncher):
         owner = self._created(cluster, "config_map", made, objects.config_map(launch, name))
         self._created(cluster, "secret", made, objects.secret(launch, name, owner), owner=owner)
         program = Path(fetch.__file__).read_text(encoding="utf-8")
-        pod = self._created(cluster, "pod", made, objects.pod(launch, name, owner, program))
+        body = objects.pod(launch, name, owner, program)
+        pod = self._created(cluster, "pod", made, body, owner=owner)
         fail_points.reach(fail_points.AFTER_SPAWN)
         replace_file(control / MADE, replace(made, uid=pod["metadata"]["uid"]).dumps())
 
@@ -260,6 +261,8 @@ class PodLauncher(LocalProcessLauncher):
                 f"Namespace {made.namespace} has another {kind.replace('_', ' ')} with the name "
                 f"{made.name}. Delete it, then start the application again."
             )
+        if owner is not None and not objects.is_owned_by(existing, owner):
+            raise ApiAway(f"The {kind} {made.name} is being deleted with its former owner.")
         return existing
 
     def _ended(self, directory: Path, epoch: int) -> tuple[str, ...]:
@@ -303,7 +306,10 @@ class PodLauncher(LocalProcessLauncher):
             logger.warning("assignment of driver %s only by its channel: %s", made.name, error)
 
     def terminate(self, application: str, epoch: int) -> None:
-        """Ask the driver to exit: its pod's first process passes that on."""
+        """Ask the driver to exit: its pod's first process passes that on.
+
+        A pod that has not reported anything may never start, so it is deleted as well.
+        """
         made = self._made(application, epoch)
         if made is None:
             super().terminate(application, epoch)
@@ -311,6 +317,8 @@ class PodLauncher(LocalProcessLauncher):
         control = DriverFolder.of(self.directory(application, epoch)).control
         with suppress(OSError):  # no folder, no space: then it is killed
             (control / TERMINATE).touch(mode=0o600)
+        if sighting.status_in(control.parent) is None:
+            self._delete(application, epoch, made, grace_s=LEAVE_S)
 
     def kill(self, application: str, epoch: int, reason: Reason) -> None:
         """Delete the pod; its exit is recorded once the kubelet reports it."""
@@ -321,39 +329,55 @@ class PodLauncher(LocalProcessLauncher):
         control = DriverFolder.of(self.directory(application, epoch)).control
         with suppress(OSError):
             replace_file(control / KILL_REASON, reason)
+        self._delete(application, epoch, made, grace_s=_KILL_GRACE_S)
+
+    def _delete(self, application: str, epoch: int, made: Made, *, grace_s: int) -> None:
+        """Delete exactly the driver's own pod."""
         if self._cluster is None:
             return
         try:
-            uid = made.uid or self._uid_of(made)
+            uid = made.uid or self._uid_of(application, epoch, made)
             if uid:
-                self._cluster.delete("pod", made.namespace, made.name, uid, grace_s=_KILL_GRACE_S)
+                self._cluster.delete("pod", made.namespace, made.name, uid, grace_s=grace_s)
         except (ApiAway, Rejected) as error:
             logger.warning("pod %s not deleted: %s", made.name, error)
 
-    def _uid_of(self, made: Made) -> str:
+    def _uid_of(self, application: str, epoch: int, made: Made) -> str:
+        """Return the UID of a driver's pod that was not recorded; "" for a pod of others."""
+        control = DriverFolder.of(self.directory(application, epoch)).control
+        spec = sighting.loaded(DriverSpec, control / SPEC)
         pod = self._cluster.read("pod", made.namespace, made.name) if self._cluster else None
-        return str(pod["metadata"]["uid"]) if pod else ""
+        if pod is None or spec is None or not objects.has_labels(pod, spec):
+            return ""
+        return str(pod["metadata"]["uid"])
 
     def seal(self, application: str, epoch: int) -> bool:
         """Make sure that a pod that has not been created is never created (`Launcher.seal`)."""
-        made = self._made(application, epoch)
-        if made is None or self._cluster is None:
-            return super().seal(application, epoch)
-        control = DriverFolder.of(self.directory(application, epoch)).control
+        directory = self.directory(application, epoch)
         try:
-            with exclusive(control / ".pod.lock"):
+            control = DriverFolder.make(directory).control
+            with exclusive(control / ".pod.lock"):  # `launch` holds it until the pod is recorded
+                made = self._made(application, epoch)
+                if made is None:
+                    return super().seal(application, epoch)
                 if (control / EXIT).exists():
                     return True
-                if made.uid or self._uid_of(made):
+                if made.uid or self._exists(made):
                     return False
                 replace_file(control / EXIT, exits.never_started().dumps())
         except (OSError, ApiAway, Rejected) as error:
             raise LaunchRefused(
-                f"It cannot be made sure that the pod {made.name} does not start: {error}",
+                f"It cannot be made sure that the driver in {directory} does not start: {error}",
                 passing=True,
             ) from error
         self._clean_up(made)
         return True
+
+    def _exists(self, made: Made) -> bool:
+        """Return whether there is a pod of this name, also another one: then nothing is sealed."""
+        if self._cluster is None:
+            raise ApiAway("HEADGATE_POD_KUBECONFIG is not set.")
+        return self._cluster.read("pod", made.namespace, made.name) is not None
 
     # --- what is seen -----------------------------------------------------------------
 

@@ -97,27 +97,17 @@ def image_of(spec: DriverSpec, default: str) -> str:
 
 
 def config_map(launch: Launch, name: str) -> Object:
-    """Return the intent. Raises `TooLarge`."""
-    data = {
-        PLAN: launch.plan.dumps(),
-        ASSIGNMENT: launch.assignment.dumps(),
-        POOLS: launch.pools_xml,
-    }
-    if launch.authorities:
-        data[AUTHORITIES] = launch.authorities
-    _check(data, "definition of the application and its queries")
+    """Return the intent."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {"name": name, "labels": _labels(launch.spec)},
-        "data": data,
+        "data": _intent(launch),
     }
 
 
 def secret(launch: Launch, name: str, owner: Object) -> Object:
-    """Return the Secret with the spec, the token and the bound secrets. Raises `TooLarge`."""
-    data = {SPEC_KEY: launch.spec.dumps(), TOKEN: launch.token, **secret_data(launch)}
-    _check(data, "secrets of the application")
+    """Return the Secret with the spec, the token and the bound secrets."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",
@@ -126,14 +116,31 @@ def secret(launch: Launch, name: str, owner: Object) -> Object:
             "labels": _labels(launch.spec),
             "ownerReferences": [_owned_by(owner)],
         },
-        "stringData": data,
+        "stringData": _secrets(launch),
     }
 
 
-def secret_data(launch: Launch) -> dict[str, str]:
-    """Return the bound secrets by their keys in the Secret."""
+def check_sizes(launch: Launch) -> None:
+    """Raise `TooLarge` if an object could not be created."""
+    _check(_intent(launch), "definition of the application and its queries")
+    _check(_secrets(launch), "secrets of the application")
+
+
+def _intent(launch: Launch) -> dict[str, str]:
+    data = {
+        PLAN: launch.plan.dumps(),
+        ASSIGNMENT: launch.assignment.dumps(),
+        POOLS: launch.pools_xml,
+    }
+    if launch.authorities:
+        data[AUTHORITIES] = launch.authorities
+    return data
+
+
+def _secrets(launch: Launch) -> dict[str, str]:
     files = {f"{FILE_PREFIX}{name}": value for name, value in launch.files.items()}
-    return files | {f"{ENV_PREFIX}{name}": value for name, value in launch.variables.items()}
+    variables = {f"{ENV_PREFIX}{name}": value for name, value in launch.variables.items()}
+    return {SPEC_KEY: launch.spec.dumps(), TOKEN: launch.token, **files, **variables}
 
 
 def digest(launch: Launch) -> str:
@@ -260,6 +267,18 @@ def _labels(spec: DriverSpec) -> dict[str, str]:
         f"{OUR_LABELS}application": spec.application.rstrip("._-")[:63],
         f"{OUR_LABELS}epoch": str(spec.epoch),
     }
+
+
+def has_labels(item: Object, spec: DriverSpec) -> bool:
+    """Return whether an object is labelled as one of this driver's."""
+    found = item["metadata"].get("labels") or {}
+    return all(found.get(name) == value for name, value in _labels(spec).items())
+
+
+def is_owned_by(item: Object, owner: Object) -> bool:
+    """Return whether an object is deleted with this owner, and not with a former one."""
+    references = item["metadata"].get("ownerReferences") or ()
+    return any(one.get("uid") == owner["metadata"]["uid"] for one in references)
 
 
 def _after(conf: Mapping[str, str], prefix: str) -> Iterator[tuple[str, str]]:
