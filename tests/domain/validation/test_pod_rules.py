@@ -92,6 +92,7 @@ def test_an_image_is_needed_from_the_definition_or_the_installation(key: str) ->
     assert found(image="", driver="process") == []
 
 
+@pytest.mark.guarantee("G-POD-5")
 @pytest.mark.parametrize(
     ("location", "fine"),
     [

@@ -69,6 +69,7 @@ def test_by_default_a_checkpoint_is_below_the_installations_folder_for_pods() ->
     assert allowed_paths("flights").problem("sink", f"{SHARED}/x", str) is not None
 
 
+@pytest.mark.guarantee("G-POD-5")
 def test_without_that_folder_each_query_needs_a_checkpoint_on_shared_storage(
     settings: Settings, tmp_path: Path
 ) -> None:
