@@ -339,7 +339,7 @@ def _guarded_ui(spec: DriverSpec, jvm: Any) -> dict[str, str]:
             "the driver's Spark UI is off: without Headgate's Java classes, nothing checks "
             "requests to it"
         )
-    if spec.probe or (spec.ui_key and not checked_by):
+    if spec.probe or spec.pod or (spec.ui_key and not checked_by):  # nobody could open it
         return {"spark.ui.enabled": "false"}
     port = spec.ui_port
     if port and not _is_free(port):  # Spark would use the next port, or end the driver

@@ -53,7 +53,10 @@ def address(driver: Driver, *, console_origin: str) -> str:
     if driver.ui_port is None:
         raise NotAllowed(
             "This driver has no Spark UI that Headgate can show.",
-            way_out="No port was free when the driver started; restart the application.",
+            way_out=(
+                "No port was free when the driver started; restart the application. A driver in a "
+                "pod never has one."
+            ),
         )
     template = settings.SPARK_UI_URL
     if driver.host != settings.HEADGATE_HOST and "{host}" not in template:

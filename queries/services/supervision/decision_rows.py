@@ -14,6 +14,7 @@ from django.db.models import F
 
 from controlplane.nudge import changed, reconcile_soon
 from listeners.loops.backlogs import loop_errors
+from queries.domain.definitions.spec import DriverPlace
 from queries.domain.protocol import ExecutorSeen, RunStatus, Want
 from queries.domain.reasons import NOTHING, Because, Detail
 from queries.domain.states import (
@@ -83,7 +84,7 @@ def create_driver(
         generation=0 if probe else application.generation,
         host=settings.HEADGATE_HOST,
         directory=launcher.files_location(application.name, epoch, probe=probe),
-        ui_port=None if probe else free_port(),
+        ui_port=None if probe or revision.spec.get("driver") == DriverPlace.POD else free_port(),
         created_at=now,
         state=DriverState.STARTING,
         state_reason=reason,
