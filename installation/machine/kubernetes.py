@@ -124,6 +124,14 @@ class Kubernetes(SupervisedCluster):
         """Start a kubelet that was stopped."""
         self._control("start", f"kubelet-{node}", limit_s=_KUBECTL_LIMIT_S)
 
+    def stop_api(self) -> None:
+        """Stop the API server, until it is started again; pods keep running."""
+        self._control("stop", "apiserver", limit_s=_KUBECTL_LIMIT_S)
+
+    def start_api(self) -> None:
+        """Start the API server again."""
+        self._control("start", "apiserver", limit_s=_KUBECTL_LIMIT_S)
+
     def ready_nodes(self) -> list[str]:
         """Return the names of the nodes that are ready; [] if the API server does not respond."""
         ready = '{range .items[*]}{.metadata.name} {.status.conditions[?(@.type=="Ready")].status}'

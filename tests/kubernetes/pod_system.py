@@ -3,7 +3,6 @@
 import json
 import subprocess
 import urllib.request
-from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,14 @@ from tests import pieces
 from tests.faults.system import System
 from tests.storage.stores import S3Store
 
-APPLICATION, QUERY = "numbers", "ones"
-ROWS = 10  # of each batch
+APPLICATION, QUERY = "numbers", "windows"
+ROWS, WINDOW = 10, 5  # rows of each batch, and batches of each window
 
 
 class PodSystem(System):
     """An installation without the demo whose application `numbers` runs as a pod."""
+
+    application = APPLICATION
 
     def __init__(self, home: Path, cluster: Kubernetes, store: S3Store, **environment: str) -> None:
         web = next(free_ports())
@@ -101,10 +102,18 @@ class PodSystem(System):
                         {
                             "name": "numbers",
                             "format": "rate-micro-batch",
-                            "options": {"rowsPerBatch": str(ROWS), "numPartitions": "1"},
+                            "options": {
+                                "rowsPerBatch": str(ROWS),
+                                "numPartitions": "1",
+                                "startTimestamp": "0",
+                                "advanceMillisPerBatch": "1000",
+                            },
+                            "watermark": {"column": "timestamp", "delay": "1 second"},
                         }
                     ],
-                    "sql": "SELECT value FROM numbers",
+                    "sql": "SELECT unix_timestamp(window.start) AS at, count(*) AS n, "
+                    "sum(value) AS total FROM numbers "
+                    f"GROUP BY window(timestamp, '{WINDOW} seconds')",
                     "sink": {
                         "format": "json",
                         "options": {"path": f"{s3_definitions.BUCKET}/out/{QUERY}"},
@@ -118,6 +127,13 @@ class PodSystem(System):
         """Create something over REST."""
         status, answer = self.call("POST", path, body)
         assert status == 201, (path, answer)
+
+    def place(self, driver: str) -> None:
+        """Make the driver a "pod" or a "process" from its next start on."""
+        status, answer = self.call(
+            "PATCH", f"applications/{APPLICATION}/", {"spec": {"driver": driver}}
+        )
+        assert status == 200, answer
 
     def text(self, path: str) -> str:
         """Return the text of an address of REST."""
@@ -150,31 +166,37 @@ class PodSystem(System):
         return [json.loads(path.read_text()) for path in files]
 
     def check_rows(self) -> int:
-        """Assert that the sink has each row of the committed batches exactly once.
+        """Assert that the sink has each window once, as a batch computation would have it.
 
-        Returns the number of rows.
+        The state of a window spans several batches. Returns the number of windows.
         """
         out = self.store.folder / "out" / QUERY
-        log = out / "_spark_metadata"
-        newest = max(int(path.name.partition(".")[0]) for path in log.glob("[0-9]*"))
-        entries: dict[str, int] = {}
-        for path in sorted(log.glob("[0-9]*"), key=lambda one: int(one.name.partition(".")[0])):
-            for line in path.read_text().splitlines()[1:]:
-                entry = json.loads(line)
-                entries[entry["path"].rpartition("/")[2]] = 1
-        values: Counter[int] = Counter()
-        for name in entries:
-            for line in (out / name).read_text().splitlines():
-                values[json.loads(line)["value"]] += 1
-        assert set(values.values()) <= {1}, "rows are doubled"
-        expected = (newest + 1) * ROWS
-        assert sorted(values) == list(range(expected)), "rows are missing"
-        return expected
+        logs = [path for path in (out / "_spark_metadata").glob("*") if path.name[0].isdigit()]
+        names = {
+            json.loads(line)["path"].rpartition("/")[2]
+            for path in logs
+            for line in path.read_text().splitlines()[1:]
+        }
+        found = [
+            json.loads(line) for name in names for line in (out / name).read_text().splitlines()
+        ]
+        found.sort(key=lambda row: int(row["at"]))
+        rows = WINDOW * ROWS
+        expected = [
+            {"at": at * WINDOW, "n": rows, "total": sum(range(at * rows, (at + 1) * rows))}
+            for at in range(len(found))
+        ]
+        assert found == expected, "windows are missing, doubled or wrong"
+        return len(found)
 
     def pods(self) -> list[dict[str, Any]]:
         """Return the pods of drivers."""
         listed = self.cluster.kubectl("get", "pods", "--namespace", DRIVERS, "--output", "json")
         return list(json.loads(listed)["items"])
+
+    def name(self) -> str:
+        """Return the name of the running pod."""
+        return str(self.pod()["metadata"]["name"])
 
     def pod(self) -> dict[str, Any]:
         """Return the running pod, once there is one."""

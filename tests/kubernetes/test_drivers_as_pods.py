@@ -1,17 +1,15 @@
 """A driver that is a pod: it streams to S3, and comes back from whatever ends it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from installation.machine.kubernetes import Kubernetes
-from installation.machine.kubernetes_keys import DRIVERS
+from tests.kubernetes import pod_faults
 from tests.kubernetes.pod_system import APPLICATION, QUERY, PodSystem
 from tests.storage.stores import S3Store
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.spark, pytest.mark.faults, pytest.mark.s3]
-
-IN_NAMESPACE = ("--namespace", DRIVERS)
 
 
 @pytest.fixture(scope="module")
@@ -28,27 +26,53 @@ def system(
         system.close()
 
 
+@pytest.mark.promise
 def test_a_driver_streams_as_a_pod_and_its_log_and_batches_are_seen(system: PodSystem) -> None:
     body = system.running(QUERY)
-    assert system.past(1) > 1
-    pod = system.pod()
-    assert pod["metadata"]["labels"]["headgate/application"] == APPLICATION
-    epoch = body["current_run"]["driver"]["epoch"]
-    assert pod["metadata"]["labels"]["headgate/epoch"] == str(epoch)
+    system.past(1)
+    metadata = system.pod()["metadata"]
+    assert metadata["labels"]["headgate/application"] == APPLICATION
+    assert system.owners()[-1]["host"] == f"pod:{metadata['uid']}"
     system.wait("its batches", lambda: system.batch(QUERY) > 1)
-    assert system.owners()[-1]["host"] == f"pod:{pod['metadata']['uid']}"
     run = body["current_run"]["id"]
     system.wait("its log", lambda: "ready; seconds" in system.text(f"runs/{run}/log/"))
-    system.check_rows()
 
 
-def test_a_deleted_pod_is_replaced_at_once_and_no_row_is_lost_or_doubled(
+@pytest.mark.parametrize(
+    ("fault", "told"),
+    [
+        pytest.param(
+            pod_faults.delete, "deleted by a user or by Kubernetes", marks=pytest.mark.promise
+        ),
+        (pod_faults.drain, "evicted"),
+        (pod_faults.kill_python, "killed by SIGKILL"),
+        (pod_faults.kill_jvm, "JVM killed by SIGKILL"),
+        (pod_faults.out_of_memory, "memory"),
+    ],
+)
+def test_a_query_goes_on_after_its_pod_ended_with_every_window_once(
+    system: PodSystem, fault: Callable[[PodSystem], None], told: str
+) -> None:
+    system.running(QUERY)
+    system.past(system.committed())
+    pod_faults.measured(system, fault)
+    system.running(QUERY)
+    assert told in system.get(f"queries/{QUERY}/failures/")["results"][0]["root_cause"]
+    system.past(system.committed() + 6)
+    assert system.check_rows() > 0
+
+
+def test_a_pod_that_is_gone_is_not_dead_so_its_successor_waits_and_only_one_commits(
     system: PodSystem,
 ) -> None:
     system.running(QUERY)
-    pod = system.pod()["metadata"]
-    system.cluster.kubectl("delete", "pod", pod["name"], "--wait=false", *IN_NAMESPACE)
-    system.wait("another pod", lambda: system.pod()["metadata"]["uid"] != pod["uid"])
-    system.running(QUERY)
-    system.past(system.committed())
-    system.check_rows()
+    former = system.pod()
+    with pod_faults.lost_node(system):
+        pod_faults.measured(system, pod_faults.force_delete)
+        body = system.running(QUERY)
+        assert system.pod()["spec"]["nodeName"] != former["spec"]["nodeName"]
+        failure = system.get(f"queries/{QUERY}/failures/")["results"][0]
+        assert "its node has not reported its end" in failure["root_cause"]
+        assert body["current_run"]["epoch"] == system.owners()[-1]["epoch"]
+        system.past(system.committed() + 6)
+        assert system.check_rows() > 0

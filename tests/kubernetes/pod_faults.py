@@ -1,0 +1,170 @@
+"""What can happen to a driver's pod, done for real, and how long its query takes to go on."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import psutil
+
+from installation.machine.kubernetes_keys import DRIVERS
+from tests import pieces
+from tests.kubernetes.pod_system import QUERY, PodSystem
+
+IN_NAMESPACE = ("--namespace", DRIVERS)
+LOOK_EVERY_S = 0.1
+#: Generous: a query that does not go on at all is what is looked for.
+LIMIT_S = 400
+#: Takes memory until the kernel ends a process of the container.
+EATS = (
+    "open('/proc/self/oom_score_adj', 'w').write('0')\n"
+    "rows = []\nwhile True: rows.append(bytearray(b'x' * 4_000_000))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """How a query went on after a fault."""
+
+    commit_s: float  # from the fault to the first commit of the driver that goes on
+    written_s: float  # … to the last commit of the former one
+
+
+def measured(system: PodSystem, fault: Callable[[PodSystem], None]) -> Recovery:
+    """Do something to the pod of a running query; return how the query went on."""
+    former = owner_epoch(system)
+    last = system.committed()
+    began = time.monotonic()
+    last_at = began
+    fault(system)
+    while time.monotonic() - began < LIMIT_S:
+        committed = system.committed()
+        if committed > last:
+            if owner_epoch(system) != former:
+                return Recovery(time.monotonic() - began, last_at - began)
+            last, last_at = committed, time.monotonic()
+        time.sleep(LOOK_EVERY_S)
+    raise AssertionError(f"no commit of another driver within {LIMIT_S} s")
+
+
+def owner_epoch(system: PodSystem) -> int:
+    """Return the epoch of the checkpoint's newest owner, 0 without any."""
+    owners = system.owners()
+    return int(owners[-1]["epoch"]) if owners else 0
+
+
+# --- faults ---------------------------------------------------------------------------
+
+
+def delete(system: PodSystem) -> None:
+    """Delete the pod, as a user or a drain does."""
+    system.cluster.kubectl("delete", "pod", system.name(), "--wait=false", *IN_NAMESPACE)
+
+
+def force_delete(system: PodSystem) -> None:
+    """Delete the pod from the API server alone; its node must not respond at that time."""
+    forced = ("--grace-period=0", "--force", "--wait=false")
+    system.cluster.kubectl("delete", "pod", system.name(), *forced, *IN_NAMESPACE)
+
+
+@contextmanager
+def lost_node(system: PodSystem) -> Iterator[None]:
+    """Stop the kubelet of the pod's node, and start it again."""
+    number = int(system.pod()["spec"]["nodeName"].rpartition("-")[2])
+    system.cluster.stop_kubelet(number)
+    try:
+        yield
+    finally:
+        system.cluster.start_kubelet(number)
+
+
+def kill_python(system: PodSystem) -> None:
+    """SIGKILL the driver's Python from outside the container."""
+    _kill(system, lambda line: "queries.runtime.entry" in line and "java" not in line)
+
+
+def kill_jvm(system: PodSystem) -> None:
+    """SIGKILL the driver's JVM from outside the container."""
+    _kill(system, lambda line: "java" in line and "org.apache.spark" in line)
+
+
+def kill_jvm_of_process(system: PodSystem) -> None:
+    """SIGKILL the JVM of a driver that is a process on this host."""
+    os.kill(int(system.query(QUERY)["current_run"]["jvm_pid"]), signal.SIGKILL)
+
+
+def out_of_memory(system: PodSystem) -> None:
+    """Use more memory in the container than its limit."""
+    command = ("exec", system.name(), *IN_NAMESPACE, "--", "python3", "-c", EATS)
+    try:
+        system.cluster.kubectl(*command)
+    except subprocess.SubprocessError:
+        return  # it is killed itself, or with the container
+
+
+def drain(system: PodSystem) -> None:
+    """Evict the pod through the API, as `kubectl drain` does."""
+    eviction = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": system.name(), "namespace": DRIVERS},
+    }
+    path = f"/api/v1/namespaces/{DRIVERS}/pods/{system.name()}/eviction"
+    system.cluster.kubectl("create", "--raw", path, "--filename", "-", stdin=json.dumps(eviction))
+
+
+@contextmanager
+def without_api(system: PodSystem) -> Iterator[None]:
+    """Stop the API server, and start it again."""
+    system.cluster.stop_api()
+    try:
+        yield
+    finally:
+        system.cluster.start_api()
+
+
+@contextmanager
+def without_store(system: PodSystem) -> Iterator[None]:
+    """Stop the S3 gateway, and start it again."""
+    gateway = system.store.server
+    gateway.stop()
+    try:
+        yield
+    finally:
+        gateway.start(pieces.java().home)
+
+
+def kill_worker(system: PodSystem) -> None:
+    """SIGKILL the worker, which is started again."""
+    system.program("celery").send_signal(signal.SIGKILL)
+
+
+def longest_gap(system: PodSystem, seconds: float) -> float:
+    """Watch the query for this time; return the longest time between two commits."""
+    end = time.monotonic() + seconds
+    committed, at, longest = system.committed(), time.monotonic(), 0.0
+    while time.monotonic() < end:
+        if (newest := system.committed()) > committed:
+            longest = max(longest, time.monotonic() - at)
+            committed, at = newest, time.monotonic()
+        time.sleep(LOOK_EVERY_S)
+    return max(longest, time.monotonic() - at)
+
+
+def _kill(system: PodSystem, wanted: Callable[[str], bool]) -> None:
+    """SIGKILL a process of the newest driver's pod: its own, and no other of this host."""
+    folder = f"/headgate/work/drivers/{system.application}/{_driver_epoch(system)}"
+    for process in psutil.process_iter(["pid", "cmdline"]):
+        line = " ".join(process.info["cmdline"] or ())
+        if folder in line and wanted(line):
+            os.kill(process.info["pid"], signal.SIGKILL)
+            return
+    raise AssertionError(f"no process of {folder}")
+
+
+def _driver_epoch(system: PodSystem) -> str:
+    return str(system.pod()["metadata"]["labels"]["headgate/epoch"])
