@@ -10,6 +10,7 @@ from queries.domain.hosts import (
     ClaimVerdict,
     Responsibility,
     judge_claim,
+    memory_mb,
     responsibility,
 )
 
@@ -69,3 +70,12 @@ def test_a_name_is_taken_where_its_holder_is_gone_and_left_where_it_lives(
     first: ClaimSeen, seen: ClaimSeen, verdict: ClaimVerdict
 ) -> None:
     assert judge_claim(first, seen) is verdict
+
+
+@pytest.mark.parametrize(
+    ("text", "megabytes"),
+    [("1g", 1024), ("512m", 512), ("2048", 2048), (" 2 GB ", 2048), ("1t", 1024 * 1024)]
+    + [("1048576k", 1024), ("", 0), ("much", 0), ("1.5g", 0), ("-1g", 0), ("\u0663g", 0)],
+)
+def test_a_memory_size_of_spark_in_megabytes(text: str, megabytes: int) -> None:
+    assert memory_mb(text) == megabytes
