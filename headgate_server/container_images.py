@@ -17,7 +17,6 @@ import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from importlib.util import cache_from_source
@@ -45,10 +44,8 @@ _DISTRIBUTIONS = (
     *("python-dateutil", "pytz", "six", "tzdata"),
     *("redis", "hiredis", "orjson", "packaging", "PyYAML", "sqlglot", "cryptography", "cffi"),
     *("pycparser", "pydantic", "pydantic_core", "annotated-types", "typing-extensions"),
-    *("typing-inspection",),
+    *("typing-inspection", "async-timeout"),
 )
-#: What some of them need on an older Python, which this one may not be.
-_IF_INSTALLED = ("async-timeout",)
 #: Where the image has them; PYTHONPATH.
 _PACKAGES = "opt/headgate/python"
 #: Spark fetches the application's files to the working directory of an executor.
@@ -65,7 +62,7 @@ _EPOCH = "1970-01-01T00:00:00Z"
 def build(entrypoint: Path, *, pause: Path, target: Path, report: Callable[[str], None]) -> None:
     """Build `spark.tar` and `pause.tar` in a folder, unless they are up to date."""
     debian = _closure(_DEBIAN)
-    versions = [f"{name} {metadata.version(name)}" for name in _distributions()]
+    versions = [f"{name} {metadata.version(name)}" for name in _DISTRIBUTIONS]
     ours = list(_our_files())
     made_of = hashlib.sha256(
         "\n".join([*(f"{name} {one.version}" for name, one in debian.items()), *versions]).encode()
@@ -244,17 +241,9 @@ def _add_debian(tar: tarfile.TarFile, names: Iterable[str]) -> None:
 # --- Python's packages, and ours ------------------------------------------------------
 
 
-def _distributions() -> Iterator[str]:
-    yield from _DISTRIBUTIONS
-    for name in _IF_INSTALLED:
-        with suppress(metadata.PackageNotFoundError):
-            metadata.version(name)
-            yield name
-
-
 def _distribution_files() -> Iterator[tuple[Path, str]]:
     """Return the distributions' files, and their paths in `site-packages`; tests are left out."""
-    for name in _distributions():
+    for name in _DISTRIBUTIONS:
         for file in metadata.files(name) or ():
             parts = file.parts
             if parts[0] != ".." and "tests" not in parts and file.suffix != ".pyc":
