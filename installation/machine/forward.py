@@ -1,23 +1,27 @@
 """Make ports of 127.0.0.1 reachable for the pods of the trial Kubernetes cluster.
 
-`python forward.py ADDRESS PORT…` listens at ADDRESS, which only this host and its pods reach, and
-passes each connection on to the same port of 127.0.0.1. Headgate's web process, its embedded Valkey
-and the trial S3 gateway listen there only. It needs only the standard library.
+`python forward.py ADDRESS PORT|FILE…` listens at ADDRESS, which only this host and its pods reach,
+and passes each connection on to the same port of 127.0.0.1. Headgate's web process, its embedded
+Valkey and the trial S3 gateway listen there only. A FILE contains a URL with the port, once there
+is one. It needs only the standard library.
 """
 
 import asyncio
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
+from urllib.parse import urlsplit
 
 _PART = 256 * 1024  # bytes that are passed on at a time
 #: Seconds between attempts to listen: the address appears with the node's bridge.
 _AGAIN_S = 1.0
 
 
-def command(address: str, ports: tuple[int, ...]) -> tuple[str, ...]:
-    """Return the command that forwards these ports."""
-    return (sys.executable, "-IS", __file__, address, *map(str, ports))
+def command(address: str, places: Iterable[int | Path]) -> tuple[str, ...]:
+    """Return the command that forwards these ports, and those of URLs in files."""
+    return (sys.executable, "-IS", __file__, address, *map(str, places))
 
 
 async def _pass_on(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -44,25 +48,40 @@ async def _connect(port: int, reader: asyncio.StreamReader, writer: asyncio.Stre
                 one.close()
 
 
-async def _serve(address: str, ports: tuple[int, ...]) -> None:
-    servers = []
-    for port in ports:
-        while True:
-            try:
-                serve = partial(_connect, port)
-                servers.append(await asyncio.start_server(serve, address, port))
-                break
-            except OSError as error:
-                sys.stderr.write(f"not listening at {address}:{port} yet: {error}\n")
-                await asyncio.sleep(_AGAIN_S)
-    await asyncio.gather(*(server.serve_forever() for server in servers))
+async def _serve(address: str, place: str) -> None:
+    """Listen as soon as that is possible, and then for ever."""
+    told = ""
+    while True:
+        try:
+            port = int(place) if place.isascii() and place.isalnum() else _port_in(Path(place))
+            serve = partial(_connect, port)
+            server = await asyncio.start_server(serve, address, port)
+            break
+        except (OSError, ValueError) as error:
+            if told != str(error):
+                sys.stderr.write(f"{place} is not forwarded yet: {error}\n")
+            told = str(error)
+            await asyncio.sleep(_AGAIN_S)
+    await server.serve_forever()
+
+
+def _port_in(file: Path) -> int:
+    """Return the port of the URL in a file. Raises OSError or ValueError without one."""
+    port = urlsplit(file.read_text().strip()).port
+    if port is None:
+        raise ValueError(f"the URL in {file} has no port")
+    return port
+
+
+async def _serve_all(address: str, places: Iterable[str]) -> None:
+    await asyncio.gather(*(_serve(address, place) for place in places))
 
 
 def main(arguments: list[str]) -> None:
     """Forward until the process is ended."""
-    address, *ports = arguments
+    address, *places = arguments
     with suppress(KeyboardInterrupt):
-        asyncio.run(_serve(address, tuple(map(int, ports))))
+        asyncio.run(_serve_all(address, places))
 
 
 if __name__ == "__main__":

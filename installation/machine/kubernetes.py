@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 from django.conf import settings
 
+from controlplane import environment
 from controlplane.home import Home, StartProblem, read_line, write_private
 from controlplane.servers import port_is_free
 from headgate_server import kubernetes, places
@@ -53,12 +54,12 @@ class Kubernetes(SupervisedCluster):
         port: int = PORT,
         *,
         built: Path | None = None,
-        forwarded: tuple[int, ...] = (),
+        forwarded: tuple[int | Path, ...] = (),
     ) -> None:
         """`built` is the folder with `bin` and `images`; it defaults to the cluster's own.
 
         The API server has the port, and etcd the next two, on loopback. Pods reach the `forwarded`
-        ports of loopback at the address `host`.
+        ports of loopback (`forward.command`) at the address `host`.
         """
         super().__init__(root)
         self.forwarded = forwarded
@@ -78,7 +79,7 @@ class Kubernetes(SupervisedCluster):
     @classmethod
     def of(cls, home: Home) -> "Kubernetes":
         """Return the cluster of an installation; HEADGATE_KUBERNETES_PORT moves its port."""
-        return cls(home.kubernetes, settings.KUBERNETES_PORT, forwarded=_ports(home))
+        return cls(home.kubernetes, settings.KUBERNETES_PORT, forwarded=_places(home))
 
     def exists(self) -> bool:
         """Return whether the cluster is running, or has left something after a crash."""
@@ -341,16 +342,21 @@ class Kubernetes(SupervisedCluster):
         return wanted
 
 
-def _ports(home: Home) -> tuple[int, ...]:
+def _places(home: Home) -> tuple[int | Path, ...]:
     """Return the ports of what drivers' pods need and what listens on loopback only.
 
-    These are the web process, Redis, and the trial S3 gateway, whether they run by now or not.
+    These are the web process, the trial S3 gateway, and Redis, whether they run by now or not. The
+    embedded one chooses its port when it is first started.
     """
-    redis = urlsplit(home.stored_redis_url() or settings.REDIS_URL)
+    redis = urlsplit(settings.REDIS_URL)
     gateway = Gateway(home.s3)
     s3 = gateway.address().port if gateway.is_set_up() else S3_USUAL_PORT
-    embedded = (redis.port or REDIS_PORT,) if redis.hostname in LOOPBACK else ()
-    return tuple(dict.fromkeys((settings.HEADGATE_PORT, *embedded, s3)))
+    places: list[int | Path] = [settings.HEADGATE_PORT, s3]
+    if environment.value_of("REDIS_URL"):
+        places += [redis.port or REDIS_PORT] if redis.hostname in LOOPBACK else []
+    else:
+        places.append(home.redis_url)
+    return tuple(places)
 
 
 def _nodes(root: Path, network: int) -> list[Node]:

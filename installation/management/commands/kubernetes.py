@@ -44,7 +44,7 @@ class Command(BaseCommand):
             f"For drivers that are pods, run it with HEADGATE_POD_KUBECONFIG="
             f"{cluster.worker_kubeconfig}, HEADGATE_POD_IMAGE={IMAGE}, HEADGATE_POD_URL="
             f"http://{cluster.host}:{settings.HEADGATE_PORT} and HEADGATE_POD_REDIS_URL="
-            f"redis://{cluster.host}. Pods reach ports {', '.join(map(str, cluster.forwarded))} of "
-            f"this host at {cluster.host}."
+            f"redis://{cluster.host}. Pods reach the web process, the embedded Valkey and the "
+            f"trial S3 gateway at {cluster.host}, on the ports that these have on 127.0.0.1."
         )
         self.stdout.write(drivers)
