@@ -17,6 +17,10 @@ from urllib.parse import urlsplit
 _PART = 256 * 1024  # bytes that are passed on at a time
 #: Seconds between attempts to listen: the address appears with the node's bridge.
 _AGAIN_S = 1.0
+#: Seconds for the other direction of a connection after one has ended.
+_REST_S = 30.0
+#: asyncio itself holds its tasks only weakly.
+_HELD: set[asyncio.Task[None]] = set()
 
 
 def command(address: str, places: Iterable[int | Path]) -> tuple[str, ...]:
@@ -40,9 +44,18 @@ async def _connect(port: int, reader: asyncio.StreamReader, writer: asyncio.Stre
     except OSError:  # nothing listens there now: the pod sees a closed connection
         writer.close()
         return
+    halves = [
+        asyncio.create_task(_pass_on(*pair))
+        for pair in ((reader, far_writer), (far_reader, writer))
+    ]
+    _HELD.update(halves)
     try:
-        await asyncio.gather(_pass_on(reader, far_writer), _pass_on(far_reader, writer))
+        await asyncio.wait(halves, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(halves, timeout=_REST_S)  # an answer to what one end has finished
     finally:
+        for half in halves:
+            half.cancel()
+        _HELD.difference_update(halves)
         for one in (writer, far_writer):
             with suppress(OSError):
                 one.close()
