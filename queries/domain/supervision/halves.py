@@ -340,5 +340,9 @@ def _end_slow_driver(draft: Draft) -> None:
     leave = timedelta(seconds=draft.obs.limits.leave_s)
     if draft.action is DriverAction.KILL or draft.now > last + 2 * leave:
         draft.action = DriverAction.KILL
-    elif draft.now > last + leave or nothing_else_runs(draft):
+    elif (
+        draft.now > last + leave
+        or nothing_else_runs(draft)
+        or driver.sighting.pending is not None  # no batch is in flight, and it may never start
+    ):
         draft.action = DriverAction.TERMINATE

@@ -136,6 +136,16 @@ def test_the_start_of_a_pod_begins_when_a_node_runs_it(
     assert detail in decision.queries[0].detail.text
 
 
+def test_a_pod_that_does_not_run_yet_is_not_waited_for_when_it_must_end() -> None:
+    waits = Sighting(Liveness.SPAWNING, pending="No node can take the pod: too little memory.")
+    for sighting, action in (
+        (waits, DriverAction.TERMINATE),
+        (Sighting(Liveness.ALIVE), DriverAction.NOTHING),
+    ):
+        ending = driver(age_s=5, sighting=sighting, end_wanted=Reason.REPLACED, end_wanted_at=NOW)
+        assert decide(observed(ending, run_of(5)), NOW).driver.action is action
+
+
 def test_the_kubelets_word_on_a_pod_is_the_failure_of_its_driver() -> None:
     seen = Sighting(Liveness.EXITED, exit=KILLED, ended="The driver's pod was evicted.")
     decision = decide(observed(driver(sighting=seen), run_of(170)), NOW)
