@@ -1,7 +1,7 @@
 """Read drivers' events for the pages, the API and the Observation."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, fields
 from datetime import datetime
 from itertools import islice
@@ -302,6 +302,13 @@ def _last_batches(queries: list[int], count: int) -> RawSQL:
 
 
 #: Columns of a bar, the time first. Tuples take a fraction of the time that model instances do.
+def longest_batch_s(queries: Collection[int]) -> float:
+    """Return how long the longest recorded batch of these queries took, in seconds; 0 if none."""
+    rows = models.Rollup.objects.filter(query__in=queries)
+    longest_ms: int | None = rows.aggregate(longest=Max("duration_ms_max"))["longest"]
+    return (longest_ms or 0) / 1000
+
+
 _BAR = ("at", "pk", "run", "batch", "batch_duration_ms", "num_input_rows", "repaired")
 
 

@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from headgate_ground.tolerant import whole
+from queries.domain.protocol import LEAVE_S
 
 #: Characters of a reason or message that are shown.
 LONGEST = 300
@@ -24,6 +25,9 @@ EXECUTOR_LABEL = "spark-exec-id"
 EPOCH_LABEL = "headgate/epoch"
 #: The container of a driver's pod in which the driver runs.
 DRIVER_CONTAINER = "driver"
+#: Seconds that a deleted pod has at least and at most, and besides its longest batch.
+LEAST_GRACE_S, MOST_GRACE_S = 120, 600
+_BESIDE_BATCH_S = LEAVE_S + 20
 #: A waiting container's reason until all init containers have ended.
 _INITIALIZING = "PodInitializing"
 #: A waiting container's reasons that are part of every start.
@@ -134,6 +138,14 @@ def _pod(item: Mapping[str, Any]) -> ExecutorPod:
         waits=_waits(status),
         ended=_ended(status, _EXECUTOR, deleted=bool(metadata.get("deletionTimestamp"))),
     )
+
+
+def grace_s(longest_batch_s: float) -> int:
+    """Return how long a deleted pod may go on, in seconds: for its longest batch, and to leave.
+
+    The limit is a node's: a drain waits for it.
+    """
+    return round(min(MOST_GRACE_S, max(LEAST_GRACE_S, longest_batch_s + _BESIDE_BATCH_S)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -230,6 +230,7 @@ class DriverSpec(WireForm):
     standby: bool = False  # runs nothing until current.json contains its epoch
     catalogs: tuple[CatalogSpec, ...] = ()  # declared by admins, that the application uses
     pod: bool = False  # its processes run in a pod, not on the host of its worker
+    grace_s: int = 0  # of its pod: from the request to end until it is killed, if it is deleted
     ended_hosts: tuple[str, ...] = ()  # former owners of checkpoints, whose end was seen
     protocol: int = PROTOCOL
 
@@ -469,7 +470,7 @@ class Current(WireForm):
 
 #: Fields that drivers of the last release do not know. Such a driver cannot read a file with one of
 #: them, so they are left out while they have no value.
-_NEW = frozenset({"dump", "kill_reason", "catalogs", "pod", "ended_hosts"})
+_NEW = frozenset({"dump", "kill_reason", "catalogs", "pod", "grace_s", "ended_hosts"})
 #: Fields in files of the last release's drivers that mean nothing any more: the host account that
 #: a driver ran as.
 _FORMER = frozenset({"account"})

@@ -15,6 +15,7 @@ from queries.domain.pods import (
     death,
     driver_pod,
     executor_pods,
+    grace_s,
     pod_changes,
 )
 
@@ -359,6 +360,13 @@ def test_a_driver_has_ended_when_its_node_says_so(
 )
 def test_a_phase_or_a_lost_node_is_no_end(pod: DriverPod, node_lost: bool) -> None:
     assert (pod.terminated, pod.node_lost) == (False, node_lost)
+
+
+@pytest.mark.parametrize(
+    ("longest_batch_s", "seconds"), [(0, 120), (70, 120), (100.4, 150), (3600, 600)]
+)
+def test_a_deleted_pod_has_time_for_its_longest_batch(longest_batch_s: float, seconds: int) -> None:
+    assert grace_s(longest_batch_s) == seconds
 
 
 def test_a_pod_whose_preparation_failed_never_ran() -> None:

@@ -2,7 +2,9 @@
 
 import pytest
 
+from listeners.models import Rollup
 from queries.models.drivers import Driver
+from queries.services.supervision import assignments
 from tests.scenarios.stage import Stage
 
 pytestmark = pytest.mark.django_db
@@ -34,3 +36,16 @@ def test_a_pod_has_no_spark_ui_and_a_process_has_one(stage: Stage) -> None:
     ports = dict(Driver.objects.values_list("application__name", "ui_port"))
     assert ports["far"] is None
     assert ports["near"] is not None
+
+
+def test_a_pod_that_kubernetes_deletes_has_time_for_the_longest_batch(stage: Stage) -> None:
+    stage.application("far", driver="pod")
+    query = stage.query("far", "far")
+    figures = {"batches": 1, "rows": 1, "duration_ms_min": 1, "duration_ms_sum": 100_000}
+    Rollup.objects.create(
+        query=query.pk, width_s=60, start=stage.now, duration_ms_max=100_000, **figures
+    )
+    stage.start("far")
+    stage.look()
+    driver = Driver.objects.get()
+    assert assignments.driver_spec(driver).grace_s == 150

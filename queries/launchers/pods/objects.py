@@ -15,6 +15,7 @@ from typing import Any
 
 from queries.domain.definitions.kubernetes import OUR_LABELS
 from queries.domain.hosts import memory_mb
+from queries.domain.pods import LEAST_GRACE_S
 from queries.domain.protocol import ASSIGNMENT, POOLS, Assignment, DriverSpec
 from queries.launchers.pods.cluster import Object
 from queries.launchers.pods.layout import (
@@ -70,7 +71,6 @@ class Launch:
     variables: Mapping[str, str]  # … and for "env:NAME"
     authorities: str = ""  # certificates in PEM; "": the image's own
     default_image: str = ""
-    grace_s: int = 120  # from SIGTERM to SIGKILL when the pod is deleted
     lost_nodes: tuple[str, ...] = ()  # where former drivers may still run: better not there
 
 
@@ -187,14 +187,15 @@ def _pod_spec(launch: Launch, name: str) -> Object:
             "capabilities": {"drop": ["ALL"]},
         },
     }
-    grace = {"name": "HEADGATE_POD_GRACE_S", "value": str(launch.grace_s)}
+    grace_s = max(launch.spec.grace_s, LEAST_GRACE_S)
+    grace = {"name": "HEADGATE_POD_GRACE_S", "value": str(grace_s)}
     selectors = [pair for prefix in _SELECTORS for pair in _after(launch.spec.conf, prefix)]
     pull_secrets = launch.spec.conf.get(f"{_CONF}container.image.pullSecrets", "")
     return {
         "restartPolicy": "Never",
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "terminationGracePeriodSeconds": launch.grace_s,
+        "terminationGracePeriodSeconds": grace_s,
         "securityContext": {
             "runAsNonRoot": True,
             "runAsUser": _USER,

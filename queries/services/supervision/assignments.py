@@ -12,11 +12,13 @@ from controlplane import hosts, jws
 from headgate_ground.masking import references
 from headgate_server import places
 from listeners import senders
+from listeners.selectors import longest_batch_s
 from queries.domain.catalogs import CatalogSpec
 from queries.domain.definitions.configuration import fairscheduler_xml
 from queries.domain.definitions.locations import canonical, local_path
 from queries.domain.definitions.spec import ApplicationSpec, PoolSpec
 from queries.domain.kafka.topic_ids import by_topic, ids_of
+from queries.domain.pods import grace_s
 from queries.domain.protocol import Assignment, AssignmentEntry, DriverSpec, Want
 from queries.domain.secrets import application as holder_named
 from queries.domain.sparks import OURS, Spark, command
@@ -135,7 +137,14 @@ def driver_spec(driver: Driver, code: Frozen = NO_CODE) -> DriverSpec:
         without_classes=without,
         standby=driver.kind == DriverKind.STANDBY,
         pod=dispatched and spec.runs_in_pod,
+        grace_s=_grace_s(driver) if dispatched and spec.runs_in_pod else 0,
     )
+
+
+def _grace_s(driver: Driver) -> int:
+    """Return how long the driver's pod may go on after it was deleted, in seconds."""
+    queries = Query.objects.filter(application=driver.application_id).values_list("pk", flat=True)
+    return grace_s(longest_batch_s(list(queries)))
 
 
 def launched_with(spec: DriverSpec) -> str:
