@@ -165,6 +165,7 @@ class DriverPod:
     message: str = ""  # what the container that failed left as its message, cut
     deleting: bool = False
     started_at: datetime | None = None  # when its driver's container began to run; None: not yet
+    guessed: bool = False  # its node lost sight of it, and only then called it ended
     node_lost: bool = False  # unless `terminated`, the containers may still run there
 
 
@@ -197,6 +198,7 @@ def driver_pod(item: Mapping[str, Any]) -> DriverPod:
         message=_cut(str((failed or main).get("message") or "")),
         deleting=deleting,
         started_at=_started_at(status),
+        guessed=any(end.get("reason") == _UNSEEN for _, end in _ends(status, "containerStatuses")),
         node_lost=_is_node_lost(status),
     )
 

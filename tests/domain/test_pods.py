@@ -369,6 +369,11 @@ def test_a_deleted_pod_has_time_for_its_longest_batch(longest_batch_s: float, se
     assert grace_s(longest_batch_s) == seconds
 
 
+def test_an_end_that_a_node_only_concludes_is_marked() -> None:
+    assert driver(ended(137, "ContainerStatusUnknown"), phase="Failed").guessed
+    assert not driver(ended(137), phase="Failed").guessed
+
+
 def test_a_pod_whose_preparation_failed_never_ran() -> None:
     failed = driver(INITIALIZES, ended(1, message="404: no such code"), phase="Failed")
     assert (failed.terminated, failed.exit_code, failed.oom) == (True, None, False)

@@ -128,6 +128,7 @@ class StandIn(ApiServer):
 
     kubeconfig: Path
     stored: dict[tuple[str, str], Object] = field(default_factory=dict)
+    quota: str = ""  # why no pod can be created; "" if one can
 
     def run(self, name: str) -> None:
         self.stored["pods", name]["spec"]["nodeName"] = "node-1"
@@ -154,6 +155,8 @@ class StandIn(ApiServer):
         key = (parts[0], str(body["metadata"]["name"]) if method == "POST" else last)
         found = self.stored.get(key)
         if method == "POST":
+            if self.quota and parts[0] == "pods":
+                return 403, {"message": self.quota}
             if found is not None:
                 return 409, {"message": f"{key[1]} already exists"}
             body["metadata"]["uid"] = str(uuid.uuid4())
@@ -322,7 +325,7 @@ class Ground:
         """Return what the launcher has recorded."""
         return Made.loads((self.control(epoch) / MADE).read_text())
 
-    def record(self, epoch: int = 1, **changes: str) -> None:
+    def record(self, epoch: int = 1, **changes: Any) -> None:
         """Change what the launcher has recorded."""
         replace_file(self.control(epoch) / MADE, replace(self.made(epoch), **changes).dumps())
 
@@ -416,7 +419,10 @@ def test_an_epoch_that_is_launched_again_has_one_pod(ground: Ground) -> None:
     first = ground.uid()
     ground.launch()
     ground.record(uid="")  # the worker died before it recorded the pod
-    assert ground.sight().liveness is Liveness.ABSENT
+    assert ground.launcher.seal(ground.application, 1) is False
+    assert ground.sight().liveness is Liveness.SPAWNING
+    assert ground.made().uid == first
+    ground.record(uid="")
     ground.launch()
     assert ground.uid() == ground.made().uid == first
 
@@ -443,7 +449,7 @@ def test_a_launch_that_was_interrupted_is_completed(ground: Ground, lost: tuple[
 
 
 @pytest.mark.guarantee("G-POD-4")
-@pytest.mark.parametrize("other", ["digest", "labels"])
+@pytest.mark.parametrize("other", ["launch", "labels"])
 def test_a_foreign_pod_of_the_same_name_is_neither_taken_over_nor_deleted(
     ground: Ground, other: str
 ) -> None:
@@ -455,14 +461,8 @@ def test_a_foreign_pod_of_the_same_name_is_neither_taken_over_nor_deleted(
     if other == "labels":
         labels = {"app": "theirs"}
     else:
-        annotations = {objects.DIGEST: "0" * 32}
-    owners = pod["ownerReferences"]
-    metadata = {
-        "name": ground.name(),
-        "labels": labels,
-        "annotations": annotations,
-        "ownerReferences": owners,
-    }
+        annotations = {objects.LAUNCH: "0" * 32}
+    metadata = {"name": ground.name(), "labels": labels, "annotations": annotations}
     body: Object = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": FOREIGN}
     assert ground.cluster.create("pod", DRIVERS, body) is not None
     foreign = ground.uid()
@@ -470,7 +470,7 @@ def test_a_foreign_pod_of_the_same_name_is_neither_taken_over_nor_deleted(
         ground.launch()
     assert not error.value.passing
     assert ground.made().uid == ""
-    assert ground.launcher.seal(ground.application, 1) is False  # it cannot know whose it is
+    assert ground.launcher.seal(ground.application, 1) is True  # none of ours was made
     if other == "labels":
         ground.launcher.kill(ground.application, 1, Reason.GIVEN_UP)
     assert ground.uid() == foreign
@@ -502,7 +502,7 @@ def test_a_sealed_epoch_never_gets_a_pod_and_one_with_a_pod_is_not_sealed(ground
     assert ground.read("pod", 2) is None
 
 
-def test_an_epoch_cannot_be_sealed_while_a_launch_prepares_its_pod(
+def test_an_epoch_that_is_sealed_while_a_launch_prepares_its_pod_gets_none(
     ground: Ground, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     launching, sealed = threading.Event(), threading.Event()
@@ -525,8 +525,9 @@ def test_an_epoch_cannot_be_sealed_while_a_launch_prepares_its_pod(
     thread.start()
     ground.launch()
     thread.join()
-    assert answers == []
-    assert ground.sight().liveness is Liveness.SPAWNING
+    assert answers == [True]
+    assert ground.read("pod") is None
+    assert ground.sight().liveness is Liveness.EXITED
 
 
 def _slow(wait: Callable[[str], str]) -> Callable[..., Any]:
@@ -626,6 +627,36 @@ def test_a_kill_of_a_running_pod_is_seen_with_its_reason(ground: Ground) -> None
     report = ExitReport.loads((ground.control() / EXIT).read_text())
     assert report == seen.exit
     assert (report.killed, report.kill_reason) == (Killer.WORKER, Reason.GIVEN_UP)
+
+
+@pytest.mark.parametrize("ground", ["stand-in"], indirect=True)
+def test_what_users_code_reports_as_its_end_decides_nothing(ground: Ground) -> None:
+    made = ground.run()
+    own = ground.control().parent / "own"
+    forged = {"python": 5, "jvm": [1], "core": True, "oom": "yes", "at": 1, "killed": "worker"}
+    replace_file(own / EXIT, json.dumps({**forged, "last_seq": 10**30, "log_tail": 5}))
+    ground.api.end(made.name)
+    report = ground.sight().exit
+    assert report is not None
+    assert (report.python, report.jvm, report.last_seq) == ("UNKNOWN", "UNKNOWN", None)
+    assert (report.oom, report.killed, report.log_tail) == (False, Killer.NOBODY, "")
+
+
+@pytest.mark.parametrize("ground", ["stand-in"], indirect=True)
+def test_a_launch_that_a_quota_rejects_says_so_and_succeeds_once_there_is_room(
+    ground: Ground,
+) -> None:
+    assert isinstance(ground.api, StandIn)
+    ground.api.quota = "exceeded quota: drivers"
+    with pytest.raises(LaunchRefused, match="exceeded quota: drivers") as error:
+        ground.launch()
+    assert error.value.passing
+    seen = ground.sight()
+    assert (seen.liveness, seen.pending) == (Liveness.ABSENT, str(error.value))
+    ground.api.quota = ""
+    ground.launch()
+    seen = ground.sight()
+    assert (seen.liveness, seen.pending) == (Liveness.SPAWNING, "")
 
 
 # --- without an API server ------------------------------------------------------------

@@ -343,6 +343,6 @@ def _end_slow_driver(draft: Draft) -> None:
     elif (
         draft.now > last + leave
         or nothing_else_runs(draft)
-        or driver.sighting.pending is not None  # no batch is in flight, and it may never start
+        or (driver.sighting.pending is not None and not draft.driver_ready)  # it has no batch
     ):
         draft.action = DriverAction.TERMINATE

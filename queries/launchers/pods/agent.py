@@ -602,6 +602,8 @@ class Agent:
         self._environ = environ
         self._plan = Plan.loads(read_bytes_of_mount(places_.intent / PLAN).decode())
         self._uid = environ.get(POD_UID, "")
+        if not self._uid:  # owner files tell pods apart by it
+            raise ValueError(f"{POD_UID} is not set.")
         grace = whole(environ.get(GRACE, ""))
         self._grace_s = 60 if grace is None else grace
         self._over = threading.Event()

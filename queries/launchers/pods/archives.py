@@ -32,8 +32,14 @@ _KEPT_S = 7 * 24 * 3600
 
 
 def release_code(folder: Path) -> Archive:
-    """Return our own code as an archive, made at the first call of this process."""
-    return _of_release(folder)
+    """Return our own code as an archive, made once by this process unless it was deleted."""
+    archive = _of_release(folder)
+    try:
+        os.utime(_tar(folder, archive.sha256))  # `prune` looks at it
+    except FileNotFoundError:
+        _of_release.cache_clear()
+        return _of_release(folder)
+    return archive
 
 
 @lru_cache(maxsize=4)

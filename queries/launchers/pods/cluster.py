@@ -5,8 +5,9 @@ also what is created; `ApiAway` and `Rejected` say in sentences what went wrong.
 """
 
 import json
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import closing, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,10 @@ from kubernetes.config.config_exception import ConfigException
 
 #: Seconds to connect, and between two parts of an answer.
 _CONNECT_S, _ANSWER_S = 3, 15
-_CONFLICT, _NOT_FOUND = 409, 404
+_UNAUTHORIZED, _NOT_FOUND, _CONFLICT = 401, 404, 409
+_PASSING = frozenset({_UNAUTHORIZED, 403, 429})
+#: Seconds for which a server that did not respond is left alone: each question would wait as long.
+_LEFT_ALONE_S = 3.0
 #: Characters of an API server's message that are shown.
 _LONGEST = 300
 
@@ -29,7 +33,14 @@ class ApiAway(Exception):
 
 
 class Rejected(Exception):
-    """The API server rejected a request; the message is a sentence."""
+    """The API server rejected a request; the message is a sentence.
+
+    `passing`: rights, quotas and load change, so the same request can be accepted later.
+    """
+
+    def __init__(self, message: str, *, passing: bool = False) -> None:
+        super().__init__(message)
+        self.passing = passing
 
 
 class Cluster:
@@ -37,6 +48,7 @@ class Cluster:
 
     def __init__(self, kubeconfig: Path) -> None:
         self._kubeconfig = kubeconfig
+        self._left_alone_until = 0.0  # monotonic
 
     @cached_property
     def namespace(self) -> str:
@@ -109,11 +121,12 @@ class Cluster:
                 _preload_content=False,
                 _request_timeout=(_CONNECT_S, within_s + _ANSWER_S),
             )
-            for line in _lines(answer):
-                event = json.loads(line)
-                if event.get("type") == "ERROR":
-                    raise Rejected("The API server no longer has the changes of drivers' pods.")
-                yield str(event.get("type", "")), event.get("object") or {}
+            with closing(answer):
+                for line in _lines(answer):
+                    event = json.loads(line)
+                    if event.get("type") == "ERROR":
+                        raise Rejected("The API server no longer has the changes of drivers' pods.")
+                    yield str(event.get("type", "")), event.get("object") or {}
         except (client.ApiException, urllib3.exceptions.HTTPError, OSError) as error:
             raise _away(error) from error
 
@@ -148,7 +161,12 @@ class Cluster:
         )
 
     def _json(self, call: Any, *arguments: Any, **options: Any) -> Object:
-        """Return the answer to a request as JSON; raise `ApiAway` or `_Status`."""
+        """Return the answer to a request as JSON; raise `ApiAway` or `_Status`.
+
+        A server that did not respond is left alone for a moment.
+        """
+        if time.monotonic() < self._left_alone_until:
+            raise ApiAway("The Kubernetes API server did not respond a moment ago.")
         try:
             answer = call(
                 *arguments,
@@ -160,8 +178,11 @@ class Cluster:
         except client.ApiException as error:
             if error.status in (0, None, 429) or error.status >= 500:
                 raise _away(error) from error
+            if error.status == _UNAUTHORIZED:
+                self.__dict__.pop("_api", None)  # its file may have another token by now
             raise _Status(error) from error
         except (urllib3.exceptions.HTTPError, OSError, ValueError) as error:
+            self._left_alone_until = time.monotonic() + _LEFT_ALONE_S
             raise _away(error) from error
         return data
 
@@ -181,7 +202,8 @@ class _Status(Exception):
             message = str(json.loads(self._body).get("message", ""))
         return Rejected(
             f"Kubernetes rejected the request to {what} ({self.status}): "
-            f"{_cut(message or 'no reason given')}"
+            f"{_cut(message or 'no reason given')}",
+            passing=self.status in _PASSING,
         )
 
 

@@ -6,13 +6,17 @@ has a node, and how its containers ended. What is gone is not dead: an exit is r
 the kubelet has reported that every container has ended (docs/decisions/0051).
 """
 
+import json
 import logging
 import os
+import re
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
 
@@ -44,7 +48,7 @@ from queries.driver_folder import DriverFolder, read_current
 from queries.launchers.base import LaunchRefused
 from queries.launchers.pods import archives, fetch, objects
 from queries.launchers.pods.cluster import ApiAway, Cluster, Object, Rejected
-from queries.launchers.pods.layout import FILE_PREFIX, MADE, TERMINATE, Archive, Made, Plan
+from queries.launchers.pods.layout import FILE_PREFIX, MADE, REFUSED, TERMINATE, Archive, Made, Plan
 from queries.launchers.process import exits, sighting
 from queries.launchers.process.isolation import self_test
 from queries.launchers.process.launcher import LocalProcessLauncher
@@ -57,11 +61,12 @@ HOST = "pod:{}"
 #: server before it has ended.
 _KILL_GRACE_S = 1
 #: Seconds for which one watch lasts, and until the pods are listed again after an error.
-_WATCH_S, _AGAIN_S = 60, 5.0
-#: From when on a deleted pod that still exists counts as lost: its node does not respond.
-_LOST_AFTER_S = 60
+_WATCH_S, _BETWEEN_S, _AGAIN_S = 60, 1.0, 5.0
 FENCED = "FENCED"
 _DELETED = "The driver's pod was deleted by a user or by Kubernetes."
+_NEVER_RAN = "The driver's pod was deleted before a node ran it."
+#: How a process ended, as shims write it.
+_END = re.compile(r"[0-9]{1,3}|SIG[A-Z0-9]{1,9}|UNKNOWN")
 _NOT_SEEN = (
     "The driver's pod no longer exists, and its node has not reported its end. It may still run "
     "there until it sees the next owner of its checkpoints."
@@ -87,7 +92,7 @@ def configured() -> "PodLauncher":
     """Return the launcher for this installation's settings."""
     return PodLauncher(
         PodSettings(
-            kubeconfig=settings.POD_KUBECONFIG or settings.KUBECONFIG,
+            kubeconfig=settings.POD_KUBECONFIG,
             url=settings.POD_URL,
             redis_url=settings.POD_REDIS_URL,
             image=settings.POD_IMAGE,
@@ -119,6 +124,8 @@ class PodLauncher(LocalProcessLauncher):
         super().__init__(drivers_dir, code_dir, secrets_dir, isolation)
         self._pods = pods
         self._cluster = Cluster(Path(pods.kubeconfig)) if pods.kubeconfig else None
+        #: What was announced of each pod, by its UID.
+        self._heard: dict[str, tuple[bool, bool, datetime | None]] = {}
 
     # --- launch -----------------------------------------------------------------------
 
@@ -132,15 +139,23 @@ class PodLauncher(LocalProcessLauncher):
         cluster = self._usable(spec)
         try:
             control = DriverFolder.make(directory).control
+            in_pod, files = archives.fetched(spec, self._pods.archives)
             with exclusive(control / ".pod.lock"):
-                self._launch_pod(cluster, directory, spec, assignment, pools_xml)
+                self._launch_pod(cluster, directory, spec, in_pod, files, assignment, pools_xml)
+            (control / REFUSED).unlink(missing_ok=True)
+        except TimeoutError as error:
+            raise LaunchRefused("The driver is being launched by now.", passing=True) from error
         except OSError as error:
             raise LaunchRefused(
                 f"The driver's directory {directory} cannot be used: {error}. Free disk space or "
                 "fix the permissions of the drivers' folder."
             ) from error
         except (ApiAway, Rejected, objects.TooLarge) as error:
-            raise LaunchRefused(f"{error}", passing=isinstance(error, ApiAway)) from error
+            passing = isinstance(error, ApiAway) or (isinstance(error, Rejected) and error.passing)
+            if passing:  # the page says why, and the launch is tried again
+                with suppress(OSError):
+                    replace_file(control / REFUSED, f"{error}")
+            raise LaunchRefused(f"{error}", passing=passing) from error
 
     def _usable(self, spec: DriverSpec) -> Cluster:
         """Return the cluster; raise `LaunchRefused` if something is missing for pods."""
@@ -162,6 +177,8 @@ class PodLauncher(LocalProcessLauncher):
         cluster: Cluster,
         directory: Path,
         spec: DriverSpec,
+        in_pod: DriverSpec,
+        files: dict[Archive, str],
         assignment: Assignment,
         pools_xml: str,
     ) -> None:
@@ -169,17 +186,15 @@ class PodLauncher(LocalProcessLauncher):
         made = sighting.loaded(Made, control / MADE)
         if (control / EXIT).exists() or (made is not None and made.uid):
             return
-        in_pod, files = archives.fetched(spec, self._pods.archives)
-        in_pod = replace(
-            in_pod,
-            redis_url=_at(spec.redis_url, self._pods.redis_url),
-        )
-        launch = self._what(in_pod, assignment, pools_xml, files)
-        launch = replace(launch, lost_nodes=self._lost_nodes(directory, spec.epoch))
-        objects.check_sizes(launch)
         name = objects.object_name(spec)
-        namespace = objects.namespace_of(spec, cluster.namespace)
-        made = Made(name, namespace, objects.digest(launch))
+        made = made or Made(name, objects.namespace_of(spec, cluster.namespace), uuid.uuid4().hex)
+        in_pod = replace(in_pod, redis_url=_at(spec.redis_url, self._pods.redis_url))
+        launch = replace(
+            self._what(in_pod, assignment, pools_xml, files),
+            identity=made.launch,
+            lost_nodes=self._lost_nodes(directory, spec.epoch),
+        )
+        objects.check_sizes(launch)
         replace_file(control / MADE, made.dumps())
         replace_file(control / SPEC, spec.dumps())
         replace_file(control / POOLS, pools_xml)
@@ -192,12 +207,14 @@ class PodLauncher(LocalProcessLauncher):
             report = ExitReport(FENCED, FENCED, core=False, oom=False, at=at, last_seq=0)
             replace_file(control / EXIT, report.dumps())
             return
+        self._clean_up_former(cluster, directory, spec.epoch)
         fail_points.reach(fail_points.AFTER_INTENT)
-        owner = self._created(cluster, "config_map", made, objects.config_map(launch, name))
-        self._created(cluster, "secret", made, objects.secret(launch, name, owner), owner=owner)
+        owner = self._created(cluster, "config_map", made, spec, objects.config_map(launch, name))
+        bound = objects.secret(launch, name, owner)
+        self._created(cluster, "secret", made, spec, bound, owner=owner)
         program = Path(fetch.__file__).read_text(encoding="utf-8")
         body = objects.pod(launch, name, owner, program)
-        pod = self._created(cluster, "pod", made, body, owner=owner)
+        pod = self._created(cluster, "pod", made, spec, body, owner=owner)
         fail_points.reach(fail_points.AFTER_SPAWN)
         replace_file(control / MADE, replace(made, uid=pod["metadata"]["uid"]).dumps())
 
@@ -242,7 +259,13 @@ class PodLauncher(LocalProcessLauncher):
         return secrets
 
     def _created(
-        self, cluster: Cluster, kind: str, made: Made, body: Object, owner: Object | None = None
+        self,
+        cluster: Cluster,
+        kind: str,
+        made: Made,
+        spec: DriverSpec,
+        body: Object,
+        owner: Object | None = None,
     ) -> Object:
         """Create an object, or return the existing one if it is that of this launch."""
         created = cluster.create(kind, made.namespace, body)
@@ -251,12 +274,7 @@ class PodLauncher(LocalProcessLauncher):
         existing = cluster.read(kind, made.namespace, made.name)
         if existing is None:  # it is being deleted, or has been just now
             raise ApiAway(f"The {kind} {made.name} is being deleted.")
-        labels, wanted = (part["metadata"].get("labels") or {} for part in (existing, body))
-        annotations = existing["metadata"].get("annotations") or {}
-        theirs = any(labels.get(name) != value for name, value in wanted.items())
-        if kind == "pod":
-            theirs = theirs or annotations.get(objects.DIGEST) != made.digest
-        if theirs:
+        if not objects.is_of(existing, made.launch, spec):
             raise Rejected(
                 f"Namespace {made.namespace} has another {kind.replace('_', ' ')} with the name "
                 f"{made.name}. Delete it, then start the application again."
@@ -270,13 +288,21 @@ class PodLauncher(LocalProcessLauncher):
 
         That of this host's processes is seen by the worker before another driver is launched.
         """
-        pods = [made for made, ended in self._former(directory, epoch) if ended]
-        return tuple(sorted({self._pods.host, *(HOST.format(made.uid) for made in pods)}))
+        former = self._former(directory, epoch)
+        pods = {made.uid for made, ended in former if ended and not made.guessed}
+        return tuple(sorted({self._pods.host, *map(HOST.format, pods)}))
 
     def _lost_nodes(self, directory: Path, epoch: int) -> tuple[str, ...]:
         """Return the nodes of the application's former pods whose end was not seen."""
         pods = [made for made, ended in self._former(directory, epoch) if not ended]
         return tuple(sorted({made.node for made in pods if made.node}))
+
+    def _clean_up_former(self, cluster: Cluster, directory: Path, epoch: int) -> None:
+        """Delete what is left of former launches whose pods no longer exist: their secrets."""
+        for made, _ in self._former(directory, epoch):
+            with suppress(ApiAway, Rejected):
+                if cluster.read("pod", made.namespace, made.name) is None:
+                    self._clean_up(made)
 
     def _former(self, directory: Path, epoch: int) -> Iterator[tuple[Made, bool]]:
         """Yield the application's former pods, and whether their end was seen."""
@@ -345,11 +371,8 @@ class PodLauncher(LocalProcessLauncher):
     def _uid_of(self, application: str, epoch: int, made: Made) -> str:
         """Return the UID of a driver's pod that was not recorded; "" for a pod of others."""
         control = DriverFolder.of(self.directory(application, epoch)).control
-        spec = sighting.loaded(DriverSpec, control / SPEC)
         pod = self._cluster.read("pod", made.namespace, made.name) if self._cluster else None
-        if pod is None or spec is None or not objects.has_labels(pod, spec):
-            return ""
-        return str(pod["metadata"]["uid"])
+        return str(pod["metadata"]["uid"]) if pod and _is_ours(pod, made, control) else ""
 
     def seal(self, application: str, epoch: int) -> bool:
         """Make sure that a pod that has not been created is never created (`Launcher.seal`)."""
@@ -362,7 +385,9 @@ class PodLauncher(LocalProcessLauncher):
                     return super().seal(application, epoch)
                 if (control / EXIT).exists():
                     return True
-                if made.uid or self._exists(made):
+                if self._cluster is None:
+                    raise ApiAway("HEADGATE_POD_KUBECONFIG is not set.")
+                if made.uid or self._uid_of(application, epoch, made):
                     return False
                 replace_file(control / EXIT, exits.never_started().dumps())
         except (OSError, ApiAway, Rejected) as error:
@@ -372,12 +397,6 @@ class PodLauncher(LocalProcessLauncher):
             ) from error
         self._clean_up(made)
         return True
-
-    def _exists(self, made: Made) -> bool:
-        """Return whether there is a pod of this name, also another one: then nothing is sealed."""
-        if self._cluster is None:
-            raise ApiAway("HEADGATE_POD_KUBECONFIG is not set.")
-        return self._cluster.read("pod", made.namespace, made.name) is not None
 
     # --- what is seen -----------------------------------------------------------------
 
@@ -413,25 +432,30 @@ class PodLauncher(LocalProcessLauncher):
     def _look(self, directory: Path, made: Made) -> Sighting | None:
         """Return what the API server shows of a pod; None if its end was recorded now."""
         if self._cluster is None:
-            return Sighting(Liveness.ALIVE)
+            logger.warning("pod %s cannot be seen: HEADGATE_POD_KUBECONFIG is not set", made.name)
+            return Sighting(Liveness.ALIVE, pending="HEADGATE_POD_KUBECONFIG is not set any more.")
+        control = DriverFolder.of(directory).control
         try:
             found = self._cluster.read("pod", made.namespace, made.name)
-        except (ApiAway, Rejected) as error:  # what is not seen is not gone
+            if found is not None and not made.uid and _is_ours(found, made, control):
+                with exclusive(control / ".pod.lock"):  # a worker ended before it recorded it
+                    made = replace(made, uid=str(found["metadata"]["uid"]))
+                    replace_file(control / MADE, made.dumps())
+        except (ApiAway, Rejected, TimeoutError) as error:  # what is not seen is not gone
             logger.warning("pod %s: %s", made.name, error)
-            return Sighting(Liveness.ALIVE if made.uid else Liveness.SPAWNING)
+            return Sighting(Liveness.ALIVE if made.uid else Liveness.SPAWNING, pending=f"{error}")
         pod = driver_pod(found) if found is not None else None
-        if pod is None or (made.uid and pod.uid != made.uid):
-            if not made.uid:
-                return Sighting(Liveness.ABSENT)
-            return Sighting(Liveness.GONE, ended=_NOT_SEEN)
         if not made.uid:
-            return Sighting(Liveness.ABSENT)  # the launch is completed, and takes it as its own
+            return Sighting(Liveness.ABSENT, pending=read_file(control / REFUSED))
+        if pod is None or pod.uid != made.uid:
+            return Sighting(Liveness.GONE, ended=_NOT_SEEN if made.node else _NEVER_RAN)
         if pod.terminated:
             self._note_end(directory, made, pod)
             return None
         if pod.node and pod.node != made.node:
-            control = DriverFolder.of(directory).control
-            replace_file(control / MADE, replace(made, node=pod.node).dumps())
+            with suppress(OSError), exclusive(control / ".pod.lock"):
+                now = sighting.loaded(Made, control / MADE) or made
+                replace_file(control / MADE, replace(now, node=pod.node).dumps())
         if pod.node_lost:
             return Sighting(Liveness.GONE, ended=pod.ended)
         if pod.started_at is None:
@@ -445,35 +469,42 @@ class PodLauncher(LocalProcessLauncher):
         if spec is None or (folder.control / EXIT).exists():
             return
         reason = exits.kill_reason(folder)
-        report = self._reported(folder)
-        if report is None:  # its shim could not send one
-            code = pod.exit_code or 0
-            python = exits.exit_name(128 - code if code > 128 else code)
-            report = exits.build(
-                folder,
-                spec,
-                python=python if pod.exit_code is not None else "UNKNOWN",
-                jvm="UNKNOWN",
-                core=False,
-                oom_killed=False,
-                killed=Killer.WORKER if reason else Killer.NOBODY,
-                kill_reason=reason,
-                at=exits.never_started().at,
-            )
-        elif reason:
-            report = replace(report, killed=Killer.WORKER, kill_reason=reason)
+        code = pod.exit_code
+        name = "UNKNOWN" if code is None else exits.exit_name(128 - code if code > 128 else code)
+        python, jvm, reported_oom = self._reported(folder) or (name, "UNKNOWN", False)
+        report = exits.build(
+            folder,
+            spec,
+            python=python,
+            jvm=jvm,
+            core=False,
+            oom_killed=reported_oom or pod.oom,
+            killed=Killer.WORKER if reason else Killer.NOBODY,
+            kill_reason=reason,
+            at=exits.never_started().at,
+        )
         ended = pod.ended or (_DELETED if pod.deleting and not reason else "")
-        replace_file(folder.control / MADE, replace(made, ended=ended).dumps())
-        exits.write(folder, replace(report, oom=report.oom or pod.oom))
+        with exclusive(folder.control / ".pod.lock"):
+            now = sighting.loaded(Made, folder.control / MADE) or made
+            seen = replace(now, ended=ended, guessed=pod.guessed)
+            replace_file(folder.control / MADE, seen.dumps())
+            replace_file(folder.control / EXIT, report.dumps())
         self._clean_up(made)
 
-    def _reported(self, folder: DriverFolder) -> ExitReport | None:
-        """Return the exit that the pod's shim reported; None if there is none that can be read."""
+    def _reported(self, folder: DriverFolder) -> tuple[str, str, bool] | None:
+        """Return how Python and the JVM ended, and whether for lack of memory, as the pod reported.
+
+        Users' code can write the file too, so it decides nothing: None for anything unusual.
+        """
         try:
-            text = read_file(folder.own / EXIT, most=1_000_000, within=folder.root)
-            return None if text is None else ExitReport.loads(text)
-        except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            text = read_file(folder.own / EXIT, most=1_000_000, within=folder.root) or ""
+            report = json.loads(text)
+            ends = (report["python"], report["jvm"])
+        except (OSError, ValueError, TypeError, KeyError, RecursionError):
             return None
+        if not all(isinstance(end, str) and _END.fullmatch(end) for end in ends):
+            return None
+        return ends[0], ends[1], report.get("oom") is True
 
     def _clean_up(self, made: Made) -> None:
         """Delete the ConfigMap, which owns the pod and the Secret."""
@@ -481,7 +512,7 @@ class PodLauncher(LocalProcessLauncher):
             return
         try:
             owner = self._cluster.read("config_map", made.namespace, made.name)
-            if owner is not None:
+            if owner is not None and objects.launch_of(owner) == made.launch:
                 uid = owner["metadata"]["uid"]
                 self._cluster.delete("config_map", made.namespace, made.name, uid)
         except (ApiAway, Rejected) as error:
@@ -516,6 +547,7 @@ class PodLauncher(LocalProcessLauncher):
             try:
                 self._watch_once(over)
                 is_told = False
+                over.wait(_BETWEEN_S)
             except Exception as error:  # thread boundary: the watch goes on
                 if not is_told:
                     logger.warning("pods of drivers are not watched: %s", error)
@@ -543,10 +575,15 @@ class PodLauncher(LocalProcessLauncher):
             made, seen = sighting.loaded(Made, control / MADE), driver_pod(pod)
             if made is None or made.name != seen.name or made.uid != seen.uid:
                 continue
-            spec = sighting.loaded(DriverSpec, control / SPEC)
-            if seen.terminated and not (control / EXIT).exists():
+            if (control / EXIT).exists():
+                self._clean_up(made)  # it could not be done at that time
+                continue
+            if seen.terminated:
                 self._note_end(control.parent, made, seen)
-            if spec is not None:
+            news = (seen.terminated, seen.node_lost, seen.started_at)
+            spec = sighting.loaded(DriverSpec, control / SPEC)
+            if spec is not None and self._heard.get(seen.uid) != news:
+                self._heard[seen.uid] = news
                 exits.call(self._drivers, spec.driver)
 
     # --- helpers ----------------------------------------------------------------------
@@ -557,8 +594,14 @@ class PodLauncher(LocalProcessLauncher):
         return sighting.loaded(Made, control / MADE)
 
 
+def _is_ours(pod: Object, made: Made, control: Path) -> bool:
+    """Return whether a pod belongs to the launch of a driver."""
+    spec = sighting.loaded(DriverSpec, control / SPEC)
+    return spec is not None and objects.is_of(pod, made.launch, spec)
+
+
 def _at(url: str, place: str) -> str:
-    """Return a URL with the host, and the port if there is one, of another, and its own user."""
+    """Return a URL with scheme and host, and the port if there is one, of another."""
     if not place or not url:
         return url
     ours, theirs = urlsplit(url), urlsplit(place)
@@ -566,4 +609,6 @@ def _at(url: str, place: str) -> str:
     where = theirs.netloc.rpartition("@")[2]
     if theirs.port is None and ours.port is not None:
         where = f"{where}:{ours.port}"
-    return urlunsplit(ours._replace(netloc=f"{user}@{where}" if user else where))
+    return urlunsplit(
+        ours._replace(scheme=theirs.scheme, netloc=f"{user}@{where}" if user else where)
+    )

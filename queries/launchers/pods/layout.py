@@ -44,6 +44,8 @@ UID_HEADER = "X-Headgate-Pod"
 MADE, ARCHIVES = "pod.json", "archives.json"
 #: Written by the launcher if the driver's Python must be asked to exit.
 TERMINATE = "terminate"
+#: Written by the launcher while Kubernetes rejects the launch for now: the sentence.
+REFUSED = "refused"
 #: Files that a pod may send whole, of at most 8 MiB, and their folders.
 WHOLE = {STATUS: "own", LAST_SEQ: "own", IDENT: "own", EXIT: "own"}
 #: Files that a pod sends in parts as they grow, in `own`; and each segment of its spool.
@@ -87,9 +89,10 @@ class Made(WireForm):
 
     name: str  # of the ConfigMap, the Secret and the pod
     namespace: str
-    digest: str  # of the pod's specification
+    launch: str  # random: the objects of this launch are annotated with it
     uid: str = ""  # of the pod; "" until it was created
     node: str = ""  # that took the pod; "" while that is not known
+    guessed: bool = False  # its node lost sight of it, and only then called it ended
     ended: str = ""  # why it ended, by the kubelet's word; "" if nothing is to be said
 
 

@@ -7,10 +7,9 @@ its specification.
 """
 
 import hashlib
-import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from queries.domain.definitions.kubernetes import OUR_LABELS
@@ -37,8 +36,10 @@ MOST_BYTES = 1024 * 1024
 KIND = "driver"
 #: The container whose end is the driver's.
 CONTAINER = "driver"
-#: The pod's specification in brief: a pod with the same name and another one is another launch.
-DIGEST = f"{OUR_LABELS}digest"
+#: Annotation with the launch that an object belongs to: one with the same name and another launch
+#: is not ours. A digest of the specification would not do: settings and releases change between
+#: two attempts of one launch.
+LAUNCH = f"{OUR_LABELS}launch"
 #: Seconds that a pod stays on a node that does not respond. Its successor does not wait for that.
 _UNREACHABLE_S = 30
 #: Memory besides the heap, for Python and the JVM's own: Spark's factor for Python applications,
@@ -71,6 +72,7 @@ class Launch:
     variables: Mapping[str, str]  # … and for "env:NAME"
     authorities: str = ""  # certificates in PEM; "": the image's own
     default_image: str = ""
+    identity: str = ""  # of the launch
     lost_nodes: tuple[str, ...] = ()  # where former drivers may still run: better not there
 
 
@@ -101,7 +103,11 @@ def config_map(launch: Launch, name: str) -> Object:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": name, "labels": _labels(launch.spec)},
+        "metadata": {
+            "name": name,
+            "labels": _labels(launch.spec),
+            "annotations": {LAUNCH: launch.identity},
+        },
         "data": _intent(launch),
     }
 
@@ -114,6 +120,7 @@ def secret(launch: Launch, name: str, owner: Object) -> Object:
         "metadata": {
             "name": name,
             "labels": _labels(launch.spec),
+            "annotations": {LAUNCH: launch.identity},
             "ownerReferences": [_owned_by(owner)],
         },
         "stringData": _secrets(launch),
@@ -143,15 +150,6 @@ def _secrets(launch: Launch) -> dict[str, str]:
     return {SPEC_KEY: launch.spec.dumps(), TOKEN: launch.token, **files, **variables}
 
 
-def digest(launch: Launch) -> str:
-    """Return the digest of the pod's specification, which its annotation has.
-
-    Which nodes are lost may have changed when a launch is completed: it is left out.
-    """
-    text = json.dumps(_pod_spec(replace(launch, lost_nodes=()), "x"), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
-
-
 def pod(launch: Launch, name: str, owner: Object, fetch: str) -> Object:
     """Return the pod; `fetch` is the program of its init container."""
     conf = launch.spec.conf
@@ -163,7 +161,7 @@ def pod(launch: Launch, name: str, owner: Object, fetch: str) -> Object:
         "metadata": {
             "name": name,
             "labels": {**dict(_after(conf, _LABELS)), **_labels(launch.spec)},
-            "annotations": {**dict(_after(conf, _ANNOTATIONS)), DIGEST: digest(launch)},
+            "annotations": {**dict(_after(conf, _ANNOTATIONS)), LAUNCH: launch.identity},
             "ownerReferences": [_owned_by(owner)],
         },
         "spec": spec,
@@ -270,10 +268,16 @@ def _labels(spec: DriverSpec) -> dict[str, str]:
     }
 
 
-def has_labels(item: Object, spec: DriverSpec) -> bool:
-    """Return whether an object is labelled as one of this driver's."""
-    found = item["metadata"].get("labels") or {}
-    return all(found.get(name) == value for name, value in _labels(spec).items())
+def is_of(item: Object, launch: str, spec: DriverSpec) -> bool:
+    """Return whether an object belongs to a launch of this driver."""
+    labels = item["metadata"].get("labels") or {}
+    labelled = all(labels.get(name) == value for name, value in _labels(spec).items())
+    return labelled and launch_of(item) == launch
+
+
+def launch_of(item: Object) -> str:
+    """Return the launch that an object belongs to; "" if it names none."""
+    return str((item["metadata"].get("annotations") or {}).get(LAUNCH, ""))
 
 
 def is_owned_by(item: Object, owner: Object) -> bool:
