@@ -223,8 +223,14 @@ def _write_part(folder: int, name: str, at: int, data: bytes, most: int) -> None
     """Write a part at its place, so that a repeated request changes nothing."""
     if len(data) > MOST_OF_PART or at + len(data) > most:
         raise TooLarge
-    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-    with os.fdopen(os.open(name, flags, 0o600, dir_fd=folder), "wb", buffering=0) as file:
+    # Only a beginning creates a file: a name costs something only together with its content.
+    made = os.O_CREAT if at == 0 else 0
+    flags = os.O_WRONLY | made | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(name, flags, 0o600, dir_fd=folder)
+    except FileNotFoundError:
+        raise OtherSize(0) from None
+    with os.fdopen(descriptor, "wb", buffering=0) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode):
             raise NotPlain(errno.EINVAL, "is not a regular file", name)
