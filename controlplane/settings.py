@@ -49,8 +49,9 @@ KUBERNETES_PORT = env.whole("HEADGATE_KUBERNETES_PORT", 16443, low=1024, high=65
 #: Kubeconfig of the account with which this host's drivers create executors as pods
 #: (launchers.process.environment).
 KUBECONFIG = env.text("HEADGATE_KUBECONFIG", "")
-#: Kubeconfig of the account with which this host's worker creates drivers as pods.
-POD_KUBECONFIG = env.text("HEADGATE_POD_KUBECONFIG", KUBECONFIG, shown="HEADGATE_KUBECONFIG")
+#: Kubeconfig of the account with which this host's worker creates drivers as pods. It can read
+#: their secrets, so it is never that of drivers, which authors' code can use.
+POD_KUBECONFIG = env.text("HEADGATE_POD_KUBECONFIG", "")
 #: Where drivers in pods reach the web process; "" if there are none.
 POD_URL = env.web_address("HEADGATE_POD_URL")
 #: The image of drivers' pods, for applications that name none; "" if they must.

@@ -63,7 +63,7 @@ async def _connect(port: int, reader: asyncio.StreamReader, writer: asyncio.Stre
 
 async def _serve(address: str, place: str) -> None:
     """Listen as soon as that is possible, and then for ever."""
-    told = ""
+    is_told = False
     while True:
         try:
             port = int(place) if place.isascii() and place.isalnum() else _port_in(Path(place))
@@ -71,9 +71,9 @@ async def _serve(address: str, place: str) -> None:
             server = await asyncio.start_server(serve, address, port)
             break
         except (OSError, ValueError) as error:
-            if told != str(error):
+            if not is_told:
                 sys.stderr.write(f"{place} is not forwarded yet: {error}\n")
-            told = str(error)
+            is_told = True
             await asyncio.sleep(_AGAIN_S)
     await server.serve_forever()
 
