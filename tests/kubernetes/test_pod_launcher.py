@@ -41,6 +41,7 @@ from queries.launchers.pods import objects
 from queries.launchers.pods.cluster import Cluster, Object
 from queries.launchers.pods.launcher import FENCED, PodLauncher, PodSettings
 from queries.launchers.pods.layout import MADE, Made
+from queries.launchers.process import exits
 from tests.kubernetes.clusters import PATIENCE_S, wait_for
 
 KINDS = ("config_map", "secret", "pod")
@@ -640,6 +641,36 @@ def test_what_users_code_reports_as_its_end_decides_nothing(ground: Ground) -> N
     assert report is not None
     assert (report.python, report.jvm, report.last_seq) == ("UNKNOWN", "UNKNOWN", None)
     assert (report.oom, report.killed, report.log_tail) == (False, Killer.NOBODY, "")
+
+
+@pytest.mark.parametrize("ground", ["stand-in"], indirect=True)
+def test_an_end_that_two_threads_see_at_once_is_recorded_once(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = ground.run()
+    ground.api.end(made.name)
+    both = threading.Barrier(2)
+    build = exits.build
+
+    def together(*given: Any, **named: Any) -> ExitReport:
+        report = build(*given, **named)
+        both.wait(PATIENCE_S)
+        return report
+
+    monkeypatch.setattr("queries.launchers.process.exits.build", together)
+    written: list[str] = []
+
+    def write(path: Path, text: str) -> None:
+        written.append(path.name)
+        replace_file(path, text)
+
+    monkeypatch.setattr("queries.launchers.pods.launcher.replace_file", write)
+    threads = [threading.Thread(target=ground.sight) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert written.count(EXIT) == 1
 
 
 @pytest.mark.parametrize("ground", ["stand-in"], indirect=True)

@@ -485,6 +485,8 @@ class PodLauncher(LocalProcessLauncher):
         )
         ended = pod.ended or (_DELETED if pod.deleting and not reason else "")
         with exclusive(folder.control / ".pod.lock"):
+            if (folder.control / EXIT).exists():  # the watch and a look see the same end
+                return
             now = sighting.loaded(Made, folder.control / MADE) or made
             seen = replace(now, ended=ended, guessed=pod.guessed)
             replace_file(folder.control / MADE, seen.dumps())
