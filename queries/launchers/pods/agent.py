@@ -630,13 +630,19 @@ class Agent:
     def _spec(self) -> DriverSpec:
         """Return the driver's spec with what only the pod knows; link its secrets."""
         spec = DriverSpec.loads(read_bytes_of_mount(self._places.secret / SPEC_KEY).decode())
+        return replace(spec, host=f"pod:{self._uid}", secrets_dir=str(self._linked_secrets()))
+
+    def _linked_secrets(self) -> Path:
+        """Return the folder with links to the mounted secrets, also to those of later queries.
+
+        Their content stays in memory (tmpfs).
+        """
         secrets = self._places.work / "secrets"
         secrets.mkdir(mode=0o700, parents=True, exist_ok=True)
-        for file in self._secrets(FILE_PREFIX):  # the content stays in memory (tmpfs)
-            link = secrets / file.name.removeprefix(FILE_PREFIX)
-            link.unlink(missing_ok=True)
-            link.symlink_to(file)
-        return replace(spec, host=f"pod:{self._uid}", secrets_dir=str(secrets))
+        for file in self._secrets(FILE_PREFIX):
+            with suppress(FileExistsError):
+                (secrets / file.name.removeprefix(FILE_PREFIX)).symlink_to(file)
+        return secrets
 
     def _secrets(self, prefix: str) -> Iterator[Path]:
         return (path for path in self._places.secret.iterdir() if path.name.startswith(prefix))
@@ -716,6 +722,7 @@ class Agent:
                 shim_ends_at = math.inf if driver.end_shim() else now
             if driver.superseded.is_set():
                 driver.kill()
+            self._linked_secrets()
             driver.look_at_mount()
 
     def _time_for_batches(self, spec: DriverSpec) -> float:
