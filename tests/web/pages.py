@@ -22,8 +22,8 @@ _MORE = (
     "/api/v1/docs/",
     "/no/such/page/",
 )
-#: Pages that are no page of a person who is signed in.
-_LEFT_OUT = re.compile("^/(logout|live|sso|metrics)/?")
+#: Addresses that are no page of a person who is signed in.
+_LEFT_OUT = re.compile("^/(logout|live|sso|metrics|pods)/?")
 
 
 def _addresses() -> Iterator[str]:
