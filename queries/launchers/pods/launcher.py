@@ -64,7 +64,7 @@ _KILL_GRACE_S = 1
 _WATCH_S, _BETWEEN_S, _AGAIN_S = 60, 1.0, 5.0
 FENCED = "FENCED"
 _DELETED = "The driver's pod was deleted by a user or by Kubernetes."
-_NEVER_RAN = "The driver's pod was deleted before a node ran it."
+_NEVER_RAN = "The driver's pod was deleted before it was seen on a node."
 #: How a process ended, as shims write it.
 _END = re.compile(r"[0-9]{1,3}|SIG[A-Z0-9]{1,9}|UNKNOWN")
 _NOT_SEEN = (
@@ -579,6 +579,7 @@ class PodLauncher(LocalProcessLauncher):
                 continue
             if (control / EXIT).exists():
                 self._clean_up(made)  # it could not be done at that time
+                self._heard.pop(seen.uid, None)
                 continue
             if seen.terminated:
                 self._note_end(control.parent, made, seen)
