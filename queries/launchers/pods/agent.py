@@ -81,11 +81,11 @@ from queries.launchers.pods.layout import (
     News,
     Plan,
 )
+from queries.launchers.process.spawning import SHIM, start_shim
 
 logger = logging.getLogger("headgate.pod")
 
 GRACE = "HEADGATE_POD_GRACE_S"  # names the pod's termination grace period in seconds
-SHIM = "queries.launchers.process.shim"
 SHIM_TAKES_S = 120  # for the shim to take over its folder; it needs about 0.2 s
 SEND_EVERY_S = 0.3  # between looks at the driver's files
 TICK_S = 0.5  # between looks at the mounted assignment and the driver's end
@@ -666,19 +666,7 @@ class Agent:
         }
         env = {**passed, **secrets, "PYTHONPATH": ":".join(places.import_path())}
         log_file = driver.folder.control / SHIM_LOG
-        log = open_plain(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", SHIM, str(driver.folder.root)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=driver.folder.root,
-                env=env,
-                start_new_session=True,
-            )
-        finally:
-            os.close(log)
+        process = start_shim(driver.folder.root, env)
         try:
             code = process.wait(SHIM_TAKES_S)
         except subprocess.TimeoutExpired:

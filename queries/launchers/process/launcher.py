@@ -65,6 +65,7 @@ from queries.launchers.process import (
     exits,
     pipes,
     sighting,
+    spawning,
 )
 from queries.launchers.process import code_copies as code
 from queries.launchers.process.isolation import apply, self_test
@@ -460,24 +461,14 @@ class LocalProcessLauncher:
         folder = class_archives.beside(self._drivers)
         archive = class_archives.existing(folder, env, spec.spark)
         log_file = DriverFolder.of(directory).control / SHIM_LOG
-        log = open_plain(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-        try:
-            process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "queries.launchers.process.shim", str(directory)],
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd=directory,
-                env={
-                    **env,
-                    "PYTHONPATH": ":".join(places.import_path()),
-                    environment.CLASS_ARCHIVE: str(archive or ""),
-                },
-                start_new_session=True,
-            )
-        finally:
-            os.close(log)
-        # The first process ends as soon as its child, the actual shim, holds the lock.
+        process = spawning.start_shim(
+            directory,
+            {
+                **env,
+                "PYTHONPATH": ":".join(places.import_path()),
+                environment.CLASS_ARCHIVE: str(archive or ""),
+            },
+        )
         try:
             code = process.wait(SHIM_TAKES_S)
         except subprocess.TimeoutExpired:

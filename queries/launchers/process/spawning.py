@@ -4,12 +4,14 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 
 from headgate_ground.files import open_plain
 from headgate_ground.untrusted import make_folder
-from queries.domain.protocol import DRIVER_LOG, TMP, DriverSpec, Killer
+from queries.domain.protocol import DRIVER_LOG, SHIM_LOG, TMP, DriverSpec, Killer
 from queries.driver_folder import DriverFolder
 from queries.launchers.process import environment, epoch_claims
 from queries.launchers.process.isolation.bubblewrap import NotStarted, Sandbox
@@ -25,6 +27,30 @@ class Begun:
     report_pipe: int  # the pipe through which it reports its JVM's PID
     sandbox: Sandbox | None = None  # around it, if its spec requires bubblewrap's
     killed: Killer = Killer.NOBODY  # why there is no driver, if its sandbox could not be set up
+
+
+SHIM = "queries.launchers.process.shim"
+
+
+def start_shim(directory: Path, env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
+    """Start the shim of a driver's directory, with its output in the folder's log.
+
+    The process ends as soon as its child, the actual shim, holds the folder's lock.
+    """
+    log_file = DriverFolder.of(directory).control / SHIM_LOG
+    log = open_plain(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    try:
+        return subprocess.Popen(
+            [sys.executable, "-P", "-m", SHIM, str(directory)],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd=directory,
+            env=env,
+            start_new_session=True,
+        )
+    finally:
+        os.close(log)
 
 
 def spawn(folder: DriverFolder, spec: DriverSpec, claim: socket.socket) -> Begun:
