@@ -435,7 +435,8 @@ def test_a_launch_that_was_interrupted_is_completed(ground: Ground, lost: tuple[
     for kind in lost:
         ground.delete(kind)
     ground.record(uid="")
-    assert ground.sight().liveness is Liveness.ABSENT
+    if "pod" in lost:  # else the cluster deletes it a moment after its owner, so it may be seen
+        assert ground.sight().liveness is Liveness.ABSENT
 
     def launched() -> bool:
         with suppress(LaunchRefused):  # what the former ConfigMap owned is still being deleted
