@@ -51,7 +51,8 @@ from queries.domain.protocol import (
 from queries.domain.states import DriverState, Reason
 from queries.driver_folder import DriverFolder, current_file
 from queries.launchers.pods import agent, fetch, layout
-from queries.launchers.pods.agent import Down, DriverInPod, Line, Up
+from queries.launchers.pods.channel import Down, Line, Up
+from queries.launchers.pods.driver import DriverInPod
 from queries.launchers.pods.layout import ARCHIVES, MADE, PLAN, TERMINATE, Archive, Made, Plan
 from queries.models.drivers import Driver, Host
 from tests.scenarios.stage import Stage
@@ -94,7 +95,7 @@ class Web:
             port=self.port,
             log_level="warning",
             lifespan="off",
-            timeout_graceful_shutdown=1,
+            timeout_graceful_shutdown=10,
         )
         server = self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=lambda: asyncio.run(server.serve()), name="web")
@@ -104,7 +105,7 @@ class Web:
     def stop(self) -> None:
         """Be away."""
         if self._server is not None and self._thread is not None:
-            self._server.should_exit = self._server.force_exit = True
+            self._server.should_exit = True  # requests under way are answered, or they would leak
             self._thread.join(LIMIT_S)
 
 
@@ -648,6 +649,19 @@ def test_the_driver_of_a_pod_that_is_deleted_is_asked_to_exit_in_time(
         container.send_signal(signal.SIGTERM)
         assert container.wait(LIMIT_S) == 0
         assert (pod.copy.own / EXIT).exists()
+
+
+def test_a_pod_that_is_deleted_does_not_wait_for_a_control_plane_that_has_ended(
+    pod: PodOfTest, web: Web, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(agent.GRACE, "11")
+    with _agent(pod) as container:
+        wait_for((pod.copy.own / IDENT).exists, "the identity arrives", LIMIT_S)
+        web.stop()
+        container.send_signal(signal.SIGTERM)
+        container.wait(LIMIT_S)
+        assert (pod.folder.control / EXIT).exists()
+        assert not (pod.copy.own / EXIT).exists()
 
 
 def test_an_agent_imports_neither_django_nor_pydantic() -> None:

@@ -46,7 +46,6 @@ from queries.domain.protocol import (
     KILL_REASON,
     POOLS,
     SHIM_LOCK,
-    SHIM_LOG,
     SPEC,
     Assignment,
     Current,
@@ -71,9 +70,6 @@ from queries.launchers.process import code_copies as code
 from queries.launchers.process.isolation import apply, self_test
 from queries.launchers.process.isolation.apply import DriverIsolation
 
-#: Seconds for the shim to lock its directory. It needs about 0.2 s, and a hundred times as long on
-#: a busy host, where killing it would only add another start.
-SHIM_TAKES_S = 120
 KILL_WAIT_S = 5
 #: How long a process may take to execute another program, in seconds: the disk may be busy.
 EXEC_S = 2.0
@@ -460,31 +456,24 @@ class LocalProcessLauncher:
                 raise LaunchRefused(refused)
         folder = class_archives.beside(self._drivers)
         archive = class_archives.existing(folder, env, spec.spark)
-        log_file = DriverFolder.of(directory).control / SHIM_LOG
-        process = spawning.start_shim(
-            directory,
-            {
-                **env,
-                "PYTHONPATH": ":".join(places.import_path()),
-                environment.CLASS_ARCHIVE: str(archive or ""),
-            },
-        )
+        env |= {
+            "PYTHONPATH": ":".join(places.import_path()),
+            environment.CLASS_ARCHIVE: str(archive or ""),
+        }
         try:
-            code = process.wait(SHIM_TAKES_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+            spawning.start_shim(directory, env)
+        except spawning.ShimFailed as error:
+            if error.code is None:
+                raise LaunchRefused(
+                    f"The shim of {directory} failed: {error}; the host may be overloaded. The "
+                    "launch will be retried.",
+                    passing=True,
+                ) from None
             raise LaunchRefused(
-                f"The shim did not take over {directory} within {SHIM_TAKES_S} s; the host "
-                "may be overloaded. The launch will be retried.",
-                passing=True,
+                f"The shim of {directory} exited with code {error.code}: {mask_text(f'{error}')}",
+                # The next look sees the driver that holds it.
+                passing=error.code == epoch_claims.CLAIMED,
             ) from None
-        if code != 0:
-            reason = read_tail(log_file, 2000).strip().rpartition("\n")[2]
-            raise LaunchRefused(
-                f"The shim of {directory} exited with code {code}: {mask_text(reason)}",
-                passing=code == epoch_claims.CLAIMED,  # the next look sees the driver that holds it
-            )
 
     def _write_assignment(self, directory: Path, assignment: Assignment) -> bool:
         """Write the assignment unless a higher generation exists; return whether it was written."""

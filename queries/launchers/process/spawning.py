@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from headgate_ground.files import open_plain
+from headgate_ground.files import open_plain, read_tail
 from headgate_ground.untrusted import make_folder
 from queries.domain.protocol import DRIVER_LOG, SHIM_LOG, TMP, DriverSpec, Killer
 from queries.driver_folder import DriverFolder
@@ -32,15 +32,29 @@ class Begun:
 SHIM = "queries.launchers.process.shim"
 
 
-def start_shim(directory: Path, env: Mapping[str, str]) -> "subprocess.Popen[bytes]":
-    """Start the shim of a driver's directory, with its output in the folder's log.
+#: Seconds for the shim to lock its directory. It needs about 0.2 s, and a hundred times as long on
+#: a busy host, where killing it would only add another start.
+SHIM_TAKES_S = 120
 
-    The process ends as soon as its child, the actual shim, holds the folder's lock.
+
+class ShimFailed(Exception):
+    """The shim did not take over; the message is its last line, or says that time ran out."""
+
+    def __init__(self, message: str, code: int | None = None) -> None:
+        super().__init__(message)
+        self.code = code  # it exited with; None: it did not
+
+
+def start_shim(directory: Path, env: Mapping[str, str]) -> None:
+    """Start the shim of a driver's directory; return once it holds the folder's lock.
+
+    Its output is in the folder's log. The started process ends as soon as its child, the actual
+    shim, holds the lock. Raises `ShimFailed`, and OSError.
     """
     log_file = DriverFolder.of(directory).control / SHIM_LOG
     log = open_plain(log_file, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     try:
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, "-P", "-m", SHIM, str(directory)],
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -51,6 +65,14 @@ def start_shim(directory: Path, env: Mapping[str, str]) -> "subprocess.Popen[byt
         )
     finally:
         os.close(log)
+    try:
+        code = process.wait(SHIM_TAKES_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        raise ShimFailed(f"it did not take over within {SHIM_TAKES_S} s") from None
+    if code != 0:
+        raise ShimFailed(read_tail(log_file, 2000).strip().rpartition("\n")[2], code)
 
 
 def spawn(folder: DriverFolder, spec: DriverSpec, claim: socket.socket) -> Begun:

@@ -30,20 +30,26 @@ def prepare(spec: DriverSpec, folder: DriverFolder) -> None:
                 ) from error
 
 
-def hand_over(named: Iterable[object], *, secrets: Path, folder: DriverFolder) -> None:
-    """Copy secrets that JSON values refer to into the driver's folder, skipping missing ones.
+def named_secrets(named: Iterable[object], secrets: Path) -> dict[str, str]:
+    """Return the secrets by name that JSON values refer to with "file:NAME", without missing ones.
 
     The driver reports a missing secret when it needs it.
     """
-    names_referenced = references(list(named))
-    names = sorted(name.partition(":")[2] for name in names_referenced if name.startswith("file:"))
+    found = {}
+    for name in sorted(references(list(named))):
+        kind, _, file = name.partition(":")
+        if kind == "file" and Path(file).name == file:
+            with contextlib.suppress(OSError, UnicodeDecodeError):
+                found[file] = (secrets / file).read_text(encoding="utf-8")
+    return found
+
+
+def hand_over(named: Iterable[object], *, secrets: Path, folder: DriverFolder) -> None:
+    """Copy secrets that JSON values refer to into the driver's folder."""
     copies = folder.control / SECRETS
     copies.mkdir(mode=0o700, exist_ok=True)
-    for name in names:
-        if Path(name).name != name:
-            continue
-        with contextlib.suppress(OSError, UnicodeDecodeError):
-            replace_file(copies / name, (secrets / name).read_text(encoding="utf-8"))
+    for name, secret in named_secrets(named, secrets).items():
+        replace_file(copies / name, secret)
 
 
 def take_back(folder: DriverFolder) -> None:
