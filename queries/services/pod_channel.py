@@ -30,6 +30,7 @@ from queries.domain.states import OPEN_DRIVER_STATES, Reason
 from queries.driver_folder import DriverFolder, current_file, read_current
 from queries.launchers.pods.layout import (
     ARCHIVES,
+    ASKED,
     GROWING,
     MADE,
     MOST_OF_GROWING,
@@ -124,7 +125,9 @@ def _heartbeat_age_s(host: str) -> float | None:
 
 
 def news_for(pod: Pod) -> News:
-    """Return what the control plane wants of a pod's driver now."""
+    """Return what the control plane wants of a pod's driver now, and note that it was asked."""
+    with suppress(OSError):  # no space: then it counts as not heard of
+        (pod.folder.control / ASKED).touch(mode=0o600)
     text = read_file(pod.folder.control / ASSIGNMENT)
     current = read_current(pod.folder.root.parent)
     news = News(

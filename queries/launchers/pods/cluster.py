@@ -95,25 +95,25 @@ class Cluster:
             if error.status not in (_NOT_FOUND, _CONFLICT):  # gone, or another one has its name
                 raise error.told(f"delete the {kind.replace('_', ' ')} {name}") from None
 
-    def pods(self, selector: str) -> tuple[list[Object], str]:
-        """Return the pods with these labels in the account's namespace, and from where to watch."""
+    def pods(self, namespace: str, selector: str) -> tuple[list[Object], str]:
+        """Return the pods with these labels in a namespace, and from where to watch."""
         try:
-            listed = self._json(
-                self._api.list_namespaced_pod, self.namespace, label_selector=selector
-            )
+            listed = self._json(self._api.list_namespaced_pod, namespace, label_selector=selector)
         except _Status as error:
             raise error.told("list the pods of drivers") from None
         version = str((listed.get("metadata") or {}).get("resourceVersion", ""))
         return list(listed.get("items") or ()), version
 
-    def watch(self, selector: str, version: str, within_s: int) -> Iterator[tuple[str, Object]]:
+    def watch(
+        self, namespace: str, selector: str, version: str, within_s: int
+    ) -> Iterator[tuple[str, Object]]:
         """Yield ("MODIFIED", pod) for each change since a version, for `within_s` seconds.
 
         Raises `Rejected` if the API server no longer has the changes: list the pods again.
         """
         try:
             answer = self._api.list_namespaced_pod(
-                self.namespace,
+                namespace,
                 label_selector=selector,
                 resource_version=version,
                 watch=True,

@@ -10,11 +10,10 @@ import json
 import logging
 import os
 import re
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -24,7 +23,6 @@ from django.conf import settings
 
 from controlplane import fail_points, hosts
 from headgate_ground.files import exclusive, read_file, replace_file
-from headgate_ground.masking import references
 from headgate_ground.tolerant import whole
 from queries.domain.definitions.kubernetes import OUR_LABELS
 from queries.domain.hosts import IsolationChoice
@@ -48,9 +46,22 @@ from queries.driver_folder import DriverFolder, read_current
 from queries.launchers.base import LaunchRefused
 from queries.launchers.pods import archives, fetch, objects
 from queries.launchers.pods.cluster import ApiAway, Cluster, Object, Rejected
-from queries.launchers.pods.layout import FILE_PREFIX, MADE, REFUSED, TERMINATE, Archive, Made, Plan
+from queries.launchers.pods.layout import (
+    ASKED,
+    FILE_PREFIX,
+    MADE,
+    POLL_S,
+    REFUSED,
+    TERMINATE,
+    Archive,
+    Made,
+    Plan,
+)
+from queries.launchers.pods.notes import Notes
+from queries.launchers.pods.watch import Watch
 from queries.launchers.process import exits, sighting
 from queries.launchers.process.isolation import self_test
+from queries.launchers.process.isolation.preparing import named_secrets
 from queries.launchers.process.launcher import LocalProcessLauncher
 
 logger = logging.getLogger(__name__)
@@ -60,8 +71,8 @@ HOST = "pod:{}"
 #: From SIGTERM to SIGKILL when supervision kills a driver. 0 would remove the pod from the API
 #: server before it has ended.
 _KILL_GRACE_S = 1
-#: Seconds for which one watch lasts, and until the pods are listed again after an error.
-_WATCH_S, _BETWEEN_S, _AGAIN_S = 60, 1.0, 5.0
+#: Seconds after its last question for news when a pod counts as not reached by them.
+_UNHEARD_S = POLL_S + 2.0
 FENCED = "FENCED"
 _DELETED = "The driver's pod was deleted by a user or by Kubernetes."
 _NEVER_RAN = "The driver's pod was deleted before it was seen on a node."
@@ -126,6 +137,8 @@ class PodLauncher(LocalProcessLauncher):
         self._cluster = Cluster(Path(pods.kubeconfig)) if pods.kubeconfig else None
         #: What was announced of each pod, by its UID.
         self._heard: dict[str, tuple[bool, bool, datetime | None]] = {}
+        #: What was logged about looks at each pod, by its name.
+        self._notes: dict[str, Notes] = {}
 
     # --- launch -----------------------------------------------------------------------
 
@@ -244,19 +257,9 @@ class PodLauncher(LocalProcessLauncher):
         )
 
     def _secret_files(self, spec: DriverSpec, assignment: Assignment) -> dict[str, str]:
-        """Return the secrets that definitions name and that exist, by name.
-
-        The driver reports a missing one when it needs it.
-        """
+        """Return the secrets that definitions name and that exist, by name."""
         allowed = [entry.spec for entry in assignment.queries if not entry.refused]
-        named = references([asdict(spec), *allowed])
-        secrets = {}
-        for name in sorted(one.partition(":")[2] for one in named if one.startswith("file:")):
-            if Path(name).name != name:
-                continue
-            with suppress(OSError, UnicodeDecodeError):
-                secrets[name] = (self._pods.secrets / name).read_text(encoding="utf-8")
-        return secrets
+        return named_secrets([asdict(spec), *allowed], self._pods.secrets)
 
     def _created(
         self,
@@ -334,7 +337,8 @@ class PodLauncher(LocalProcessLauncher):
     def terminate(self, application: str, epoch: int) -> None:
         """Ask the driver to exit: its pod's first process passes that on.
 
-        A pod that has not reported anything may never start, so it is deleted as well.
+        A pod that does not ask for news, because it has not started, or because the web process has
+        ended, is deleted: its first process is told by that as well.
         """
         made = self._made(application, epoch)
         if made is None:
@@ -343,7 +347,7 @@ class PodLauncher(LocalProcessLauncher):
         control = DriverFolder.of(self.directory(application, epoch)).control
         with suppress(OSError):  # no folder, no space: then it is killed
             (control / TERMINATE).touch(mode=0o600)
-        if sighting.status_in(control.parent) is None:
+        if not _asks(control):
             self._delete(application, epoch, made, grace_s=LEAVE_S)
 
     def kill(self, application: str, epoch: int, reason: Reason) -> None:
@@ -442,10 +446,12 @@ class PodLauncher(LocalProcessLauncher):
                     made = replace(made, uid=str(found["metadata"]["uid"]))
                     replace_file(control / MADE, made.dumps())
         except (ApiAway, Rejected, TimeoutError) as error:  # what is not seen is not gone
-            logger.warning("pod %s: %s", made.name, error)
+            self._notes.setdefault(made.name, Notes(f"pod {made.name}")).problem(f"{error}")
             return Sighting(Liveness.ALIVE if made.uid else Liveness.SPAWNING, pending=f"{error}")
         pod = driver_pod(found) if found is not None else None
         if not made.uid:
+            if made.name in self._notes:
+                self._notes.pop(made.name).fine()
             return Sighting(Liveness.ABSENT, pending=read_file(control / REFUSED))
         if pod is None or pod.uid != made.uid:
             return Sighting(Liveness.GONE, ended=_NOT_SEEN if made.node else _NEVER_RAN)
@@ -530,42 +536,21 @@ class PodLauncher(LocalProcessLauncher):
     @contextmanager
     def exits(self) -> Iterator[Callable[[float], int | None]]:
         """Listen for shims, and watch pods, which announce their exits in the same way."""
-        over = threading.Event()
-        watch = threading.Thread(
-            target=self._watch, args=(over,), name="pods of drivers", daemon=True
-        )
-        with super().exits() as heard:
+        with ExitStack() as stack:
+            heard = stack.enter_context(super().exits())
             if self._cluster is not None:
-                watch.start()
-            try:
-                yield heard
-            finally:
-                over.set()
+                watch = Watch(self._cluster, self._namespaces, self._hear)
+                stack.enter_context(watch.running())
+            yield heard
 
-    def _watch(self, over: threading.Event) -> None:
-        """Record the ends of pods as they are reported, until `over`; a gap is listed again."""
-        is_told = False
-        while not over.is_set():
-            try:
-                self._watch_once(over)
-                is_told = False
-                over.wait(_BETWEEN_S)
-            except Exception as error:  # thread boundary: the watch goes on
-                if not is_told:
-                    logger.warning("pods of drivers are not watched: %s", error)
-                is_told = True
-                over.wait(_AGAIN_S)
-
-    def _watch_once(self, over: threading.Event) -> None:
-        assert self._cluster is not None
-        selector = f"{OUR_LABELS}kind={objects.KIND}"
-        pods, version = self._cluster.pods(selector)
-        for pod in pods:
-            self._hear(pod)
-        for _, pod in self._cluster.watch(selector, version, _WATCH_S):
-            if over.is_set():
-                return
-            self._hear(pod)
+    def _namespaces(self) -> set[str]:
+        """Return the namespaces with pods of drivers that have not ended."""
+        living = (
+            sighting.loaded(Made, file)
+            for file in self._drivers.glob(f"*/*/control/{MADE}")
+            if not (file.parent / EXIT).exists()
+        )
+        return {made.namespace for made in living if made is not None}
 
     def _hear(self, pod: Object) -> None:
         """Record a pod's end if it is one of this host's drivers, and announce it."""
@@ -601,6 +586,13 @@ def _is_ours(pod: Object, made: Made, control: Path) -> bool:
     """Return whether a pod belongs to the launch of a driver."""
     spec = sighting.loaded(DriverSpec, control / SPEC)
     return spec is not None and objects.is_of(pod, made.launch, spec)
+
+def _asks(control: Path) -> bool:
+    """Return whether a driver's pod has asked for news lately."""
+    with suppress(OSError):
+        return time.time() - (control / ASKED).stat().st_mtime < _UNHEARD_S
+    return False
+
 
 
 def _at(url: str, place: str) -> str:

@@ -46,6 +46,8 @@ MADE, ARCHIVES = "pod.json", "archives.json"
 TERMINATE = "terminate"
 #: Written by the launcher while Kubernetes rejects the launch for now: the sentence.
 REFUSED = "refused"
+#: Touched by the web process at each question for news: whether the pod hears what is wanted of it.
+ASKED = "asked"
 #: Files that a pod may send whole, of at most 8 MiB, and their folders.
 WHOLE = {STATUS: "own", LAST_SEQ: "own", IDENT: "own", EXIT: "own"}
 #: Files that a pod sends in parts as they grow, in `own`; and each segment of its spool.
