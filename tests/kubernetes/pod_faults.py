@@ -32,23 +32,29 @@ class Recovery:
 
     commit_s: float  # from the fault to the first commit of the driver that goes on
     written_s: float  # … to the last commit of the former one
+    executors_s: float = 0.0  # … until its executors had ended, and so wrote nothing any more
 
 
 def measured(system: PodSystem, fault: Callable[[PodSystem], None]) -> Recovery:
     """Do something to the pod of a running query; return how the query went on."""
-    former = owner_epoch(system)
-    last = system.committed()
-    began = time.monotonic()
-    last_at = began
+    former, last = owner_epoch(system), system.committed()
+    executors = list(executor_processes(system))
+    began = last_at = time.monotonic()
+    commit_s = executors_s = 0.0
     fault(system)
     while time.monotonic() - began < LIMIT_S:
+        if executors and not (executors := [one for one in executors if one.is_running()]):
+            executors_s = time.monotonic() - began
         committed = system.committed()
-        if committed > last:
-            if owner_epoch(system) != former:
-                return Recovery(time.monotonic() - began, last_at - began)
-            last, last_at = committed, time.monotonic()
+        if committed > last and not commit_s:
+            if owner_epoch(system) == former:
+                last, last_at = committed, time.monotonic()
+            else:
+                commit_s = time.monotonic() - began
+        if commit_s and not executors:
+            return Recovery(commit_s, last_at - began, executors_s)
         time.sleep(LOOK_EVERY_S)
-    raise AssertionError(f"no commit of another driver within {LIMIT_S} s")
+    raise AssertionError(f"no commit of another driver, or executors run, after {LIMIT_S} s")
 
 
 def owner_epoch(system: PodSystem) -> int:
@@ -84,12 +90,12 @@ def lost_node(system: PodSystem) -> Iterator[None]:
 
 def kill_python(system: PodSystem) -> None:
     """SIGKILL the driver's Python from outside the container."""
-    _kill(system, lambda line: "queries.runtime.entry" in line and "java" not in line)
+    _process(system, lambda line: "queries.runtime.entry" in line and "java" not in line).kill()
 
 
 def kill_jvm(system: PodSystem) -> None:
     """SIGKILL the driver's JVM from outside the container."""
-    _kill(system, lambda line: "java" in line and "org.apache.spark" in line)
+    _process(system, _is_jvm).kill()
 
 
 def kill_jvm_of_process(system: PodSystem) -> None:
@@ -99,7 +105,17 @@ def kill_jvm_of_process(system: PodSystem) -> None:
 
 def out_of_memory(system: PodSystem) -> None:
     """Use more memory in the container than its limit."""
-    command = ("exec", system.name(), *IN_NAMESPACE, "--", "python3", "-c", EATS)
+    _eat(system, system.name())
+
+
+def executor_out_of_memory(system: PodSystem) -> None:
+    """Use more memory in an executor's container than its limit."""
+    (executor, *_) = system.executors()
+    _eat(system, executor["metadata"]["name"])
+
+
+def _eat(system: PodSystem, pod: str) -> None:
+    command = ("exec", pod, *IN_NAMESPACE, "--", "python3", "-c", EATS)
     try:
         system.cluster.kubectl(*command)
     except subprocess.SubprocessError:
@@ -155,15 +171,33 @@ def longest_gap(system: PodSystem, seconds: float) -> float:
     return max(longest, time.monotonic() - at)
 
 
-def _kill(system: PodSystem, wanted: Callable[[str], bool]) -> None:
-    """SIGKILL a process of the newest driver's pod: its own, and no other of this host."""
+def files_of_jvm(system: PodSystem) -> str:
+    """Return what the driver's JVM has mapped, as Linux lists it."""
+    process = _process(system, _is_jvm)
+    with open(f"/proc/{process.pid}/maps", encoding="utf-8") as maps:
+        return maps.read()
+
+
+def executor_processes(system: PodSystem) -> Iterator[psutil.Process]:
+    """Yield the JVMs of the executors that are running pods."""
+    names = {one["metadata"]["name"] for one in system.executors()}
+    for process in psutil.process_iter(["cmdline"]) if names else ():
+        if names & set(process.info["cmdline"] or ()):
+            yield process
+
+
+def _process(system: PodSystem, wanted: Callable[[str], bool]) -> psutil.Process:
+    """Return a process of the newest driver's pod: its own, and no other of this host."""
     folder = f"/headgate/work/drivers/{system.application}/{_driver_epoch(system)}"
-    for process in psutil.process_iter(["pid", "cmdline"]):
+    for process in psutil.process_iter(["cmdline"]):
         line = " ".join(process.info["cmdline"] or ())
         if folder in line and wanted(line):
-            os.kill(process.info["pid"], signal.SIGKILL)
-            return
+            return process
     raise AssertionError(f"no process of {folder}")
+
+
+def _is_jvm(line: str) -> bool:
+    return "java" in line and "org.apache.spark" in line
 
 
 def _driver_epoch(system: PodSystem) -> str:

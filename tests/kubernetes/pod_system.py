@@ -15,6 +15,7 @@ from installation.machine import forward
 from installation.machine.kubernetes import Kubernetes
 from installation.machine.kubernetes_keys import DRIVERS
 from queries.domain.checkpoints.ownership import owners_folder
+from queries.domain.definitions.kubernetes import DRIVER_ACCOUNT
 from tests import pieces
 from tests.faults.system import System
 from tests.storage.stores import S3Store
@@ -73,22 +74,17 @@ class PodSystem(System):
                 self.forwarder.kill()
                 self.forwarder.wait()
 
-    def define(self, **changes: Any) -> None:
-        """Create the application and its query, with a deterministic source."""
+    def define(self, *, executors: int = 0) -> None:
+        """Create the application and its query, with a deterministic source.
+
+        With executors, they are pods too; otherwise the driver does all the work.
+        """
         for key in s3_definitions.KEYS:
             host = self.endpoint.partition("://")[2]
             body = {"secret": key, "hosts": [host], "holder_kind": "application"}
             self.create("secret-bindings/", {**body, "holder": APPLICATION})
         self.create("allowed-paths/", {"application": APPLICATION, "path": s3_definitions.BUCKET})
-        conf = s3_definitions.store(self.endpoint, *s3_definitions.KEYS)
-        spec = {
-            "driver": "pod",
-            "master": "local[2]",
-            "memory": "600m",
-            "connectors": ["s3"],
-            "conf": {**conf, "spark.sql.shuffle.partitions": "2"},
-            **changes,
-        }
+        spec = {"connectors": ["s3"], "memory": "600m", **self._place("pod", executors)}
         self.create("applications/", {"name": APPLICATION, "spec": spec})
         self.create(
             "queries/",
@@ -128,12 +124,25 @@ class PodSystem(System):
         status, answer = self.call("POST", path, body)
         assert status == 201, (path, answer)
 
-    def place(self, driver: str) -> None:
+    def place(self, driver: str, *, executors: int = 0) -> None:
         """Make the driver a "pod" or a "process" from its next start on."""
         status, answer = self.call(
-            "PATCH", f"applications/{APPLICATION}/", {"spec": {"driver": driver}}
+            "PATCH", f"applications/{APPLICATION}/", {"spec": self._place(driver, executors)}
         )
         assert status == 200, answer
+
+    def _place(self, driver: str, executors: int) -> dict[str, Any]:
+        conf = s3_definitions.store(self.endpoint, *s3_definitions.KEYS)
+        conf["spark.sql.shuffle.partitions"] = "2"
+        if executors:
+            conf |= {
+                DRIVER_ACCOUNT: "driver",
+                "spark.executor.instances": str(executors),
+                "spark.executor.memory": "512m",
+                "spark.kubernetes.executor.request.cores": "100m",
+            }
+        master = self.cluster.master if executors else "local[2]"
+        return {"driver": driver, "master": master, "conf": conf}
 
     def text(self, path: str) -> str:
         """Return the text of an address of REST."""
@@ -189,10 +198,17 @@ class PodSystem(System):
         assert found == expected, "windows are missing, doubled or wrong"
         return len(found)
 
-    def pods(self) -> list[dict[str, Any]]:
-        """Return the pods of drivers."""
-        listed = self.cluster.kubectl("get", "pods", "--namespace", DRIVERS, "--output", "json")
+    def pods(self, labels: str = "headgate/kind=driver") -> list[dict[str, Any]]:
+        """Return the pods of drivers, or those with other labels."""
+        listed = self.cluster.kubectl(
+            *("get", "pods", "--namespace", DRIVERS, "--selector", labels, "--output", "json")
+        )
         return list(json.loads(listed)["items"])
+
+    def executors(self) -> list[dict[str, Any]]:
+        """Return the running pods of executors."""
+        pods = self.pods("spark-role=executor")
+        return [one for one in pods if one["status"].get("phase") == "Running"]
 
     def name(self) -> str:
         """Return the name of the running pod."""

@@ -36,6 +36,7 @@ def test_a_driver_streams_as_a_pod_and_its_log_and_batches_are_seen(system: PodS
     system.wait("its batches", lambda: system.batch(QUERY) > 1)
     run = body["current_run"]["id"]
     system.wait("its log", lambda: "ready; seconds" in system.text(f"runs/{run}/log/"))
+    assert "/opt/headgate/classes/spark.jsa" in pod_faults.files_of_jvm(system)
 
 
 @pytest.mark.parametrize(
