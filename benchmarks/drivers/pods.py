@@ -6,8 +6,8 @@
 Both arms take turns on one running system, with a trial Kubernetes cluster of two nodes, and with
 checkpoints, state and sink on S3. Then each other fault of a pod is done; a restart between two
 faults makes each a first failure. A node whose kubelet is stopped goes on running the former pod:
-its last commit is told. At the end, the sink must have each window once, as a batch computation
-has it. The last line is JSON.
+its last commit is told. Then the faults are repeated with executors as pods, whose end is told. At
+the end, the sink must have each window once, as a batch computation has it. The last line is JSON.
 """
 
 import argparse
@@ -32,6 +32,9 @@ TAKES = "35 minutes"
 #: Batches without a fault before one.
 CALM = 3
 OFTEN, SELDOM = 5, 2
+EXECUTORS = 2
+LOST, LOST_WITH_EXECUTORS = "force-deleted, node lost", "force-deleted, node lost, executors"
+GAPS = ("api_away", "kubelet", "worker", "store_away")
 AWAY_S = {"api_away": 120.0, "store_away": 60.0}
 
 
@@ -54,13 +57,18 @@ def main() -> None:
             _round(system, "out of memory", pod_faults.out_of_memory, found)
             _fresh(system)
             with pod_faults.lost_node(system):
-                _round(system, "force-deleted, node lost", pod_faults.force_delete, found)
+                _round(system, LOST, pod_faults.force_delete, found)
         for _ in range(SELDOM):
             _round(system, "deleted", pod_faults.delete, found)
             _round(system, "drained", pod_faults.drain, found)
-        gaps = {
-            name: _gaps(system, name) for name in ("api_away", "kubelet", "worker", "store_away")
-        }
+        gaps = {name: _gaps(system, name) for name in GAPS}
+        system.place("pod", executors=EXECUTORS)
+        for _ in range(rounds):
+            _round(system, "JVM killed, executors", pod_faults.kill_jvm, found)
+            _fresh(system)
+            with pod_faults.lost_node(system):
+                _round(system, LOST_WITH_EXECUTORS, pod_faults.force_delete, found)
+        gaps["executor_oom"] = _gaps(system, "executor_oom")
         windows = system.check_rows()
     table = {name: _told(recoveries) for name, recoveries in found.items()}
     ours = [one.commit_s for one in found["JVM killed, pod"]]
@@ -120,7 +128,7 @@ def _round(
     fault: Callable[[PodSystem], None],
     found: dict[str, list[Recovery]],
 ) -> None:
-    if name != "force-deleted, node lost":
+    if name not in (LOST, LOST_WITH_EXECUTORS):  # its node must be lost before
         _fresh(system)
     found.setdefault(name, []).append(pod_faults.measured(system, fault))
     print(f"{name}: {found[name][-1]}", flush=True)
@@ -139,6 +147,8 @@ def _gaps(system: PodSystem, name: str) -> list[float]:
                 stack.enter_context(pod_faults.without_store(system))
             elif name == "kubelet":
                 stack.enter_context(pod_faults.lost_node(system))
+            elif name == "executor_oom":
+                pod_faults.executor_out_of_memory(system)
             else:
                 pod_faults.kill_worker(system)
             began = time.monotonic()
@@ -152,7 +162,9 @@ def _gaps(system: PodSystem, name: str) -> list[float]:
 def _told(recoveries: list[Recovery]) -> str:
     seconds = spread(one.commit_s for one in recoveries)
     written = max(one.written_s for one in recoveries)
-    return f"{seconds} s to the next commit; the former driver's last one after {written:.1f} s"
+    told = f"{seconds} s to the next commit; the former driver's last one after {written:.1f} s"
+    ended = max(one.executors_s for one in recoveries)
+    return f"{told}; its executors had ended after {ended:.1f} s" if ended else told
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from abc import ABC, abstractmethod
+from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,13 @@ from headgate_ground.files import replace_file
 from headgate_server.container_images import IMAGE
 from installation.machine.kubernetes import Kubernetes
 from installation.machine.kubernetes_keys import DRIVERS
+from queries.domain.definitions.kubernetes import (
+    DRIVER_ACCOUNT,
+    DRIVER_POD,
+    EXECUTOR_TEMPLATE,
+    NAMESPACE,
+)
+from queries.domain.definitions.kubernetes import IMAGE as IMAGE_KEY
 from queries.domain.hosts import Mode, choose
 from queries.domain.protocol import (
     EXIT,
@@ -242,6 +250,7 @@ class Ground:
     api: ApiServer
     application: str = field(default_factory=lambda: f"app-{uuid.uuid4().hex[:8]}")
     conf: dict[str, str] = field(default_factory=lambda: dict(NOWHERE))
+    master: str = "local[2]"
 
     def __post_init__(self) -> None:
         self.cluster = Cluster(self.api.kubeconfig)
@@ -276,7 +285,7 @@ class Ground:
             application=self.application,
             installation="here",
             host=WORKER,
-            master="local[2]",
+            master=self.master,
             memory="64m",
             conf=self.conf,
             env={"KEY": "file:key", "PASSWORD": "env:PASSWORD"},
@@ -409,6 +418,26 @@ def test_a_pod_has_no_secret_no_path_of_the_worker_and_no_account(ground: Ground
         assert hidden not in text
     for secret in ("a key of the cast", "a password of the cast"):
         assert not [path for path in _files(ground.control()) if secret in path.read_text()]
+
+
+def test_only_a_driver_that_creates_executors_has_an_account_and_it_owns_them(
+    ground: Ground,
+) -> None:
+    ground.master = "k8s://https://192.0.2.1:6443"
+    ground.conf[DRIVER_ACCOUNT] = "driver"
+    ground.launch()
+    pod = ground.got()["spec"]
+    assert (pod["serviceAccountName"], pod["automountServiceAccountToken"]) == ("driver", True)
+    secret = ground.got("secret")
+    text = (secret.get("stringData") or {}).get(SPEC) or b64decode(secret["data"][SPEC]).decode()
+    conf = DriverSpec.loads(text).conf
+    assert (conf[DRIVER_POD], conf[NAMESPACE], conf[IMAGE_KEY]) == (ground.name(), DRIVERS, IMAGE)
+    (key,) = {Path(conf[EXECUTOR_TEMPLATE]).name} & ground.got("config_map")["data"].keys()
+    template = json.loads(ground.got("config_map")["data"][key])["spec"]
+    assert template["automountServiceAccountToken"] is False
+    assert template["securityContext"] == pod["securityContext"]
+    (executor,), (driver,) = template["containers"], pod["containers"]
+    assert executor["securityContext"] == driver["securityContext"]
 
 
 def _files(folder: Path) -> list[Path]:

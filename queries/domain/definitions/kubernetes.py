@@ -22,6 +22,12 @@ PYTHON = "python3"
 IMAGE = "spark.kubernetes.container.image"
 DRIVER_IMAGE = "spark.kubernetes.driver.container.image"
 EXECUTOR_IMAGE = "spark.kubernetes.executor.container.image"
+NAMESPACE = "spark.kubernetes.namespace"
+#: Keys of Spark's own for drivers that are pods and have executors: the account with which the
+#: driver creates them, the pod that owns them, and the file that theirs are made from.
+DRIVER_ACCOUNT = "spark.kubernetes.authenticate.driver.serviceAccountName"
+DRIVER_POD = "spark.kubernetes.driver.pod.name"
+EXECUTOR_TEMPLATE = "spark.kubernetes.executor.podTemplateFile"
 #: Labels of ours begin with this, and Spark finds its own pods by labels that begin with "spark-".
 OUR_LABELS = "headgate/"
 
@@ -36,7 +42,7 @@ OF_ADMINS = (
     r"spark\.kubernetes\.(namespace|context|allocation\..+"
     r"|container\.image(\.pullPolicy|\.pullSecrets)?"
     r"|authenticate\.(caCertFile|clientKeyFile|clientCertFile|oauthToken|oauthTokenFile"
-    r"|executor\.serviceAccountName)"
+    r"|(driver|executor)\.serviceAccountName)"
     r"|driver\.(connectionTimeout|requestTimeout|container\.image|scheduler\.name"
     r"|(annotation|node\.selector)\..+)"
     r"|node\.selector\..+"
@@ -68,9 +74,14 @@ def _placement(spec: "ApplicationSpec | None") -> Iterator[tuple[str, str]]:
             yield f"conf.{name}", value
 
 
-def kubernetes_problems(master: str, conf: Mapping[str, str]) -> list[Problem]:
-    """Return what an application lacks whose executors are pods."""
-    if not master.startswith(MASTER) or conf.keys() & {IMAGE, EXECUTOR_IMAGE}:
+def kubernetes_problems(
+    master: str, conf: Mapping[str, str], *, default_image: str = ""
+) -> list[Problem]:
+    """Return what an application lacks whose executors are pods.
+
+    `default_image` is what they have if the configuration names no image; "" if there is none.
+    """
+    if not master.startswith(MASTER) or default_image or conf.keys() & {IMAGE, EXECUTOR_IMAGE}:
         return []
     message = "is missing: Spark cannot create executors without an image."
     return [Problem(f"conf.{IMAGE}", "", message, "Have an admin set it (docs/kubernetes.md).")]

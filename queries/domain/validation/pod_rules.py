@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable
 
 from queries.domain.definitions.allowed_paths import fixed_part
-from queries.domain.definitions.kubernetes import DRIVER_IMAGE, IMAGE
+from queries.domain.definitions.kubernetes import DRIVER_ACCOUNT, DRIVER_IMAGE, IMAGE, MASTER
 from queries.domain.definitions.locations import NotALocation, as_s3a, local_path
 from queries.domain.definitions.spec import ApplicationSpec, DriverPlace
 from queries.domain.errors import Problem
@@ -29,11 +29,14 @@ def application_problems(spec: ApplicationSpec, *, default_image: str) -> list[P
     if not spec.runs_in_pod:
         return []
     problems = []
-    if not spec.master.startswith("local"):
-        message = "is not possible for a driver in a pod, which cannot have executors yet."
-        problems.append(
-            Problem("master", spec.master[:200], message, f"Use local[N], or {_PROCESS}.")
-        )
+    if not spec.master.startswith(("local", MASTER)):
+        message = "is not possible for a driver in a pod, whose executors can only be pods too."
+        way_out = f"Use local[N] or k8s://https://host:port, or {_PROCESS}."
+        problems.append(Problem("master", spec.master[:200], message, way_out))
+    if spec.master.startswith(MASTER) and not spec.conf.get(DRIVER_ACCOUNT):
+        message = "is missing: the driver's pod needs an account that may create executors."
+        way_out = f"Have an admin set it (docs/kubernetes.md), or use local[N], or {_PROCESS}."
+        problems.append(Problem(f"conf.{DRIVER_ACCOUNT}", "", message, way_out))
     if spec.spark != OURS:
         message = f"is not in the image of drivers' pods, which contains Spark {OURS}."
         way_out = f"Choose {OURS}, or {_PROCESS}."

@@ -201,7 +201,12 @@ class PodLauncher(LocalProcessLauncher):
             return
         name = objects.object_name(spec)
         made = made or Made(name, objects.namespace_of(spec, cluster.namespace), uuid.uuid4().hex)
-        in_pod = replace(in_pod, redis_url=_at(spec.redis_url, self._pods.redis_url))
+        image = objects.image_of(spec, self._pods.image)
+        in_pod = replace(
+            in_pod,
+            redis_url=_at(spec.redis_url, self._pods.redis_url),
+            conf={**spec.conf, **objects.executor_conf(spec, name, made.namespace, image)},
+        )
         launch = replace(
             self._what(in_pod, assignment, pools_xml, files),
             identity=made.launch,
@@ -445,13 +450,13 @@ class PodLauncher(LocalProcessLauncher):
                 with exclusive(control / ".pod.lock"):  # a worker ended before it recorded it
                     made = replace(made, uid=str(found["metadata"]["uid"]))
                     replace_file(control / MADE, made.dumps())
+            if made.name in self._notes:
+                self._notes.pop(made.name).fine()
         except (ApiAway, Rejected, TimeoutError) as error:  # what is not seen is not gone
             self._notes.setdefault(made.name, Notes(f"pod {made.name}")).problem(f"{error}")
             return Sighting(Liveness.ALIVE if made.uid else Liveness.SPAWNING, pending=f"{error}")
         pod = driver_pod(found) if found is not None else None
         if not made.uid:
-            if made.name in self._notes:
-                self._notes.pop(made.name).fine()
             return Sighting(Liveness.ABSENT, pending=read_file(control / REFUSED))
         if pod is None or pod.uid != made.uid:
             return Sighting(Liveness.GONE, ended=_NOT_SEEN if made.node else _NEVER_RAN)
@@ -582,17 +587,17 @@ class PodLauncher(LocalProcessLauncher):
         return sighting.loaded(Made, control / MADE)
 
 
-def _is_ours(pod: Object, made: Made, control: Path) -> bool:
-    """Return whether a pod belongs to the launch of a driver."""
-    spec = sighting.loaded(DriverSpec, control / SPEC)
-    return spec is not None and objects.is_of(pod, made.launch, spec)
-
 def _asks(control: Path) -> bool:
     """Return whether a driver's pod has asked for news lately."""
     with suppress(OSError):
         return time.time() - (control / ASKED).stat().st_mtime < _UNHEARD_S
     return False
 
+
+def _is_ours(pod: Object, made: Made, control: Path) -> bool:
+    """Return whether a pod belongs to the launch of a driver."""
+    spec = sighting.loaded(DriverSpec, control / SPEC)
+    return spec is not None and objects.is_of(pod, made.launch, spec)
 
 
 def _at(url: str, place: str) -> str:

@@ -34,6 +34,8 @@ PLAN = "plan.json"
 SPEC_KEY, TOKEN, FILE_PREFIX, ENV_PREFIX = "spec.json", "token", "file.", "env."
 #: Key of the ConfigMap with the certificates that the web process's one is signed with; optional.
 AUTHORITIES = "authorities.pem"
+#: Key of the ConfigMap with what executors' pods are made from, if there are any.
+EXECUTOR = "executor.yaml"
 #: Names the UID of the pod, in the environment of its containers (downward API).
 POD_UID = "HEADGATE_POD_UID"
 #: Header with which the pod proves which one it is, next to `Authorization: Bearer TOKEN`.
@@ -44,10 +46,10 @@ UID_HEADER = "X-Headgate-Pod"
 MADE, ARCHIVES = "pod.json", "archives.json"
 #: Written by the launcher if the driver's Python must be asked to exit.
 TERMINATE = "terminate"
-#: Written by the launcher while Kubernetes rejects the launch for now: the sentence.
-REFUSED = "refused"
 #: Touched by the web process at each question for news: whether the pod hears what is wanted of it.
 ASKED = "asked"
+#: Written by the launcher while Kubernetes rejects the launch for now: the sentence.
+REFUSED = "refused"
 #: Files that a pod may send whole, of at most 8 MiB, and their folders.
 WHOLE = {STATUS: "own", LAST_SEQ: "own", IDENT: "own", EXIT: "own"}
 #: Files that a pod sends in parts as they grow, in `own`; and each segment of its spool.

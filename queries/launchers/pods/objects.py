@@ -2,17 +2,27 @@
 
 The ConfigMap is the intent: it exists before the pod and owns the pod and the Secret, so that
 nothing is orphaned and `kubectl drain` moves the pod. The pod satisfies the Pod Security Standard
-`restricted`, mounts no account's token, and has neither a secret nor a path of the worker's host in
-its specification.
+`restricted`, and has neither a secret nor a path of the worker's host in its specification. It
+mounts the token of an account only if its driver creates executors, which then are pods too.
 """
 
 import hashlib
+import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from queries.domain.definitions.kubernetes import OUR_LABELS
+from queries.domain.definitions.kubernetes import (
+    DRIVER_ACCOUNT,
+    DRIVER_IMAGE,
+    DRIVER_POD,
+    EXECUTOR_TEMPLATE,
+    IMAGE,
+    MASTER,
+    NAMESPACE,
+    OUR_LABELS,
+)
 from queries.domain.hosts import memory_mb
 from queries.domain.pods import LEAST_GRACE_S
 from queries.domain.protocol import ASSIGNMENT, POOLS, Assignment, DriverSpec
@@ -20,6 +30,7 @@ from queries.launchers.pods.cluster import Object
 from queries.launchers.pods.layout import (
     AUTHORITIES,
     ENV_PREFIX,
+    EXECUTOR,
     FILE_PREFIX,
     INTENT,
     PLAN,
@@ -47,9 +58,17 @@ _UNREACHABLE_S = 30
 _OVERHEAD, _LEAST_OVERHEAD_MB = 0.4, 384
 _NAME_LENGTH = 24
 _USER = 10001
+#: What the Pod Security Standard `restricted` demands.
+_POD_SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": _USER,
+    "runAsGroup": _USER,
+    "fsGroup": _USER,
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+_CONTAINER_SECURITY = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 _CONF = "spark.kubernetes."
-_IMAGES = (f"{_CONF}driver.container.image", f"{_CONF}container.image")
 #: Configuration that only concerns how the pod is made.
 _SELECTORS = (f"{_CONF}node.selector.", f"{_CONF}driver.node.selector.")
 _LABELS, _ANNOTATIONS = f"{_CONF}driver.label.", f"{_CONF}driver.annotation."
@@ -90,12 +109,28 @@ def labels(installation: str) -> dict[str, str]:
 
 def namespace_of(spec: DriverSpec, default: str) -> str:
     """Return the namespace of a driver's objects."""
-    return spec.conf.get(f"{_CONF}namespace") or default
+    return spec.conf.get(NAMESPACE) or default
 
 
 def image_of(spec: DriverSpec, default: str) -> str:
     """Return the image of a driver's pod; "" if neither the definition nor a setting names one."""
-    return next((spec.conf[name] for name in _IMAGES if spec.conf.get(name)), default)
+    return spec.conf.get(DRIVER_IMAGE) or spec.conf.get(IMAGE) or default
+
+
+def executor_conf(spec: DriverSpec, name: str, namespace: str, image: str) -> dict[str, str]:
+    """Return the configuration with which a driver in a pod creates its executors; {} if it is one.
+
+    Its own pod owns them, so that they are deleted with it. An admin's own template is kept.
+    """
+    if not spec.master.startswith(MASTER):
+        return {}
+    return {
+        EXECUTOR_TEMPLATE: str(INTENT / EXECUTOR),
+        IMAGE: image,
+        **spec.conf,
+        DRIVER_POD: name,
+        NAMESPACE: namespace,
+    }
 
 
 def config_map(launch: Launch, name: str) -> Object:
@@ -141,7 +176,21 @@ def _intent(launch: Launch) -> dict[str, str]:
     }
     if launch.authorities:
         data[AUTHORITIES] = launch.authorities
+    if launch.spec.master.startswith(MASTER):
+        data[EXECUTOR] = json.dumps(_executor())
     return data
+
+
+def _executor() -> Object:
+    """Return what Spark makes executors' pods from: alone, Spark's do not satisfy `restricted`."""
+    container = {"name": "executor", "securityContext": _CONTAINER_SECURITY}
+    spec = {
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": _POD_SECURITY,
+        "containers": [container],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "spec": spec}
 
 
 def _secrets(launch: Launch) -> dict[str, str]:
@@ -180,10 +229,7 @@ def _pod_spec(launch: Launch, name: str) -> Object:
         "imagePullPolicy": launch.spec.conf.get(f"{_CONF}container.image.pullPolicy")
         or "IfNotPresent",
         "volumeMounts": mounts,
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "capabilities": {"drop": ["ALL"]},
-        },
+        "securityContext": _CONTAINER_SECURITY,
     }
     grace_s = max(launch.spec.grace_s, LEAST_GRACE_S)
     grace = {"name": "HEADGATE_POD_GRACE_S", "value": str(grace_s)}
@@ -191,16 +237,10 @@ def _pod_spec(launch: Launch, name: str) -> Object:
     pull_secrets = launch.spec.conf.get(f"{_CONF}container.image.pullSecrets", "")
     return {
         "restartPolicy": "Never",
-        "automountServiceAccountToken": False,
+        **_account(launch.spec),
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": grace_s,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": _USER,
-            "runAsGroup": _USER,
-            "fsGroup": _USER,
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": _POD_SECURITY,
         "nodeSelector": dict(selectors),
         "affinity": _elsewhere(launch.lost_nodes),
         "imagePullSecrets": [{"name": one.strip()} for one in pull_secrets.split(",") if one],
@@ -230,6 +270,16 @@ def _pod_spec(launch: Launch, name: str) -> Object:
             {"name": "secret", "secret": {"secretName": name, "defaultMode": 0o440}},
             {"name": "work", "emptyDir": {}},
         ],
+    }
+
+
+def _account(spec: DriverSpec) -> Object:
+    """Return the account of a driver that creates executors; no other driver has one."""
+    if not spec.master.startswith(MASTER):
+        return {"automountServiceAccountToken": False}
+    return {
+        "automountServiceAccountToken": True,
+        "serviceAccountName": spec.conf.get(DRIVER_ACCOUNT) or "default",
     }
 
 

@@ -4,13 +4,14 @@ from typing import Any
 
 import pytest
 
+from queries.domain.definitions.kubernetes import DRIVER_ACCOUNT, EXECUTOR_IMAGE
 from queries.domain.definitions.spec import ApplicationSpec, DriverPlace
 from queries.domain.validation.application_rules import ValidationContext, application_problems
 from queries.domain.validation.pod_rules import checkpoint_problems, place_problems
 from tests.domain.validation.test_query_rules import TO_FILES, sql
 from tests.domain.validation.test_query_rules import found as query_problems
 
-IMAGE = "example.org/headgate:1"
+IMAGE, K8S = "example.org/headgate:1", "k8s://https://h:6443"
 
 
 def found(image: str = IMAGE, **spec: Any) -> list[tuple[str, str, str]]:
@@ -49,9 +50,14 @@ def test_a_local_master_connectors_packages_and_sizes_are_fine(master: str) -> N
             {"master": "spark://h:7077"},
             "master",
             "spark://h:7077",
-            'cannot have executors yet. Use local[N], or choose "process" as the driver.',
+            'can only be pods too. Use local[N] or k8s://https://host:port, or choose "process" as',
         ),
-        ({"master": "k8s://https://h:6443"}, "master", "k8s://https://h:6443", "Use local[N]"),
+        (
+            {"master": K8S},
+            f"conf.{DRIVER_ACCOUNT}",
+            "",
+            "an account that may create executors. Have an admin set it (docs/kubernetes.md), or",
+        ),
         ({"spark": "4.1"}, "spark", "4.1", 'contains Spark 4.3. Choose 4.3, or choose "process"'),
         (
             {
@@ -90,6 +96,15 @@ def test_an_image_is_needed_from_the_definition_or_the_installation(key: str) ->
     assert found(image="", conf={f"spark.kubernetes.{key}": IMAGE}) == []
     assert found(image="", conf={"spark.kubernetes.executor.container.image": IMAGE}) != []
     assert found(image="", driver="process") == []
+
+
+def test_executors_are_pods_with_the_image_of_their_driver_unless_they_have_their_own() -> None:
+    conf = {DRIVER_ACCOUNT: "driver"}
+    assert found(master=K8S, conf=conf) == []
+    fields = [field for field, *_ in found(image="", master=K8S, conf=conf)]
+    assert fields == [f"conf.spark.kubernetes.{of}container.image" for of in ("", "driver.")]
+    ((field, *_),) = found(image="", master=K8S, conf={**conf, EXECUTOR_IMAGE: IMAGE})
+    assert field == "conf.spark.kubernetes.driver.container.image"
 
 
 @pytest.mark.guarantee("G-POD-5")
