@@ -6,17 +6,14 @@ import socket
 import threading
 import time
 import uuid
-from abc import ABC, abstractmethod
 from base64 import b64decode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from headgate_ground.files import replace_file
 from headgate_server.container_images import IMAGE
@@ -51,6 +48,7 @@ from queries.launchers.pods.launcher import FENCED, PodLauncher, PodSettings
 from queries.launchers.pods.layout import MADE, Made
 from queries.launchers.process import exits
 from tests.kubernetes.clusters import PATIENCE_S, wait_for
+from tests.kubernetes.stand_in import ApiServer, StandIn, stand_in, write_kubeconfig
 
 KINDS = ("config_map", "secret", "pod")
 #: A label of no node: its pods stay without one, so their deletion takes no time.
@@ -75,25 +73,6 @@ FOREIGN: Object = {
 
 
 # --- API servers ----------------------------------------------------------------------
-
-
-class ApiServer(ABC):
-    """A cluster, as far as a launcher can tell, and what can happen to a pod there."""
-
-    kubeconfig: Path
-
-    @abstractmethod
-    def run(self, name: str) -> None:
-        """Wait until a pod's first container runs on a node."""
-
-    @abstractmethod
-    def end(self, name: str) -> None:
-        """Delete a pod whose node responds, and reports the end of its containers."""
-
-    @abstractmethod
-    @contextmanager
-    def lose(self, name: str) -> Iterator[None]:
-        """Delete a pod whose node does not respond; it responds again after the block."""
 
 
 class RealCluster(ApiServer):
@@ -129,114 +108,6 @@ class RealCluster(ApiServer):
         finally:
             self._cluster.start_kubelet(number)
             wait_for(lambda: len(self._cluster.ready_nodes()) == 2, "both nodes are ready")
-
-
-@dataclass
-class StandIn(ApiServer):
-    """The part of an API server that a launcher uses; the pods have no containers."""
-
-    kubeconfig: Path
-    stored: dict[tuple[str, str], Object] = field(default_factory=dict)
-    quota: str = ""  # why no pod can be created; "" if one can
-
-    def run(self, name: str) -> None:
-        self.stored["pods", name]["spec"]["nodeName"] = "node-1"
-
-    def end(self, name: str) -> None:
-        pod = self.stored["pods", name]
-        pod["metadata"]["deletionTimestamp"] = "2026-11-30T12:00:00Z"
-        ended = {"terminated": {"exitCode": 137}}
-        waiting = {"waiting": {"reason": "PodInitializing"}}
-        pod["status"] = {
-            "phase": "Failed",
-            "initContainerStatuses": [{"name": "fetch", "state": ended}],
-            "containerStatuses": [{"name": objects.CONTAINER, "state": waiting}],
-        }
-
-    @contextmanager
-    def lose(self, name: str) -> Iterator[None]:
-        del self.stored["pods", name]
-        yield
-
-    def answer(self, method: str, path: str, body: Object) -> tuple[int, Object]:
-        """Return the answer to a request, as the API's reference documents it."""
-        *_, last = parts = path.partition("?")[0].split("/")[5:]  # kind, or kind and name
-        key = (parts[0], str(body["metadata"]["name"]) if method == "POST" else last)
-        found = self.stored.get(key)
-        if method == "POST":
-            if self.quota and parts[0] == "pods":
-                return 403, {"message": self.quota}
-            if found is not None:
-                return 409, {"message": f"{key[1]} already exists"}
-            body["metadata"]["uid"] = str(uuid.uuid4())
-            self.stored[key] = {"status": {"phase": "Pending"}, **body}
-            return 201, self.stored[key]
-        if len(parts) == 1:
-            items = [] if "watch=" in path else [*self.stored.values()]
-            return 200, {"metadata": {"resourceVersion": "1"}, "items": items}
-        if found is None:
-            return 404, {"message": f"{last} not found"}
-        if method == "DELETE":
-            uid = found["metadata"]["uid"]
-            if body.get("preconditions", {}).get("uid", uid) != uid:
-                return 409, {"message": "the UID in the precondition differs"}
-            self._delete(uid)
-        return 200, found
-
-    def _delete(self, uid: str) -> None:
-        """Delete an object and what it owns."""
-        for key, item in [*self.stored.items()]:
-            metadata = item["metadata"]
-            owners = [one["uid"] for one in metadata.get("ownerReferences", ())]
-            if uid in (metadata["uid"], *owners):
-                del self.stored[key]
-
-
-@contextmanager
-def stand_in(folder: Path) -> Iterator[StandIn]:
-    """Serve a stand-in."""
-    api = StandIn(folder / "kubeconfig")
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def handle_request(self) -> None:
-            text = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-            status, answer = api.answer(self.command, self.path, json.loads(text or b"{}"))
-            data = b"" if "watch=" in self.path else json.dumps(answer).encode()
-            if not data:
-                time.sleep(0.1)  # a watch without any change
-            self.send_response(status)
-            self.send_header("Content-Length", str(len(data)))
-            self.send_header("Connection", "close")
-            self.end_headers()
-            self.wfile.write(data)
-
-        do_GET = do_POST = do_PATCH = do_DELETE = handle_request
-
-        def log_message(self, *_: Any) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        write_kubeconfig(api.kubeconfig, server.server_address[1])
-        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
-        thread.start()
-        yield api
-        server.shutdown()
-        thread.join()
-
-
-def write_kubeconfig(file: Path, port: int, scheme: str = "http") -> None:
-    """Write a kubeconfig for an API server on loopback."""
-    cluster = {"server": f"{scheme}://127.0.0.1:{port}"}
-    named = {
-        "clusters": [{"name": "it", "cluster": cluster}],
-        "users": [{"name": "it", "user": {"token": "x"}}],
-        "contexts": [
-            {"name": "it", "context": {"cluster": "it", "user": "it", "namespace": DRIVERS}}
-        ],
-    }
-    file.write_text(yaml.safe_dump({"apiVersion": "v1", "current-context": "it", **named}))
 
 
 # --- the ground -----------------------------------------------------------------------
