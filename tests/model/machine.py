@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from copy import deepcopy
 from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, ClassVar, TypeVar
 
 import pytest
@@ -57,10 +59,14 @@ from tests.scenarios.stage import BROKEN_PIPE, DIVIDE, NO_SUCH_SOURCE, Stage
 T = TypeVar("T")
 
 #: Applications that the rules act on; `quiet` is the bystander that none of them touches.
-SHARED, ALONE, OTHER, QUIET = "shared", "alone", "other", "quiet"
-APPLICATIONS = (SHARED, ALONE, OTHER)
-#: Two of them have a standby driver.
-WANTS: dict[str, dict[str, Any]] = {SHARED: {"standby": "own"}, ALONE: {"standby": "own"}}
+SHARED, ALONE, OTHER, IN_POD, QUIET = "shared", "alone", "other", "in-pod", "quiet"
+APPLICATIONS = (SHARED, ALONE, OTHER, IN_POD)
+#: Two of them have a standby driver; the driver of one is a pod.
+WANTS: dict[str, dict[str, Any]] = {
+    SHARED: {"standby": "own"},
+    ALONE: {"standby": "own"},
+    IN_POD: {"driver": "pod"},
+}
 OUT_OF_MEMORY = RunError("", "java.lang.OutOfMemoryError", "Java heap space", "Java heap space")
 FAILURES = {  # one of each policy, and of what a dying JVM leaves
     "retry": (BROKEN_PIPE, None),
@@ -81,11 +87,24 @@ SURROUNDINGS = (
     "clock",
     "clock",
     "host silent",
+    "no API server",
     "no Java",
     "overloaded",
     "installation stops",
     "another host looks",
 )
+#: What may happen to a pod or its node, besides what its driver does.
+POD_NEWS = (
+    "a user deletes it",
+    "it is removed",  # by force, or once it has ended
+    "its node is silent",
+    *("its node is lost",) * 2,  # … and Kubernetes says so
+    *("its node is lost and it is removed",) * 2,
+    "its node returns",
+    "it is superseded",
+)
+#: Where the checkpoints of pods are.
+STORAGE = "s3a://bucket/checkpoints/"
 #: The host whose worker looks while the one that the drivers are on is silent.
 OTHER_HOST = "another-host"
 #: In how many looks everything must be where it should be, once the faults are over.
@@ -120,6 +139,11 @@ ENDED_DRIVERS = Select(
     .filter(kind__in=DISPATCHED_KINDS)
     .exclude(state__in=sorted(OPEN_DRIVER_STATES))
 )
+WANTED = Select(
+    _drivers.filter(kind__in=DISPATCHED_KINDS, state__in=sorted(OPEN_DRIVER_STATES)).exclude(
+        end_wanted=Reason.HOST_GONE
+    )
+)
 STANDBYS = Select(Driver.objects.filter(kind=DriverKind.STANDBY).values_list("epoch"))
 OPEN_ROWS = Select(_drivers.filter(ended_at=None))
 OVER = Select(
@@ -139,20 +163,26 @@ OPERATIONS = Select(
 
 
 class Opening:
-    """Where every history begins: three applications and a bystander, asked to start.
+    """Where every history begins: four applications and a bystander, asked to start.
 
     Played once in the transaction of a test; each history goes on from a copy, in a savepoint.
     """
 
     def __init__(self) -> None:
         self.stage = Stage()
-        world = World(clock=self.stage.clock)
+        self._home = TemporaryDirectory()
+        self.archives = Path(self._home.name) / "archives"
+        world = World(clock=self.stage.clock, in_pods=frozenset({IN_POD}))
+        world.pods.use(Path(self._home.name) / "hosts", self.archives)
         self.stage.launcher = world
         names = (*APPLICATIONS, QUIET)
         self.keys = {name: self.stage.application(name, **WANTS.get(name, {})).pk for name in names}
-        for name, application in (("a", SHARED), ("b", SHARED), ("c", ALONE), ("q", QUIET)):
+        for name, application in (
+            *(("a", SHARED), ("b", SHARED), ("c", ALONE), ("p", IN_POD), ("q", QUIET)),
+        ):
             self.stage.query(name, application)
-        for name in ("q", "a", "b", "c"):
+        Checkpoint.objects.filter(query__name="p").update(location=f"{STORAGE}p")
+        for name in ("q", "a", "b", "c", "p"):
             operations.request_start(query=self.stage.row(name), actor="olga", now=self.stage.now)
         for _ in range(3):  # two drivers start at a time
             self._sweep()
@@ -169,7 +199,7 @@ class Opening:
 
 
 class Supervision(RuleBasedStateMachine):
-    """One installation with three applications, a bystander, and everything that may befall it."""
+    """One installation with four applications, a bystander, and everything that may befall it."""
 
     steps: ClassVar[int] = 0  # rules taken by all machines of this process
     opening: ClassVar[Opening]
@@ -182,6 +212,8 @@ class Supervision(RuleBasedStateMachine):
         self.stage = deepcopy(self.opening.stage)
         assert isinstance(self.stage.launcher, World)
         self.world = self.stage.launcher
+        self._home = TemporaryDirectory()
+        self.world.pods.use(Path(self._home.name), self.opening.archives)
         self._hook()
         self.names = self.turns = 0
         self.quiet: tuple[int, int] | None = self.opening.quiet
@@ -198,6 +230,7 @@ class Supervision(RuleBasedStateMachine):
             self._patch.undo()
             transaction.set_rollback(True)
             self._rows.__exit__(None, None, None)
+            self._home.cleanup()
             logging.disable(logging.NOTSET)
 
     def _hook(self) -> None:
@@ -299,7 +332,7 @@ class Supervision(RuleBasedStateMachine):
     )
     def an_author_changes_a_definition(self, what: str, name: str, which: int, ends: bool) -> None:
         queries = len(EDITABLE())
-        if what == "defines" and queries < 4:
+        if what == "defines" and queries < 5:
             self._try(lambda: self._define(name, which))
         elif what == "deletes" and queries:
             query = self._query(which)
@@ -322,9 +355,12 @@ class Supervision(RuleBasedStateMachine):
     def _define(self, name: str, which: int) -> None:
         """A checkpoint that its query has given free goes to another, wherever that runs."""
         held = set(Checkpoint.objects.filter(retired_at=None).values_list("location", flat=True))
-        free = sorted({*Checkpoint.objects.values_list("location", flat=True)} - held)
+        known = {*Checkpoint.objects.values_list("location", flat=True)} - held
+        free = sorted(place for place in known if place.startswith(STORAGE) == (name == IN_POD))
         self.names += 1
         query = self.stage.query(f"n{self.names}", name)
+        if name == IN_POD:
+            Checkpoint.objects.filter(query=query).update(location=f"{STORAGE}{query.name}")
         if free:
             Checkpoint.objects.filter(query=query).update(location=pick(free, which))
         operations.request_start(query=query, actor="ada", now=self.stage.now)
@@ -451,9 +487,13 @@ class Supervision(RuleBasedStateMachine):
         match news:
             case "clock":
                 self.turns += 1
-                self.stage.now += timedelta(seconds=pick(list(CLOCK_STEPS), self.turns))
+                step = timedelta(seconds=pick(list(CLOCK_STEPS), self.turns))
+                self.stage.now += step
+                world.set_by += step
             case "host silent":
                 world.elsewhere = True
+            case "no API server":
+                world.pods.api.away = True
             case "no Java" | "overloaded":
                 world.refusal = news if news == "no Java" else ""
                 world.passing_refusal = news == "overloaded"
@@ -463,9 +503,14 @@ class Supervision(RuleBasedStateMachine):
             case "another host looks":
                 self._host_falls_silent()
             case _:
-                world.refusal, world.passing_refusal, world.elsewhere = "", False, False
+                self._all_is_there()
                 self._host_is_back()
                 self._resume()
+
+    def _all_is_there(self) -> None:
+        world = self.world
+        world.refusal, world.passing_refusal, world.elsewhere = "", False, False
+        world.pods.api.away = False
 
     def _resume(self) -> None:
         """Start the installation again on each host at work: one that stopped waits for that."""
@@ -516,7 +561,7 @@ class Supervision(RuleBasedStateMachine):
             with suppress(HeadgateError):
                 self._verb("start", query)()
         world = self.world
-        world.refusal, world.passing_refusal, world.elsewhere = "", False, False
+        self._all_is_there()
         self._host_is_back()
         self._resume()
         self.stage.now += timedelta(seconds=1)
@@ -665,6 +710,55 @@ class Supervision(RuleBasedStateMachine):
             if found == name:
                 self.world.die(name, epoch=epoch)
 
+    # --- pods -----------------------------------------------------------------------------
+
+    @precondition(lambda self: self.world.pods.names)
+    @rule(which=_any, news=st.sampled_from(POD_NEWS), seen=st.booleans())
+    def a_pod_or_its_node_changes(self, which: int, news: str, seen: bool) -> None:
+        """It is deleted; its node is lost, with the driver alive, or returns; it hears late."""
+        Supervision.steps += 1
+        world = self.world
+        pods = sorted(world.pods.names) if news == "it is removed" else world.pods_alive()
+        if news == "its node returns":
+            pods = sorted(world.lost)
+        elif news == "it is superseded":
+            pods = self._superseded()
+        if not pods:
+            return
+        key = pick(pods, which)
+        match news:
+            case "a user deletes it":
+                world.delete_pod(key)
+            case "it is removed":
+                world.pods.forget(key)
+                world.end_deleted(key)
+            case "its node returns":
+                world.node_returns(key)
+            case "it is superseded":
+                world.die(key[0], epoch=key[1])
+            case _:
+                world.lose_node(key)
+                if key in world.lost and news != "its node is silent":
+                    world.pods.lose(key)
+                    if news == "its node is lost and it is removed":
+                        world.pods.forget(key)
+        if seen:
+            self._reconcile(self._application(key[0]))
+
+    def _superseded(self) -> list[tuple[str, int]]:
+        """Return the pods that the channel tells to end, because their rows have ended."""
+        wanted = set(WANTED())
+        reached = [key for key in self.world.pods_alive() if key not in self.world.lost]
+        return [key for key in reached if key not in wanted]
+
+    def _unseen(self) -> set[tuple[str, int]]:
+        """Return the pods that are called ended although nobody has seen their end.
+
+        They may go on until they see the next owner of their checkpoints.
+        """
+        pods = {(name, epoch) for name, epoch, _ in ENDED_DRIVERS()} & set(self.world.pods.names)
+        return {key for key in pods if not self.world.pods.has_exit(key)}
+
     # --- what must hold -------------------------------------------------------------------
 
     @invariant()
@@ -681,7 +775,8 @@ class Supervision(RuleBasedStateMachine):
 
     @invariant()
     def i3_an_end_is_told_of_the_dead_and_of_nobody_else(self) -> None:
-        living = set(self.world.living()) - self.given_up  # the exception, until their host is back
+        # The exceptions: until their host is back, or until they see the next owner.
+        living = self.world.truly_living() - self.given_up - self._unseen()
         for name, epoch, python in ENDED_DRIVERS():
             assert (name, epoch) not in living, f"I3: driver {epoch} of {name} is called ended"
             assert python, f"I3: driver {epoch} of {name} has no exit"
@@ -697,7 +792,7 @@ class Supervision(RuleBasedStateMachine):
         living = [
             thread.run
             for thread in self.world.living_threads()
-            if (thread.application, thread.driver) not in self.given_up
+            if (thread.application, thread.driver) not in self.given_up | self._unseen()
         ]
         wrong = {run for (run,) in OVER()}.intersection(living)
         assert not wrong, f"runs that have ended still write: {wrong}"
@@ -716,8 +811,10 @@ class Supervision(RuleBasedStateMachine):
     def settle(self) -> None:
         """End every fault; each desired state must be reached, or say what it waits for (I5)."""
         world = self.world
-        world.refusal, world.passing_refusal, world.elsewhere = "", False, False
+        self._all_is_there()
         world.crash_after.clear()
+        for key in list(world.lost):
+            world.node_returns(key)
         self._host_is_back()
         self._resume()
         self._settle("once the faults are over")
@@ -771,7 +868,12 @@ class Supervision(RuleBasedStateMachine):
     def _oblige(self) -> None:
         """Let every driver do at once what it was told, and what hung come to its end."""
         world = self.world
+        for key in self._superseded():
+            world.die(key[0], epoch=key[1])
         for name, epoch, driver in world.alive_drivers():
+            if (name, epoch) in world.pods.names and world.pods.found((name, epoch)) is None:
+                world.vanish(name, epoch=epoch)
+                continue
             world.spawning.discard((name, epoch))
             driver.hanging = False
             if not driver.ready:

@@ -3,19 +3,27 @@
 The in-memory launcher answers what a driver says. This one also knows what is *so*: which thread
 of which JVM may still write to which checkpoint, and who holds its lock. Supervision sees the
 first only; the invariants are judged on the second.
+
+Some drivers are pods. The real launcher creates and observes them, on a cluster in memory
+(`pods.py`); their checkpoints have owner objects in place of locks (`owners.py`).
 """
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from queries.domain import restart
+from queries.domain.checkpoints.ownership import local_path
 from queries.domain.protocol import (
+    ASSIGNMENT,
+    EXIT_CHECKPOINT_LOST,
+    STATUS,
     Assignment,
     AssignmentEntry,
     DriverSpec,
+    DriverStatus,
     Hangs,
     RunError,
     RunState,
@@ -23,9 +31,13 @@ from queries.domain.protocol import (
     Want,
 )
 from queries.domain.restart import RunFacts
+from queries.domain.states import Reason
 from queries.domain.supervision.observation import Liveness, Sighting
+from queries.driver_folder import DriverFolder
 from queries.launchers.base import LaunchRefused
-from tests.launchers.in_memory import ENDED, Call, Crash, InMemoryLauncher, _Driver
+from tests.launchers.in_memory import ENDED, Call, Crash, InMemoryLauncher, _Driver, _status
+from tests.model.owners import Owners
+from tests.model.pods import Key, Pods
 
 START_TIMED_OUT = RunError("", "StartTimedOut", "The query was not started.", "not started")
 
@@ -40,7 +52,9 @@ class Thread:
     location: str
     application: str
     driver: int  # epoch of the driver
-    holds: bool = True  # the checkpoint's lock
+    number: int = 0  # of its owner object; 0: its checkpoint is local
+    may_start: datetime | None = None  # by the steady clock: it waits for former owners
+    holds: bool = True  # the checkpoint's lock, or the watch for a later owner
     building: bool = True  # start() has not returned
     alive: bool = False  # Spark's thread, which executes batches
     callbacks: int = 0  # calls of foreachBatch that have not returned
@@ -58,10 +72,18 @@ class Thread:
 class World(InMemoryLauncher):
     """The double of a launcher, on what really happens below it."""
 
-    def __init__(self, *, clock: Callable[[], datetime]) -> None:
+    def __init__(
+        self, *, clock: Callable[[], datetime], in_pods: frozenset[str] = frozenset()
+    ) -> None:
         super().__init__(clock=clock)
+        self.in_pods = in_pods  # the applications whose drivers are pods
+        self.pods = Pods()
+        self.lost: dict[Key, DriverStatus | None] = {}  # the node is; what had arrived before
+        self.began: dict[Key, datetime] = {}  # when a pod's containers began to run
+        self.owned = Owners()
+        self.set_by = timedelta(0)  # how far the clock was set
         self.threads: dict[int, Thread] = {}  # run -> its thread
-        self.owners: dict[str, int] = {}  # location -> highest epoch in its owner file
+        self.owners: dict[str, int] = {}  # local location -> highest epoch in its owner file
         self.newest: dict[str, int] = {}  # location -> its newest batch
         self.wrote: dict[tuple[str, int], set[int]] = {}  # (location, batch) -> runs
         self.doubled: list[str] = []  # batches that two living writers have executed
@@ -95,6 +117,9 @@ class World(InMemoryLauncher):
         if self.passing_refusal:
             raise LaunchRefused("The host is overloaded.", passing=True)
         half, self.half_launch = self.half_launch, ""
+        if spec.pod:
+            self._launch_pod(spec, assignment, pools_xml, half)
+            return
         if half == "intent" and key not in self.intents and not self._has(key):
             self.intents[key] = assignment.generation
             raise Crash("after the intent")
@@ -114,6 +139,12 @@ class World(InMemoryLauncher):
         identity: Mapping[str, str | int] | None = None,
     ) -> Sighting:
         """Return what a look at the host would show, at each stage of a launch."""
+        if application in self.in_pods and not probe:
+            return (
+                Sighting(Liveness.ELSEWHERE)
+                if self.elsewhere
+                else self._sight_pod((application, epoch), locations, identity)
+            )
         seen = super().sight(
             application, epoch, probe=probe, locations=locations, identity=identity
         )
@@ -128,6 +159,183 @@ class World(InMemoryLauncher):
         """Note the SIGTERM; the driver leaves when the story says so."""
         super().terminate(application, epoch)
         self.terminated.add((application, epoch))
+        if application in self.in_pods:
+            self._terminate_pod((application, epoch))
+
+    def assign(self, application: str, assignment: Assignment) -> None:
+        """Write the assignment; the channel takes it to a pod that it reaches."""
+        if application not in self.in_pods:
+            super().assign(application, assignment)
+            return
+        with self._call(Call("assign", application, assignment.epoch, assignment.generation)):
+            self.pods.launcher().assign(application, assignment)
+            self.deliver((application, assignment.epoch))
+
+    def seal(self, application: str, epoch: int) -> bool:
+        """Make sure that no launch starts the driver any more."""
+        if application not in self.in_pods:
+            return super().seal(application, epoch)
+        with self._call(Call("seal", application, epoch)):
+            return self.pods.launcher().seal(application, epoch)
+
+    def kill(self, application: str, epoch: int, reason: Reason) -> None:
+        """Kill the driver; a pod ends once its node hears of it."""
+        if application not in self.in_pods:
+            super().kill(application, epoch, reason)
+            return
+        with self._call(Call("kill", application, epoch)):
+            self.pods.launcher().kill(application, epoch, reason)
+            self.end_deleted((application, epoch))
+
+    def living(self) -> list[Key]:
+        """Return the drivers that are seen to live."""
+        processes = [key for key in super().living() if key[0] not in self.in_pods]
+        self._report_all()
+        return sorted(processes + self.pods.living())
+
+    def highest_epoch(self, application: str) -> int:
+        """Return the highest known epoch."""
+        found = super().highest_epoch(application)
+        if application in self.in_pods:
+            found = max(found, self.pods.launcher().highest_epoch(application))
+        return found
+
+    def prune(self, application: str, *, keep: int) -> None:
+        """Remove what is left of ended drivers."""
+        super().prune(application, keep=keep)
+        if application in self.in_pods:
+            self.pods.launcher().prune(application, keep=keep)
+
+    def orphan(self, application: str, *, epoch: int | None = None) -> None:
+        """Python ends without its JVM; a pod's JVM ends with it."""
+        if application in self.in_pods:
+            self.vanish(application, epoch=epoch)
+        else:
+            super().orphan(application, epoch=epoch)
+
+    # --- pods ---------------------------------------------------------------------------
+
+    def _launch_pod(
+        self, spec: DriverSpec, assignment: Assignment, pools_xml: str, half: str
+    ) -> None:
+        """Launch; the worker may die before the pod is created, or before its UID is recorded."""
+        with self._call(Call("launch", spec.application, spec.epoch, assignment.generation)):
+            self.pods.api.half = half
+            try:
+                self.pods.launcher().launch(spec, assignment, pools_xml)
+            finally:
+                self.pods.api.half = ""
+                for born in self.pods.born():
+                    key = (born.spec.application, born.spec.epoch)
+                    driver = _Driver(born.spec, born.assignment, pools_xml)
+                    driver.process = self._new_process()
+                    self._drivers.setdefault(key[0], {})[key[1]] = driver
+                    self._newest[key[0]] = max(self._newest.get(key[0], 0), key[1])
+                    self.spawning.add(key)  # no node has taken it yet
+
+    def _sight_pod(
+        self,
+        key: Key,
+        locations: tuple[str, ...],
+        identity: Mapping[str, str | int] | None,
+    ) -> Sighting:
+        """Return what the real launcher sees, and what the channel has brought."""
+        self._report_all()
+        seen = self.pods.launcher().sight(*key, locations=locations, identity=identity)
+        driver = self._pod_driver(key)
+        if driver is None:
+            return seen
+        status = self.lost[key] if key in self.lost else _status(driver, self._now())
+        return replace(seen, status=status)
+
+    def _pod_driver(self, key: Key) -> _Driver | None:
+        return self._drivers.get(key[0], {}).get(key[1])
+
+    def _report_all(self) -> None:
+        """Each node that responds reports its pods."""
+        for key in self.pods.names:
+            driver = self._pod_driver(key)
+            if driver is None or key in self.lost:
+                continue
+            if key not in self.spawning or not driver.alive:
+                self.began.setdefault(key, self.clock())
+            end = driver.exit
+            if end is None and driver.gone:
+                end = self._exit("UNKNOWN", "UNKNOWN")
+            self.pods.report(key, since=self.began.get(key), end=end)
+
+    def _terminate_pod(self, key: Key) -> None:
+        """The launcher passes it on; it deletes a pod that has not reported anything."""
+        launcher, driver = self.pods.launcher(), self._pod_driver(key)
+        own = DriverFolder.of(launcher.directory(*key)).own
+        if driver is not None and driver.ready and own.exists():
+            status = self.lost.get(key) or _status(driver, self._now())
+            (own / STATUS).write_text(status.dumps() if status is not None else "")
+        launcher.terminate(*key)
+        self.end_deleted(key)
+
+    def end_deleted(self, key: Key) -> None:
+        """The node of a pod that is to end at once ends it; one that has none never starts."""
+        driver = self._pod_driver(key)
+        if driver is None or not driver.alive or key in self.lost:
+            return
+        if self.pods.is_being_killed(key):
+            self.die(key[0], epoch=key[1])
+        elif self.pods.found(key) is None and key in self.spawning:
+            driver.gone = True
+            self.spawning.discard(key)
+
+    def deliver(self, key: Key) -> None:
+        """A pod that the channel reaches gets its newest assignment."""
+        driver = self._pod_driver(key)
+        if driver is None or key in self.lost:
+            return
+        host = driver.spec.host
+        control = DriverFolder.of(self.pods.launcher(host).directory(*key)).control
+        if not (control / ASSIGNMENT).exists():
+            return
+        written = Assignment.loads((control / ASSIGNMENT).read_text())
+        if written.generation >= driver.assignment.generation:
+            driver.assignment = written
+            self._apply(driver)
+
+    def truly_living(self) -> set[Key]:
+        """Return every driver whose JVM lives, whoever sees it."""
+        return set(super().living())
+
+    def delete_pod(self, key: Key) -> None:
+        """A user deletes a pod: its batches in flight may end, and then it ends."""
+        if (pod := self.pods.found(key)) is not None:
+            self._report_all()
+            self.pods.api.delete("pods", pod, grace_s=600)
+            self.terminated.add(key)
+            self.end_deleted(key)
+
+    def pods_alive(self) -> list[Key]:
+        """Return the pods whose containers run, or are about to."""
+        return [key for key in sorted(self.pods.names) if self._runs(key)]
+
+    def _runs(self, key: Key) -> bool:
+        driver = self._pod_driver(key)
+        return driver is not None and driver.alive
+
+    def lose_node(self, key: Key) -> None:
+        """The node of a pod does not respond any more; nobody knows that yet."""
+        driver = self._pod_driver(key)
+        if driver is not None and key not in self.spawning:
+            self._report_all()
+            self.lost.setdefault(key, _status(driver, self._now()))
+
+    def node_returns(self, key: Key) -> None:
+        """The node responds again; it ends a pod that was deleted meanwhile."""
+        if key in self.lost:
+            del self.lost[key]
+            self.deliver(key)
+            self.end_deleted(key)
+
+    def steady(self) -> datetime:
+        """Return the time by a clock that nobody sets."""
+        return self.clock() - self.set_by
 
     # --- what a driver does with its assignment -----------------------------------------
 
@@ -154,13 +362,26 @@ class World(InMemoryLauncher):
         driver, status = self._applying, RunStatus(entry.run, entry.query, RunState.STARTING)
         if entry.want is not Want.RUN:  # it ends without having run
             return replace(status, state=RunState.ENDED, asked_for=entry.want, ended_at=self._now())
-        holder = self.holder(entry.checkpoint)
+        key = (driver.spec.application, driver.spec.epoch)
+        remote = local_path(entry.checkpoint) is None
+        holder = self.holder(entry.checkpoint, within=key if remote else None)
         if holder is not None:
             pid = int(self._drivers[holder.application][holder.driver].process["jvm_pid"])
             return self._refused(status, "held", pid)
-        if self.owners.get(entry.checkpoint, 0) > entry.epoch:
+        epoch = self.owned.epoch(entry.checkpoint) if remote else self.owners.get(entry.checkpoint)
+        if (epoch or 0) > entry.epoch:
             return self._refused(status, "fenced", None)
-        self.owners[entry.checkpoint] = entry.epoch
+        number, may_start = 0, None
+        if remote:
+            number, may_start = self.owned.take(
+                entry.checkpoint,
+                entry.epoch,
+                self.pods.host_of(key) if driver.spec.pod else driver.spec.host,
+                ended=driver.spec.ended_hosts,
+                now=self.steady(),
+            )
+        else:
+            self.owners[entry.checkpoint] = entry.epoch
         self.threads[entry.run] = Thread(
             run=entry.run,
             epoch=entry.epoch,
@@ -168,6 +389,8 @@ class World(InMemoryLauncher):
             location=entry.checkpoint,
             application=driver.spec.application,
             driver=driver.spec.epoch,
+            number=number,
+            may_start=may_start,
         )
         return status
 
@@ -180,8 +403,16 @@ class World(InMemoryLauncher):
 
     def build(self, thread: Thread) -> None:
         """start() returns; where its end was asked for meanwhile, the query is stopped at once."""
+        if thread.may_start is not None and self.steady() < thread.may_start:
+            return  # it waits until no former owner can write any more
         thread.building, thread.overdue = False, False
         status = self.said(thread)
+        if thread.number and not self.owned.is_newest(thread.location, thread.number):
+            thread.holds = False
+            if status is not None and status.state not in ENDED:
+                refused = self._refused(status, "held", None)
+                self._say(thread, state=refused.state, ended_at=self._now(), error=refused.error)
+            return
         if status is None or status.state in ENDED or status.asked_for is not Want.RUN:
             self.judge(thread)
             return
@@ -283,8 +514,13 @@ class World(InMemoryLauncher):
     # --- what is so -----------------------------------------------------------------------
 
     def jvm(self, thread: Thread) -> bool:
-        """Whether the JVM of a thread lives."""
+        """Whether the JVM of a thread lives; it halts once it must have seen a later owner."""
         driver = self._drivers.get(thread.application, {}).get(thread.driver)
+        if driver is not None and driver.jvm_lives and thread.number and thread.holds:
+            number, now = thread.number, self.steady()
+            if self.owned.has_halted(thread.location, number, now=now):
+                jvm = str(EXIT_CHECKPOINT_LOST)
+                self.die(thread.application, epoch=thread.driver, python="71", jvm=jvm)
         return driver is not None and driver.jvm_lives
 
     def lives(self, thread: Thread) -> bool:
@@ -295,9 +531,14 @@ class World(InMemoryLauncher):
         """Return every thread that can still write."""
         return [thread for thread in self.threads.values() if self.lives(thread)]
 
-    def holder(self, location: str) -> Thread | None:
-        """Return who holds the lock of a checkpoint; the kernel frees a dead JVM's."""
+    def holder(self, location: str, *, within: Key | None = None) -> Thread | None:
+        """Return who holds the lock of a checkpoint; the kernel frees a dead JVM's.
+
+        `within`: only this driver's own registry counts, because there is no lock.
+        """
         for thread in self.threads.values():
+            if within is not None and (thread.application, thread.driver) != within:
+                continue
             if thread.location == location and thread.holds and self.jvm(thread):
                 return thread
         return None
