@@ -70,7 +70,8 @@ class StandIn(ApiServer):
 
     def answer(self, method: str, path: str, body: Object) -> tuple[int, Object]:
         """Return the answer to a request, as the API's reference documents it."""
-        *_, last = parts = path.partition("?")[0].split("/")[5:]  # kind, or kind and name
+        namespace, *parts = path.partition("?")[0].split("/")[4:]  # then kind, or kind and name
+        last = parts[-1]
         key = (parts[0], str(body["metadata"]["name"]) if method == "POST" else last)
         found = self.stored.get(key)
         if method == "POST":
@@ -78,12 +79,13 @@ class StandIn(ApiServer):
                 return 403, {"message": self.quota}
             if found is not None:
                 return 409, {"message": f"{key[1]} already exists"}
-            body["metadata"]["uid"] = str(uuid.uuid4())
+            body["metadata"] |= {"uid": str(uuid.uuid4()), "namespace": namespace}
             self.stored[key] = {"status": {"phase": "Pending"}, **body}
             self.created(parts[0], self.stored[key])
             return 201, self.stored[key]
         if len(parts) == 1:
-            items = [] if "watch=" in path else self.listed(parts[0])
+            found_items = [] if "watch=" in path else self.listed(parts[0])
+            items = [one for one in found_items if one["metadata"]["namespace"] == namespace]
             return 200, {"metadata": {"resourceVersion": "1"}, "items": items}
         if found is None:
             return 404, {"message": f"{last} not found"}

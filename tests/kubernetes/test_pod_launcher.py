@@ -518,6 +518,20 @@ def test_a_kill_deletes_only_the_pod_that_was_recorded(ground: Ground) -> None:
     wait_for(lambda: ground.read() is None, "the pod is deleted")
 
 
+@pytest.mark.parametrize("ground", ["stand-in"], indirect=True)
+@pytest.mark.parametrize("namespace", [DRIVERS, "team"])
+def test_the_end_of_a_pod_is_recorded_without_a_look_in_each_namespace_that_has_one(
+    ground: Ground, namespace: str
+) -> None:
+    ground.conf["spark.kubernetes.namespace"] = namespace
+    ground.launch()
+    ground.api.run(ground.name())
+    with ground.launcher.exits() as heard:
+        assert heard(PATIENCE_S) == ground.spec(1).driver
+        ground.api.end(ground.name())
+        wait_for((ground.control() / EXIT).exists, "its exit is recorded")
+
+
 @pytest.mark.kubernetes
 @pytest.mark.faults
 @pytest.mark.parametrize("ground", ["cluster"], indirect=True)

@@ -4,6 +4,7 @@ A pod whose node is lost, or that was deleted by force, is gone for the launcher
 """
 
 import json
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -240,5 +241,5 @@ class Pods:
 
 
 def _has_ended(pod: Object) -> bool:
-    statuses = pod["status"].get("containerStatuses") or ({},)
+    statuses: Sequence[Object] = pod["status"].get("containerStatuses") or ({},)
     return all("terminated" in status.get("state", {}) for status in statuses)
