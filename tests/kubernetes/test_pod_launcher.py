@@ -1,6 +1,7 @@
 """The launcher of drivers as pods, with a real cluster and with a stand-in for its API server."""
 
 import json
+import os
 import re
 import socket
 import threading
@@ -45,7 +46,7 @@ from queries.launchers.base import LaunchRefused
 from queries.launchers.pods import objects
 from queries.launchers.pods.cluster import Cluster, Object
 from queries.launchers.pods.launcher import FENCED, PodLauncher, PodSettings
-from queries.launchers.pods.layout import MADE, Made
+from queries.launchers.pods.layout import ASKED, MADE, Made
 from queries.launchers.process import exits
 from tests.kubernetes.clusters import PATIENCE_S, wait_for
 from tests.kubernetes.stand_in import ApiServer, StandIn, stand_in, write_kubeconfig
@@ -530,6 +531,19 @@ def test_the_end_of_a_pod_is_recorded_without_a_look_in_each_namespace_that_has_
         assert heard(PATIENCE_S) == ground.spec(1).driver
         ground.api.end(ground.name())
         wait_for((ground.control() / EXIT).exists, "its exit is recorded")
+
+
+@pytest.mark.parametrize("ground", ["stand-in"], indirect=True)
+def test_a_pod_that_must_exit_is_deleted_once_it_does_not_ask_for_news(ground: Ground) -> None:
+    made = ground.run()
+    asked = ground.control() / ASKED
+    asked.touch()
+    ground.launcher.terminate(ground.application, 1)
+    assert ground.sight().liveness is Liveness.SPAWNING
+    assert ground.uid() == made.uid
+    os.utime(asked, (0, 0))  # the web process has ended
+    ground.sight()
+    assert ground.read() is None
 
 
 @pytest.mark.kubernetes

@@ -343,7 +343,7 @@ class PodLauncher(LocalProcessLauncher):
         """Ask the driver to exit: its pod's first process passes that on.
 
         A pod that does not ask for news, because it has not started, or because the web process has
-        ended, is deleted: its first process is told by that as well.
+        ended, is deleted, now or at a later look: its first process is told by that as well.
         """
         made = self._made(application, epoch)
         if made is None:
@@ -467,6 +467,8 @@ class PodLauncher(LocalProcessLauncher):
             with suppress(OSError), exclusive(control / ".pod.lock"):
                 now = sighting.loaded(Made, control / MADE) or made
                 replace_file(control / MADE, replace(now, node=pod.node).dumps())
+        if (control / TERMINATE).exists() and not pod.deleting and not _asks(control):
+            self._delete(directory.parent.name, int(directory.name), made, grace_s=LEAVE_S)
         if pod.node_lost:
             return Sighting(Liveness.GONE, ended=pod.ended)
         if pod.started_at is None:
@@ -494,7 +496,8 @@ class PodLauncher(LocalProcessLauncher):
             kill_reason=reason,
             at=exits.never_started().at,
         )
-        ended = pod.ended or (_DELETED if pod.deleting and not reason else "")
+        is_ours = reason or (folder.control / TERMINATE).exists()
+        ended = pod.ended or (_DELETED if pod.deleting and not is_ours else "")
         with exclusive(folder.control / ".pod.lock"):
             if (folder.control / EXIT).exists():  # the watch and a look see the same end
                 return
