@@ -6,13 +6,12 @@
 Both arms take turns on one running system, with a trial Kubernetes cluster of two nodes, and with
 checkpoints, state and sink on S3. Then each other fault of a pod is done; a restart between two
 faults makes each a first failure. A node whose kubelet is stopped goes on running the former pod:
-its last commit is told. Then the faults are repeated with executors as pods, whose end is told. At
-the end, the sink must have each window once, as a batch computation has it. The last line is JSON.
+its last commit is told. At the end, the sink must have each window once, as a batch computation
+has it. The last line is JSON.
 """
 
 import argparse
 import statistics
-import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
@@ -32,8 +31,7 @@ TAKES = "35 minutes"
 #: Batches without a fault before one.
 CALM = 3
 OFTEN, SELDOM = 5, 2
-EXECUTORS = 2
-LOST, LOST_WITH_EXECUTORS = "force-deleted, node lost", "force-deleted, node lost, executors"
+LOST = "force-deleted, node lost"
 GAPS = ("api_away", "kubelet", "worker", "store_away")
 AWAY_S = {"api_away": 120.0, "store_away": 60.0}
 
@@ -44,33 +42,26 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=OFTEN)
     rounds = max(OFTEN, options.parse_args().rounds)
     with workplace("pods") as folder, ExitStack() as stack:
-        system = _system(folder, stack)
+        system = started(folder, stack)
         found: dict[str, list[Recovery]] = {}
         for _ in range(rounds):
             for name, driver in (("pod", "pod"), ("process", "process")):
                 system.place(driver)
                 fault = pod_faults.kill_jvm if driver == "pod" else pod_faults.kill_jvm_of_process
-                _round(system, f"JVM killed, {name}", fault, found)
+                do(system, f"JVM killed, {name}", fault, found)
         system.place("pod")
         for _ in range(rounds):
-            _round(system, "Python killed", pod_faults.kill_python, found)
-            _round(system, "out of memory", pod_faults.out_of_memory, found)
-            _fresh(system)
+            do(system, "Python killed", pod_faults.kill_python, found)
+            do(system, "out of memory", pod_faults.out_of_memory, found)
+            fresh(system)
             with pod_faults.lost_node(system):
-                _round(system, LOST, pod_faults.force_delete, found)
+                do(system, LOST, pod_faults.force_delete, found)
         for _ in range(SELDOM):
-            _round(system, "deleted", pod_faults.delete, found)
-            _round(system, "drained", pod_faults.drain, found)
-        gaps = {name: _gaps(system, name) for name in GAPS}
-        system.place("pod", executors=EXECUTORS)
-        for _ in range(rounds):
-            _round(system, "JVM killed, executors", pod_faults.kill_jvm, found)
-            _fresh(system)
-            with pod_faults.lost_node(system):
-                _round(system, LOST_WITH_EXECUTORS, pod_faults.force_delete, found)
-        gaps["executor_oom"] = _gaps(system, "executor_oom")
+            do(system, "deleted", pod_faults.delete, found)
+            do(system, "drained", pod_faults.drain, found)
+        gaps = {name: gaps_of(system, name) for name in GAPS}
         windows = system.check_rows()
-    table = {name: _told(recoveries) for name, recoveries in found.items()}
+    table = {name: told(recoveries) for name, recoveries in found.items()}
     ours = [one.commit_s for one in found["JVM killed, pod"]]
     baseline = [one.commit_s for one in found["JVM killed, process"]]
     for name, seconds in table.items():
@@ -89,7 +80,8 @@ def main() -> None:
     )
 
 
-def _system(folder: Path, stack: ExitStack) -> PodSystem:
+def started(folder: Path, stack: ExitStack) -> PodSystem:
+    """Start a cluster, a store and a system on them; the stack ends them."""
     cluster = Kubernetes(folder / "k8s", built=pieces.kubernetes())
     stack.callback(cluster.stop)
     cluster.start()
@@ -113,7 +105,7 @@ def _system(folder: Path, stack: ExitStack) -> PodSystem:
     return system
 
 
-def _fresh(system: PodSystem) -> None:
+def fresh(system: PodSystem) -> None:
     """Restart the query, so that the next failure is the first, and let it commit."""
     system.verb(QUERY, "restart")
     before = system.committed()
@@ -122,24 +114,25 @@ def _fresh(system: PodSystem) -> None:
     system.past(max(before, system.committed()) + CALM)
 
 
-def _round(
+def do(
     system: PodSystem,
     name: str,
     fault: Callable[[PodSystem], None],
     found: dict[str, list[Recovery]],
 ) -> None:
-    if name not in (LOST, LOST_WITH_EXECUTORS):  # its node must be lost before
-        _fresh(system)
+    if name != LOST:  # that node must be lost before
+        fresh(system)
     found.setdefault(name, []).append(pod_faults.measured(system, fault))
     print(f"{name}: {found[name][-1]}", flush=True)
     system.running(QUERY)
 
 
-def _gaps(system: PodSystem, name: str) -> list[float]:
-    """Do what a pod should outlive; return the longest time between two commits of each round."""
+def gaps_of(system: PodSystem, name: str) -> list[float]:
+    """Do what a driver should outlive; return each round's longest time between two commits."""
     longest = []
     for _ in range(SELDOM):
-        _fresh(system)
+        fresh(system)
+        gaps = pod_faults.Gaps(system)
         with ExitStack() as stack:
             if name == "api_away":
                 stack.enter_context(pod_faults.without_api(system))
@@ -151,20 +144,20 @@ def _gaps(system: PodSystem, name: str) -> list[float]:
                 pod_faults.executor_out_of_memory(system)
             else:
                 pod_faults.kill_worker(system)
-            began = time.monotonic()
-            longest.append(pod_faults.longest_gap(system, AWAY_S.get(name, 20.0)))
-            print(f"{name}: {time.monotonic() - began:.0f} s", flush=True)
-        back = pod_faults.longest_gap(system, 60.0)
-        longest[-1] = max(longest[-1], back)
+            gaps.watch(AWAY_S.get(name, 20.0))
+        gaps.watch(60.0)
+        longest.append(gaps.longest_s)
+        print(f"{name}: {longest[-1]:.1f} s", flush=True)
     return longest
 
 
-def _told(recoveries: list[Recovery]) -> str:
+def told(recoveries: list[Recovery]) -> str:
+    """Return how a query went on after the rounds of one fault."""
     seconds = spread(one.commit_s for one in recoveries)
     written = max(one.written_s for one in recoveries)
-    told = f"{seconds} s to the next commit; the former driver's last one after {written:.1f} s"
+    text = f"{seconds} s to the next commit; the former driver's last one after {written:.1f} s"
     ended = max(one.executors_s for one in recoveries)
-    return f"{told}; its executors had ended after {ended:.1f} s" if ended else told
+    return f"{text}; its executors had ended after {ended:.1f} s" if ended else text
 
 
 if __name__ == "__main__":

@@ -159,16 +159,22 @@ def kill_worker(system: PodSystem) -> None:
     system.program("celery").send_signal(signal.SIGKILL)
 
 
-def longest_gap(system: PodSystem, seconds: float) -> float:
-    """Watch the query for this time; return the longest time between two commits."""
-    end = time.monotonic() + seconds
-    committed, at, longest = system.committed(), time.monotonic(), 0.0
-    while time.monotonic() < end:
-        if (newest := system.committed()) > committed:
-            longest = max(longest, time.monotonic() - at)
-            committed, at = newest, time.monotonic()
-        time.sleep(LOOK_EVERY_S)
-    return max(longest, time.monotonic() - at)
+class Gaps:
+    """The times between two commits of a query, while it is watched."""
+
+    def __init__(self, system: PodSystem) -> None:
+        self._system = system
+        self._committed, self._at = system.committed(), time.monotonic()
+        self.longest_s = 0.0
+
+    def watch(self, seconds: float) -> None:
+        """Watch the query for this time; the commit before may have been in an earlier watch."""
+        end = time.monotonic() + seconds
+        while (now := time.monotonic()) < end:
+            self.longest_s = max(self.longest_s, now - self._at)
+            if (newest := self._system.committed()) > self._committed:
+                self._committed, self._at = newest, now
+            time.sleep(LOOK_EVERY_S)
 
 
 def files_of_jvm(system: PodSystem) -> str:
