@@ -380,6 +380,20 @@ def test_a_foreign_pod_of_the_same_name_is_neither_taken_over_nor_deleted(
     assert ground.uid() == foreign
 
 
+def test_a_driver_whose_files_go_has_one_pod_and_is_seen_again_with_them(ground: Ground) -> None:
+    ground.launch()
+    uid, drivers = ground.uid(), ground.home / "drivers"
+    drivers.rename(ground.home / "away")
+    assert ground.sight().liveness is Liveness.ABSENT
+    with pytest.raises(LaunchRefused, match="another config map with the name"):
+        ground.launch()
+    assert ground.uid() == uid
+    drivers.rename(ground.home / "made meanwhile")
+    (ground.home / "away").rename(drivers)
+    assert ground.sight().liveness is Liveness.SPAWNING
+    assert ground.uid() == ground.made().uid == uid
+
+
 def test_an_epoch_below_the_current_one_is_fenced(ground: Ground) -> None:
     current = current_file(ground.launcher.directory(ground.application, 1).parent)
     current.parent.mkdir(parents=True)
