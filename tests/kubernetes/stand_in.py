@@ -154,9 +154,11 @@ def served(api: Served) -> Iterator[Served]:
         write_kubeconfig(api.kubeconfig, server.server_address[1])
         thread = threading.Thread(target=server.serve_forever, args=(0.02,))
         thread.start()
-        yield api
-        server.shutdown()
-        thread.join()
+        try:
+            yield api
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def write_kubeconfig(file: Path, port: int, scheme: str = "http") -> None:

@@ -1,19 +1,27 @@
-"""What every kind of launcher promises (`queries.launchers.base`), said once for all of them."""
+"""What every kind of launcher promises (`queries.launchers.base`), said once for all of them.
+
+Drivers that are pods have no process on this host, so a few promises are not theirs: without its
+folder a pod is neither seen nor ended, and there are no standbys. What they promise in addition is
+in `tests/kubernetes/test_pod_launcher.py`.
+"""
 
 import os
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from django.utils import timezone
 
 from headgate_ground import spool
 from queries.domain.hosts import Mode, choose
 from queries.domain.probes.questions import XrayTask
 from queries.domain.protocol import (
     DRIVER_LOG,
+    EXIT,
     Assignment,
     AssignmentEntry,
     DriverSpec,
@@ -22,14 +30,20 @@ from queries.domain.protocol import (
     RunStatus,
     Want,
 )
-from queries.domain.states import Reason
+from queries.domain.states import DriverState, Reason
 from queries.domain.supervision.observation import Liveness, Sighting
+from queries.driver_folder import DriverFolder
 from queries.launchers.base import Launcher, LaunchRefused
 from queries.launchers.pods.launcher import PodLauncher, PodSettings
+from queries.launchers.pods.objects import object_name
 from queries.launchers.process import sighting
+from queries.models.applications import Application
 from queries.models.drivers import Driver
 from queries.runtime.main import LOOK_S
 from tests.launchers.in_memory import InMemoryLauncher
+from tests.launchers.kubelet import Kubelet, cluster
+from tests.launchers.web_process import Web
+from tests.scenarios.stage import Stage
 from tests.spark.driver_under_test import rate_query, wait_for
 
 ALIVE = {Liveness.SPAWNING, Liveness.ALIVE}
@@ -42,6 +56,8 @@ class Ground(ABC):
     """A launcher, and the world around it as far as a launcher can tell."""
 
     launcher: Launcher
+    refusal = "No Java was found"  # begins the sentence of a launch that `refuse` prevents
+    tells_beginnings = False  # whether it is told as well that a driver begins to run
 
     @abstractmethod
     def refuse(self) -> None:
@@ -83,6 +99,10 @@ class Ground(ABC):
             return seen if seen.liveness is liveness else None
 
         return wait_for(look, f"driver {epoch} is {liveness}")
+
+    def told(self, next_exit: Callable[[float], int | None], epoch: int) -> int | None:
+        """Return who was told to have ended, if that was after the end of this driver."""
+        return next_exit(1)
 
     def prune(self, epoch: int, *, probe: bool = False) -> None:
         """Prune until nothing of that driver is left: its shim may be just about to end."""
@@ -191,11 +211,139 @@ class Processes(Ground):
             self.until(epoch, Liveness.EXITED)
 
 
-@pytest.fixture(params=["in memory", "process", "within walls"])
+class RecordedLauncher(PodLauncher):
+    """The launcher, with the row that supervision writes before each launch: one is open."""
+
+    application: Application
+
+    def launch(self, spec: DriverSpec, assignment: Assignment, pools_xml: str) -> None:
+        now = timezone.now()
+        about = {
+            "application": self.application,
+            "application_revision": self.application.target_revision,
+            "host": spec.host,
+            "created_at": now,
+            "state_since": now,
+        }
+        if Driver.objects.filter(epoch__gt=spec.epoch).exists():
+            about |= {"state": DriverState.FENCED, "ended_at": now}
+        former = Driver.objects.filter(epoch__lt=spec.epoch)
+        former.update(state=DriverState.ENDED, ended_at=now)
+        Driver.objects.get_or_create(pk=spec.driver, epoch=spec.epoch, defaults=about)
+        super().launch(replace(spec, pod=True), assignment, pools_xml)
+
+
+class Pods(Ground):
+    """Pods on a cluster whose only node is this host, and the web process that serves them."""
+
+    refusal = "The driver is a pod, but neither .* names its image"
+    tells_beginnings = True
+
+    def __init__(self, home: Path, kubelet: Kubelet, web: Web) -> None:
+        self.kubelet = kubelet
+        self.settings = PodSettings(
+            kubeconfig=str(kubelet.kubeconfig),
+            url=f"http://127.0.0.1:{web.port}",
+            redis_url="",
+            image="of this host",
+            authorities="",
+            archives=home / "archives",
+            host="vm",
+            variables=(),
+            secrets=home / "secrets",
+        )
+        self.launcher = self.pods = RecordedLauncher(
+            self.settings,
+            drivers_dir=home / "drivers",
+            code_dir=home / "code",
+            isolation=lambda: choose(Mode.NEITHER),
+        )
+        self.pods.application = Stage().application(NAME)
+        self.code = home / "users_code"
+        self.code.mkdir()
+        self.edit_code()
+
+    def told(self, next_exit: Callable[[float], int | None], epoch: int) -> int | None:
+        """Look at nothing that would record the end: the watch has to."""
+        told = next_exit(1)
+        exit_file = DriverFolder.of(self.pods.directory(NAME, epoch)).control / EXIT
+        return told if exit_file.exists() else None
+
+    def refuse(self) -> None:
+        self.pods._pods = replace(self.settings, image="")
+
+    def accept(self) -> None:
+        self.pods._pods = self.settings
+
+    def edit_code(self) -> None:
+        with (self.code / "module.py").open("a") as file:
+            file.write("ONE = 1\n")
+
+    def write_log(self, epoch: int, text: str) -> None:
+        with (self._own(epoch) / DRIVER_LOG).open("a") as file:
+            file.write(text)
+        size = len(text.encode())
+        wait_for(lambda: self.launcher.log_size(NAME, epoch) == size, "the log has arrived")
+
+    def spool(self, epoch: int, events: dict[int, bytes]) -> None:
+        folder = self._own(epoch) / spool.FOLDER
+        folder.mkdir(exist_ok=True)
+        text = b"".join(spool.line(seq, event) for seq, event in events.items())
+        (folder / spool.segment_name(min(events))).write_bytes(text)
+        wait_for(lambda: [*self.launcher.spooled(epoch, 0)], "the spool has arrived")
+
+    def _own(self, epoch: int) -> Path:
+        name = object_name(replace(_spec(epoch), pod=True))
+        own = self.kubelet.folder(name) / "drivers" / NAME / str(epoch) / "own"
+        wait_for(own.exists, f"the folder of driver {epoch} in its pod")
+        return own
+
+    def lose_files(self) -> None:
+        raise NotImplementedError
+
+    def find_files(self) -> None:
+        raise NotImplementedError
+
+    def end(self) -> None:
+        self.launcher.end_probes()
+
+
+@contextmanager
+def _pods(request: pytest.FixtureRequest, home: Path) -> Iterator[Pods]:
+    settings = request.getfixturevalue("settings")
+    settings.DRIVERS_DIR = home / "drivers"
+    program = home / "java/bin/java"
+    program.parent.mkdir(parents=True)
+    program.write_text(HANGS)
+    program.chmod(0o755)
+    web = Web()
+    web.start()
+    try:
+        with cluster(home, home / "java") as kubelet:
+            made = Pods(home, kubelet, web)
+            yield made
+            made.end()
+    finally:
+        web.stop()
+
+
+ON_THIS_HOST = ("in memory", "process", "within walls")
+#: Of a test about what pods do not promise.
+on_this_host = pytest.mark.parametrize("ground", ON_THIS_HOST, indirect=True)
+
+
+@pytest.fixture(
+    params=[*ON_THIS_HOST, pytest.param("pod", marks=pytest.mark.django_db(transaction=True))]
+)
 def ground(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Ground]:
     """Yield each kind of launcher; its drivers live, and their Spark never comes up."""
+    if request.param == "pod":
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))  # probes are processes
+        with _pods(request, tmp_path) as pods:
+            yield pods
+        return
     walls = Mode.BUBBLEWRAP if request.param == "within walls" else Mode.NEITHER
     in_memory = request.param == "in memory"
     made = InMemory() if in_memory else Processes(tmp_path, monkeypatch, HANGS, walls)
@@ -287,12 +435,12 @@ def test_the_end_of_a_driver_is_told_to_whoever_waits_for_it(ground: Ground) -> 
     with launcher.exits() as next_exit:
         _launch(launcher, 3)
         ground.until(3, Liveness.ALIVE)
-        assert next_exit(0) is None
+        assert ground.tells_beginnings or next_exit(0) is None
         launcher.kill(NAME, 3, Reason.GIVEN_UP)
-        told = wait_for(lambda: next_exit(1), "the end is told")
+        told = wait_for(lambda: ground.told(next_exit, 3), "the end is told")
         assert told == _spec(3).driver
         assert launcher.sight(NAME, 3).liveness is Liveness.EXITED
-        assert next_exit(0) is None
+        assert ground.tells_beginnings or next_exit(0) is None
 
 
 @pytest.mark.guarantee("G-EXIT-1")
@@ -301,8 +449,9 @@ def test_a_driver_lives_until_it_is_killed_and_an_epoch_is_launched_once(ground:
     _launch(launcher, 3)
     assert launcher.sight(NAME, 3).liveness in ALIVE
     first = ground.until(3, Liveness.ALIVE)
-    assert first.process
-    assert first.cpu_s is not None  # it has not started yet
+    if not isinstance(ground, Pods):  # whose processes are not those of this host
+        assert first.process
+        assert first.cpu_s is not None  # it has not started yet
     assert set(first.process) <= {field.name for field in Driver._meta.get_fields()}
     assert (launcher.living(), launcher.highest_epoch(NAME)) == ([(NAME, 3)], 3)
     _launch(launcher, 3)
@@ -340,6 +489,7 @@ def test_an_epoch_below_a_later_one_never_lives_and_is_pruned_first(ground: Grou
     assert launcher.sight(NAME, 9).liveness in ALIVE
 
 
+@on_this_host
 def test_a_standby_is_not_the_applications_driver_and_fences_nobody(ground: Ground) -> None:
     launcher = ground.launcher
     _launch(launcher, 3)
@@ -352,6 +502,7 @@ def test_a_standby_is_not_the_applications_driver_and_fences_nobody(ground: Grou
     assert launcher.sight(NAME, 5).liveness is Liveness.ALIVE
 
 
+@on_this_host
 def test_a_standby_below_a_later_driver_never_lives(ground: Ground) -> None:
     launcher = ground.launcher
     _launch(launcher, 9)
@@ -361,6 +512,7 @@ def test_a_standby_below_a_later_driver_never_lives(ground: Ground) -> None:
     assert ended.exit.python == "FENCED"
 
 
+@on_this_host
 def test_a_driver_whose_files_go_is_seen_and_is_no_second_time_started(ground: Ground) -> None:
     launcher = ground.launcher
     _launch(launcher, 3)
@@ -399,6 +551,7 @@ def test_a_driver_without_files_is_ended_while_it_executes_another_program(
     ground.until(3, Liveness.EXITED)
 
 
+@on_this_host
 def test_a_driver_whose_files_go_can_be_ended(ground: Ground) -> None:
     launcher = ground.launcher
     _launch(launcher, 3)
@@ -416,7 +569,7 @@ def test_a_driver_whose_files_go_can_be_ended(ground: Ground) -> None:
 
 def test_a_refused_launch_starts_nothing_and_can_be_completed(ground: Ground) -> None:
     ground.refuse()
-    with pytest.raises(LaunchRefused, match="No Java was found") as refused:
+    with pytest.raises(LaunchRefused, match=ground.refusal) as refused:
         _launch(ground.launcher, 1)
     assert not refused.value.passing
     assert ground.launcher.sight(NAME, 1).liveness is Liveness.ABSENT

@@ -1,13 +1,11 @@
 """The channel between a driver's pod and the control plane, over a real web server."""
 
-import asyncio
 import hashlib
 import io
 import json
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import tarfile
@@ -21,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import uvicorn
 from django.conf import LazySettings
 from django.test import Client
 from django.utils import timezone
@@ -55,6 +52,7 @@ from queries.launchers.pods.channel import Down, Line, Up
 from queries.launchers.pods.driver import DriverInPod
 from queries.launchers.pods.layout import ARCHIVES, MADE, PLAN, TERMINATE, Archive, Made, Plan
 from queries.models.drivers import Driver, Host
+from tests.launchers.web_process import LIMIT_S, Web
 from tests.scenarios.stage import Stage
 from tests.spark.driver_under_test import wait_for
 
@@ -72,41 +70,6 @@ print("ready", flush=True)
 while True:
     signal.pause()
 """
-LIMIT_S = 60.0
-
-
-class Web:
-    """The web process, which can go away and come back at its address."""
-
-    def __init__(self) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self._server: uvicorn.Server | None = None
-        self._thread: threading.Thread | None = None
-
-    def start(self) -> None:
-        """Serve, as from the beginning."""
-        from django.core.asgi import get_asgi_application
-
-        config = uvicorn.Config(
-            get_asgi_application(),
-            host="127.0.0.1",
-            port=self.port,
-            log_level="warning",
-            lifespan="off",
-            timeout_graceful_shutdown=10,
-        )
-        server = self._server = uvicorn.Server(config)
-        self._thread = threading.Thread(target=lambda: asyncio.run(server.serve()), name="web")
-        self._thread.start()
-        wait_for(lambda: server.started, "the web server runs", LIMIT_S)
-
-    def stop(self) -> None:
-        """Be away."""
-        if self._server is not None and self._thread is not None:
-            self._server.should_exit = True  # requests under way are answered, or they would leak
-            self._thread.join(LIMIT_S)
 
 
 @dataclass
