@@ -42,6 +42,7 @@ class PodSystem(System):
             **environment,
         )
         self.cluster, self.store = cluster, store
+        self._prefix = home.parent.name  # in the store, which other systems use too
         s3_port = urlsplit(store.endpoint).port
         #: The store as pods and this host both reach it.
         self.endpoint = f"http://{cluster.host}:{s3_port}"
@@ -91,7 +92,7 @@ class PodSystem(System):
             {
                 "name": QUERY,
                 "application": APPLICATION,
-                "checkpoint": f"{s3_definitions.BUCKET}/checkpoints/{QUERY}",
+                "checkpoint": f"{s3_definitions.BUCKET}/{self._prefix}/checkpoints/{QUERY}",
                 "spec": {
                     "kind": "sql",
                     "sources": [
@@ -112,7 +113,7 @@ class PodSystem(System):
                     f"GROUP BY window(timestamp, '{WINDOW} seconds')",
                     "sink": {
                         "format": "json",
-                        "options": {"path": f"{s3_definitions.BUCKET}/out/{QUERY}"},
+                        "options": {"path": f"{s3_definitions.BUCKET}/{self._prefix}/out/{QUERY}"},
                     },
                     "trigger": {"kind": "processing_time", "interval": "1 second"},
                 },
@@ -156,7 +157,7 @@ class PodSystem(System):
 
     def committed(self) -> int:
         """Return the last batch in the checkpoint's commit log, -1 without any."""
-        folder = self.store.folder / "checkpoints" / QUERY / "commits"
+        folder = self.store.folder / self._prefix / "checkpoints" / QUERY / "commits"
         numbers = [int(path.name) for path in folder.glob("*") if path.name.isdecimal()]
         return max(numbers, default=-1)
 
@@ -169,7 +170,7 @@ class PodSystem(System):
 
     def owners(self) -> list[dict[str, Any]]:
         """Return the owner objects of the checkpoint, oldest first."""
-        place = f"{s3_definitions.BUCKET}/checkpoints/{QUERY}"
+        place = f"{s3_definitions.BUCKET}/{self._prefix}/checkpoints/{QUERY}"
         relative = owners_folder(place).removeprefix(f"{s3_definitions.BUCKET}/")
         files = sorted((self.store.folder / relative).glob("*.json"))
         return [json.loads(path.read_text()) for path in files]
@@ -179,7 +180,7 @@ class PodSystem(System):
 
         The state of a window spans several batches. Returns the number of windows.
         """
-        out = self.store.folder / "out" / QUERY
+        out = self.store.folder / self._prefix / "out" / QUERY
         logs = [path for path in (out / "_spark_metadata").glob("*") if path.name[0].isdigit()]
         names = {
             json.loads(line)["path"].rpartition("/")[2]
