@@ -278,6 +278,7 @@ def test_a_launch_creates_a_config_map_that_owns_a_secret_and_a_pod(ground: Grou
     wait_for(lambda: not any(map(ground.read, KINDS)), "all of them are gone")
 
 
+@pytest.mark.guarantee("G-POD-6")
 def test_a_pod_has_no_secret_no_path_of_the_worker_and_no_account(ground: Ground) -> None:
     ground.launch()
     spec = ground.got()["spec"]
@@ -292,6 +293,7 @@ def test_a_pod_has_no_secret_no_path_of_the_worker_and_no_account(ground: Ground
         assert not [path for path in _files(ground.control()) if secret in path.read_text()]
 
 
+@pytest.mark.guarantee("G-POD-6")
 def test_only_a_driver_that_creates_executors_has_an_account_and_it_owns_them(
     ground: Ground,
 ) -> None:
