@@ -25,7 +25,7 @@ WITH, WITHOUT = "JVM killed, executors", "JVM killed, none"
 
 def main() -> None:
     """Start cluster, store and system; do the faults; judge the sink; stop everything."""
-    with workplace("pod-executors") as folder, ExitStack() as stack:
+    with workplace("exec") as folder, ExitStack() as stack:
         system = started(folder, stack)
         found: dict[str, list[Recovery]] = {}
         for _ in range(OFTEN):
