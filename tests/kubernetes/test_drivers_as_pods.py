@@ -1,5 +1,6 @@
 """A driver that is a pod: it streams to S3, and comes back from whatever ends it."""
 
+import os
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -36,7 +37,9 @@ def test_a_driver_streams_as_a_pod_and_its_log_and_batches_are_seen(system: PodS
     system.wait("its batches", lambda: system.batch(QUERY) > 1)
     run = body["current_run"]["id"]
     system.wait("its log", lambda: "ready; seconds" in system.text(f"runs/{run}/log/"))
-    assert "/opt/headgate/classes/spark.jsa" in pod_faults.files_of_jvm(system)
+    cluster = system.cluster
+    if os.stat(cluster.built).st_dev == os.stat(cluster.root).st_dev:  # jars have the same order
+        assert "/opt/headgate/classes/spark.jsa" in pod_faults.files_of_jvm(system)
 
 
 @pytest.mark.parametrize(
