@@ -148,7 +148,10 @@ class Node:
         network = json.dumps(self._network())
         write_private(self.folder / "cni" / "headgate.conflist", network)
         write_private(self.folder / "kubelet.yaml", yaml.safe_dump(self._kubelet(authority)))
-        _run("ip", "link", "add", self.bridge, "type", "bridge")
+        # Without an address of its own, a bridge has that of a port, which changes as pods come and
+        # go: others would send to the former one until they ask again, up to a minute later.
+        own = f"02:68:67:{self.network:02x}:{self.number:02x}:01"
+        _run("ip", "link", "add", self.bridge, "address", own, "type", "bridge")
         _run("ip", "address", "add", f"{self.address}/24", "dev", self.bridge)
         _run("ip", "link", "set", self.bridge, "up")
         # Routing for this bridge alone: the host itself does not become a router.

@@ -20,6 +20,8 @@ from tests.kubernetes.clusters import cluster_port, get, phase, run_pod, wait_fo
 pytestmark = [pytest.mark.kubernetes, pytest.mark.faults]
 
 PYTHON = f"/usr/bin/python3.{sys.version_info[1]}"
+#: How a bridge got its address (linux/netdevice.h): by whoever made it, so that no pod changes it.
+NET_ADDR_SET = 3
 #: Prints its account after it has imported what executors import, and stays.
 _STAY = """
 import os, pwd, time
@@ -51,6 +53,8 @@ def log(cluster: Kubernetes, name: str) -> str:
 def test_pods_of_both_nodes_reach_the_host(kubernetes: Kubernetes) -> None:
     connect = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 30)"
     for node in kubernetes.nodes:
+        bridge = Path("/sys/class/net") / node.bridge
+        assert int((bridge / "addr_assign_type").read_text()) == NET_ADDR_SET
         name = f"reach-{node.number}"
         run_pod(kubernetes, name, node.name, *stay())
         kubernetes.kubectl(
