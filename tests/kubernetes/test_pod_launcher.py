@@ -46,7 +46,7 @@ from queries.launchers.base import LaunchRefused
 from queries.launchers.pods import objects
 from queries.launchers.pods.cluster import Cluster, Object
 from queries.launchers.pods.launcher import FENCED, PodLauncher, PodSettings
-from queries.launchers.pods.layout import ASKED, MADE, Made
+from queries.launchers.pods.layout import ASKED, EXECUTOR, INTENT, MADE, Made
 from queries.launchers.process import exits
 from tests.kubernetes.clusters import PATIENCE_S, wait_for
 from tests.kubernetes.stand_in import ApiServer, StandIn, stand_in, write_kubeconfig
@@ -306,8 +306,8 @@ def test_only_a_driver_that_creates_executors_has_an_account_and_it_owns_them(
     text = (secret.get("stringData") or {}).get(SPEC) or b64decode(secret["data"][SPEC]).decode()
     conf = DriverSpec.loads(text).conf
     assert (conf[DRIVER_POD], conf[NAMESPACE], conf[IMAGE_KEY]) == (ground.name(), DRIVERS, IMAGE)
-    (key,) = {Path(conf[EXECUTOR_TEMPLATE]).name} & ground.got("config_map")["data"].keys()
-    template = json.loads(ground.got("config_map")["data"][key])["spec"]
+    assert conf[EXECUTOR_TEMPLATE] == str(INTENT / EXECUTOR)
+    template = json.loads(ground.got("config_map")["data"][EXECUTOR])["spec"]
     assert template["automountServiceAccountToken"] is False
     assert template["securityContext"] == pod["securityContext"]
     (executor,), (driver,) = template["containers"], pod["containers"]
@@ -494,11 +494,14 @@ def test_a_pod_that_is_gone_is_not_dead_and_its_successor_avoids_its_node(ground
         assert seen.liveness is Liveness.GONE
         assert "its node has not reported its end" in seen.ended
         assert not (ground.control() / EXIT).exists()
-        ground.conf = dict(NOWHERE)
+        ground.conf, ground.master = dict(NOWHERE), "k8s://https://192.0.2.1:6443"
         ground.launch(2)
     assert ground.ended_hosts(2) == (WORKER,)
-    assert "NotIn" in (affinity := json.dumps(ground.got("pod", 2)["spec"]["affinity"]))
-    assert f'["{made.node}"]' in affinity
+    affinity = ground.got("pod", 2)["spec"]["affinity"]
+    for text in ("NotIn", f'["{made.node}"]'):
+        assert text in json.dumps(affinity)
+    executors = ground.got("config_map", 2)["data"][EXECUTOR]
+    assert json.loads(executors)["spec"]["affinity"] == affinity
 
 
 @pytest.mark.guarantee("G-POD-3")

@@ -177,17 +177,21 @@ def _intent(launch: Launch) -> dict[str, str]:
     if launch.authorities:
         data[AUTHORITIES] = launch.authorities
     if launch.spec.master.startswith(MASTER):
-        data[EXECUTOR] = json.dumps(_executor())
+        data[EXECUTOR] = json.dumps(_executor(launch))
     return data
 
 
-def _executor() -> Object:
-    """Return what Spark makes executors' pods from: alone, Spark's do not satisfy `restricted`."""
+def _executor(launch: Launch) -> Object:
+    """Return what Spark makes executors' pods from: alone, Spark's do not satisfy `restricted`.
+
+    They avoid lost nodes as the driver does, which waits for them when it starts.
+    """
     container = {"name": "executor", "securityContext": _CONTAINER_SECURITY}
     spec = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": _POD_SECURITY,
+        "affinity": _elsewhere(launch.lost_nodes),
         "containers": [container],
     }
     return {"apiVersion": "v1", "kind": "Pod", "spec": spec}
