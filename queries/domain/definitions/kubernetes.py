@@ -56,8 +56,9 @@ _PLACEMENT = re.compile(OF_ADMINS)
 def placement_fields(before: "ApplicationSpec | None", after: "ApplicationSpec") -> list[str]:
     """Return the fields with which an application's definition changes where its pods run, sorted.
 
-    The master is one of them: an account's token is sent to it. The driver's place is not: in a
-    pod, the driver gets only what admins have set, in the definition or for the installation.
+    The master is one of them: an account's token is sent to it. If it is a Kubernetes cluster, the
+    driver's place is another: on a host, it gets the account of that host. Otherwise it is none: in
+    a pod, the driver gets only what admins have set, in the definition or for the installation.
     """
     former, new = dict(_placement(before)), dict(_placement(after))
     names = former.keys() | new.keys()
@@ -69,6 +70,8 @@ def _placement(spec: "ApplicationSpec | None") -> Iterator[tuple[str, str]]:
         return
     if spec.master.startswith(MASTER):
         yield "master", spec.master
+        if spec.runs_in_pod:
+            yield "driver", spec.driver
     for name, value in spec.conf.items():
         if _PLACEMENT.fullmatch(name):
             yield f"conf.{name}", value

@@ -262,8 +262,9 @@ def application_problems(
     named = list(conf_places(spec.conf))
     problems += store_problems(named, spec.connectors, surroundings.recipes)
     problems += yarn_problems(named, spec.master)
-    of_pods = surroundings.pod_image if spec.runs_in_pod else ""
-    problems += kubernetes_problems(spec.master, spec.conf, default_image=of_pods)
+    problems += kubernetes_problems(
+        spec.master, spec.conf, default_image=pod_rules.image(spec, default=surroundings.pod_image)
+    )
     problems += pod_rules.application_problems(spec, default_image=surroundings.pod_image)
     problems += pod_rules.place_problems(named, spec)
     problems += configuration.reference_problems("conf", spec.conf, allowed=surroundings.secret_env)

@@ -21,6 +21,16 @@ _LOCAL = "is local, and a driver's pod has its own disk, which is deleted with t
 _MAY_BE_LOCAL = re.compile(r"schedule\.files|(.*\.options|conf\.spark)\.kafka\..+", re.IGNORECASE)
 
 
+def image(spec: ApplicationSpec, *, default: str) -> str:
+    """Return the image of a driver that is a pod, which its executors get; "" for a process.
+
+    `default` is the installation's, "" if there is none.
+    """
+    if not spec.runs_in_pod:
+        return ""
+    return spec.conf.get(DRIVER_IMAGE) or spec.conf.get(IMAGE) or default
+
+
 def application_problems(spec: ApplicationSpec, *, default_image: str) -> list[Problem]:
     """Return what prevents an application's driver from running as a pod; [] if it is a process.
 
@@ -48,7 +58,7 @@ def application_problems(spec: ApplicationSpec, *, default_image: str) -> list[P
     if spec.standby != "none":
         message = "is not possible for a driver in a pod yet."
         problems.append(Problem("standby", spec.standby, message, f'Choose "none", or {_PROCESS}.'))
-    if not default_image and not spec.conf.keys() & {DRIVER_IMAGE, IMAGE}:
+    if not image(spec, default=default_image):
         message = "is missing: the driver's pod cannot be created without an image."
         way_out = f"Have an admin set it or HEADGATE_POD_IMAGE (docs/kubernetes.md), or {_PROCESS}."
         problems.append(Problem(f"conf.{DRIVER_IMAGE}", "", message, way_out))

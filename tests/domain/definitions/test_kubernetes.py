@@ -71,6 +71,13 @@ def test_an_author_may_move_the_driver_into_a_pod_that_an_admin_has_chosen() -> 
     assert placement_fields(ApplicationSpec(), named) == [f"conf.{DRIVER_IMAGE}"]
 
 
+def test_an_author_may_not_take_a_driver_with_executors_to_the_account_of_a_host() -> None:
+    pod = ApplicationSpec(driver="pod", master=MASTER)
+    host = ApplicationSpec(master=MASTER)
+    assert placement_fields(pod, host) == placement_fields(host, pod) == ["driver"]
+    assert placement_fields(pod, ApplicationSpec(driver="pod")) == ["driver", "master"]
+
+
 def test_requests_limits_and_labels_are_authors() -> None:
     before = ApplicationSpec(master=MASTER, conf=dict(ADMINS))
     after = ApplicationSpec(master=MASTER, conf={**ADMINS, **AUTHORS})

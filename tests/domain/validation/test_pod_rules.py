@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from queries.domain.definitions.kubernetes import DRIVER_ACCOUNT, EXECUTOR_IMAGE
+from queries.domain.definitions.kubernetes import DRIVER_ACCOUNT, DRIVER_IMAGE, EXECUTOR_IMAGE
 from queries.domain.definitions.spec import ApplicationSpec, DriverPlace
 from queries.domain.validation.application_rules import ValidationContext, application_problems
 from queries.domain.validation.pod_rules import checkpoint_problems, place_problems
@@ -103,6 +103,7 @@ def test_executors_are_pods_with_the_image_of_their_driver_unless_they_have_thei
     assert found(master=K8S, conf=conf) == []
     fields = [field for field, *_ in found(image="", master=K8S, conf=conf)]
     assert fields == [f"conf.spark.kubernetes.{of}container.image" for of in ("", "driver.")]
+    assert found(image="", master=K8S, conf={**conf, DRIVER_IMAGE: IMAGE}) == []
     ((field, *_),) = found(image="", master=K8S, conf={**conf, EXECUTOR_IMAGE: IMAGE})
     assert field == "conf.spark.kubernetes.driver.container.image"
 
