@@ -24,6 +24,7 @@ from controlplane.home import write_private
 
 #: Of executors that drivers outside the cluster create, and of drivers that are pods.
 NAMESPACE, DRIVERS = "headgate", "headgate-drivers"
+_WORKERS = "headgate-workers"  # of their account
 #: Kubernetes' group of administrators.
 _ADMINS = "system:masters"
 #: Account -> its name and groups in Kubernetes; `connectors/kubernetes/accounts.yaml` has the roles
@@ -40,8 +41,8 @@ ACCOUNTS: Mapping[str, tuple[str, str]] = MappingProxyType(
             f"system:serviceaccounts,system:serviceaccounts:{NAMESPACE}",
         ),
         "worker": (
-            f"system:serviceaccount:{DRIVERS}:worker",
-            f"system:serviceaccounts,system:serviceaccounts:{DRIVERS}",
+            f"system:serviceaccount:{_WORKERS}:worker",
+            f"system:serviceaccounts,system:serviceaccounts:{_WORKERS}",
         ),
     }
 )
@@ -110,8 +111,10 @@ class Keys:
             return {row[2]: row[0] for row in csv.reader(opened)}
 
     def _has_all(self) -> bool:
-        """Return whether all accounts have tokens: an earlier release had fewer."""
-        return self._tokens().keys() >= ACCOUNTS.keys()
+        """Return whether all accounts have tokens: an earlier release had fewer, or other names."""
+        with self.tokens.open(newline="") as opened:
+            users = {row[2]: row[1] for row in csv.reader(opened)}
+        return users == {account: user for account, (user, _) in ACCOUNTS.items()}
 
     def write_kubeconfig(self, file: Path, account: str, server: str) -> None:
         """Write what a client needs to use an account: one file, with the authority in it."""
