@@ -78,6 +78,7 @@ def build(entrypoint: Path, *, pause: Path, target: Path, report: Callable[[str]
     )
     for file in (Path(__file__), entrypoint, pause, *(path for path, _ in ours)):
         made_of.update(file.read_bytes())
+    made_of.update(b"with classes" if os.geteuid() == 0 else b"")
     with replaced(target, made_of.digest()) as folder:
         if folder is None:
             return
@@ -212,9 +213,9 @@ def _installed() -> dict[str, _Debian]:
     return found
 
 
-def _output(*command: str) -> str:
+def _output(*command: str, umask: int = -1) -> str:
     return subprocess.run(
-        command, capture_output=True, text=True, check=True, timeout=_LIMIT_S
+        command, capture_output=True, text=True, check=True, timeout=_LIMIT_S, umask=umask
     ).stdout
 
 
@@ -331,31 +332,40 @@ def _train(target: Path, layers: Iterable[Path], variables: Mapping[str, str]) -
     """Have a driver in the image's files write its classes; raise `_NotMade`. That needs root."""
     if os.geteuid() != 0:
         raise _NotMade("only root can run a driver in the image.")
-    with tempfile.TemporaryDirectory(dir=target.parent) as folder:
-        root = Path(folder)
-        root.chmod(0o755)
-        for layer in layers:
-            _output("tar", "--extract", f"--file={layer}", f"--directory={root}")
-        made = root / _CLASSES
-        made.parent.mkdir()
-        os.chown(made.parent, USER, USER)
-        training = f"python3 -m queries.launchers.process.class_training /{_CLASSES} ''"
-        (root / "mnt").mkdir(exist_ok=True)
-        (root / "etc/hosts").write_text("127.0.0.1 localhost\n")  # a container gets one
-        ours = Path(__file__).resolve().parent.parent
-        script = _INSIDE.format(root=root, ours=ours, user=USER, command=training)
-        done = subprocess.run(
-            ["unshare", "--mount", "sh", "-c", script],
-            cwd="/",
-            env={**variables, "PYTHONPATH": f"/{_PACKAGES}:/mnt"},
-            capture_output=True,
-            text=True,
-            timeout=_TRAINING_LIMIT_S,
-        )
-        if done.returncode != 0:
-            said = (done.stdout + done.stderr).strip().rpartition("\n")[2]
-            raise _NotMade(said or f"exit code {done.returncode}.")
-        made.rename(target)
+    try:
+        with tempfile.TemporaryDirectory(dir=target.parent, ignore_cleanup_errors=True) as folder:
+            made = _trained(Path(folder), layers, variables)
+            made.rename(target)
+    except (OSError, subprocess.SubprocessError) as error:  # no program, no space, no time
+        raise _NotMade(f"{error}") from error
+
+
+def _trained(root: Path, layers: Iterable[Path], variables: Mapping[str, str]) -> Path:
+    """Unpack the layers, and run the training in them; return the archive."""
+    root.chmod(0o755)
+    for layer in layers:
+        _output("tar", "--extract", f"--file={layer}", f"--directory={root}", umask=0o022)
+    made = root / _CLASSES
+    made.parent.mkdir()
+    os.chown(made.parent, USER, USER)
+    training = f"python3 -m queries.launchers.process.class_training /{_CLASSES} ''"
+    (root / "mnt").mkdir(exist_ok=True)
+    (root / "etc/hosts").write_text("127.0.0.1 localhost\n")  # a container gets one
+    ours = Path(__file__).resolve().parent.parent
+    script = _INSIDE.format(root=root, ours=ours, user=USER, command=training)
+    done = subprocess.run(
+        # What the training has started ends with this process, and so do the mounts.
+        ["unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script],
+        cwd="/",
+        env={**variables, "PYTHONPATH": f"/{_PACKAGES}:/mnt"},
+        capture_output=True,
+        text=True,
+        timeout=_TRAINING_LIMIT_S,
+    )
+    if done.returncode != 0:
+        said = (done.stdout + done.stderr).strip().rpartition("\n")[2]
+        raise _NotMade(said or f"exit code {done.returncode}.")
+    return made
 
 
 # --- tar files ------------------------------------------------------------------------
