@@ -555,12 +555,18 @@ def test_the_end_of_a_pod_is_recorded_without_a_look_in_each_namespace_that_has_
 @pytest.mark.parametrize("ground", ["stand-in"], indirect=True)
 def test_a_pod_that_must_exit_is_deleted_once_it_does_not_ask_for_news(ground: Ground) -> None:
     made = ground.run()
-    asked = ground.control() / ASKED
+    asked, later = ground.control() / ASKED, time.time() + 3600
     asked.touch()
+    os.utime(asked, (later, later))  # however busy this host is
     ground.launcher.terminate(ground.application, 1)
     assert ground.sight().liveness is Liveness.SPAWNING
     assert ground.uid() == made.uid
     os.utime(asked, (0, 0))  # the web process has ended
+    own = ground.control().parent / "own"
+    (own / EXIT).touch()  # it is about to end by itself
+    ground.sight()
+    assert ground.uid() == made.uid
+    (own / EXIT).unlink()
     ground.sight()
     assert ground.read() is None
 
@@ -577,6 +583,16 @@ def test_a_kill_of_a_running_pod_is_seen_with_its_reason(ground: Ground) -> None
     report = ExitReport.loads((ground.control() / EXIT).read_text())
     assert report == seen.exit
     assert (report.killed, report.kill_reason) == (Killer.WORKER, Reason.GIVEN_UP)
+
+
+@pytest.mark.parametrize("ground", ["stand-in"], indirect=True)
+def test_what_is_left_of_a_pod_whose_end_was_recorded_goes_once_that_is_possible(
+    ground: Ground,
+) -> None:
+    ground.run()
+    replace_file(ground.control() / EXIT, exits.never_started().dumps())
+    with ground.launcher.exits():  # of a worker that was started again
+        wait_for(lambda: not any(map(ground.read, KINDS)), "its objects are gone")
 
 
 @pytest.mark.parametrize("ground", ["stand-in"], indirect=True)

@@ -343,7 +343,8 @@ class PodLauncher(LocalProcessLauncher):
         """Ask the driver to exit: its pod's first process passes that on.
 
         A pod that does not ask for news, because it has not started, or because the web process has
-        ended, is deleted, now or at a later look: its first process is told by that as well.
+        ended, is deleted, now or at a later look: its first process is told by that as well, and
+        lets the batch in flight end, within `LEAVE_S`.
         """
         made = self._made(application, epoch)
         if made is None:
@@ -450,8 +451,8 @@ class PodLauncher(LocalProcessLauncher):
                 with exclusive(control / ".pod.lock"):  # a worker ended before it recorded it
                     made = replace(made, uid=str(found["metadata"]["uid"]))
                     replace_file(control / MADE, made.dumps())
-            if made.name in self._notes:
-                self._notes.pop(made.name).fine()
+            if (notes := self._notes.pop(made.name, None)) is not None:
+                notes.fine()
         except (ApiAway, Rejected, TimeoutError) as error:  # what is not seen is not gone
             self._notes.setdefault(made.name, Notes(f"pod {made.name}")).problem(f"{error}")
             return Sighting(Liveness.ALIVE if made.uid else Liveness.SPAWNING, pending=f"{error}")
@@ -467,7 +468,8 @@ class PodLauncher(LocalProcessLauncher):
             with suppress(OSError), exclusive(control / ".pod.lock"):
                 now = sighting.loaded(Made, control / MADE) or made
                 replace_file(control / MADE, replace(now, node=pod.node).dumps())
-        if (control / TERMINATE).exists() and not pod.deleting and not _asks(control):
+        is_leaving = pod.deleting or (directory / "own" / EXIT).exists()
+        if (control / TERMINATE).exists() and not is_leaving and not _asks(control):
             self._delete(directory.parent.name, int(directory.name), made, grace_s=LEAVE_S)
         if pod.node_lost:
             return Sighting(Liveness.GONE, ended=pod.ended)
@@ -552,13 +554,12 @@ class PodLauncher(LocalProcessLauncher):
             yield heard
 
     def _namespaces(self) -> set[str]:
-        """Return the namespaces with pods of drivers that have not ended."""
-        living = (
-            sighting.loaded(Made, file)
-            for file in self._drivers.glob(f"*/*/control/{MADE}")
-            if not (file.parent / EXIT).exists()
-        )
-        return {made.namespace for made in living if made is not None}
+        """Return the namespaces of drivers' pods, also of those that have ended.
+
+        Deleting what is left of them may have failed.
+        """
+        files = self._drivers.glob(f"*/*/control/{MADE}")
+        return {made.namespace for file in files if (made := sighting.loaded(Made, file))}
 
     def _hear(self, pod: Object) -> None:
         """Record a pod's end if it is one of this host's drivers, and announce it."""

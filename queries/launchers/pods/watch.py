@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 from queries.domain.definitions.kubernetes import OUR_LABELS
 from queries.launchers.pods.cluster import Cluster, Object
@@ -28,6 +28,8 @@ class Watch:
     ) -> None:
         self._cluster, self._namespaces, self._hear = cluster, namespaces, hear
         self._over = threading.Event()
+        self._wanted: set[str] = set()
+        self._threads: dict[str, threading.Thread] = {}
 
     @contextmanager
     def running(self) -> Iterator[None]:
@@ -39,22 +41,26 @@ class Watch:
             self._over.set()
 
     def _run(self) -> None:
-        watched: set[str] = set()
         while not self._over.is_set():
-            namespaces: set[str] = set()
-            with suppress(OSError):  # a folder that cannot be read is looked at again
-                namespaces = self._namespaces()
-            for namespace in namespaces - watched:
-                watched.add(namespace)
-                name = f"pods of drivers in {namespace}"
-                threading.Thread(
-                    target=self._watch, args=(namespace,), name=name, daemon=True
-                ).start()
+            try:
+                self._watch_all(self._namespaces())
+            except Exception as error:  # thread boundary: a file that cannot be read is read again
+                logger.warning("namespaces of drivers' pods are not known: %s", error)
             self._over.wait(_AGAIN_S)
+
+    def _watch_all(self, namespaces: set[str]) -> None:
+        """Begin to watch those that are not watched; the others' watches end by themselves."""
+        self._wanted = namespaces
+        self._threads = {name: one for name, one in self._threads.items() if one.is_alive()}
+        for namespace in namespaces - self._threads.keys():
+            name = f"pods of drivers in {namespace}"
+            thread = threading.Thread(target=self._watch, args=(namespace,), name=name, daemon=True)
+            self._threads[namespace] = thread
+            thread.start()
 
     def _watch(self, namespace: str) -> None:
         is_told = False
-        while not self._over.is_set():
+        while not self._over.is_set() and namespace in self._wanted:
             try:
                 self._watch_once(namespace)
                 is_told = False
