@@ -2,7 +2,8 @@
 
 It is the stand-in for an API server with a kubelet. The init container and the driver's are run as
 the launcher has described them, in folders of the pod's own in place of mounted ones. There are no
-images, limits and namespaces: a container's end is that of all its first process's descendants.
+images, limits and namespaces: a container that is killed takes all descendants of its first process
+with it, but one that ends by itself does not.
 """
 
 import os

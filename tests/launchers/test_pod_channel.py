@@ -255,9 +255,12 @@ def _python(pod: PodOfTest) -> Iterator["subprocess.Popen[str]"]:
 
 
 @contextmanager
-def _agent(pod: PodOfTest) -> Iterator["subprocess.Popen[bytes]"]:
-    """Run the pod's container."""
+def _agent(pod: PodOfTest, changes: str = "") -> Iterator["subprocess.Popen[bytes]"]:
+    """Run the pod's container, after a line of Python that changes its agent."""
     argv = [sys.executable, "-P", "-m", "queries.launchers.pods.agent"]
+    if changes:
+        run = f"from queries.launchers.pods import agent; {changes}; raise SystemExit(agent.main())"
+        argv[-2:] = ["-c", run]
     environ = {**pod.environ, "PYTHONPATH": str(Path(agent.__file__).parents[3])}
     process = subprocess.Popen(argv, env=environ)
     try:
@@ -618,7 +621,7 @@ def test_a_pod_that_is_deleted_does_not_wait_for_a_control_plane_that_has_ended(
     pod: PodOfTest, web: Web, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(agent.GRACE, "11")
-    with _agent(pod) as container:
+    with _agent(pod, "agent.LAST_FILES_S = float('inf')") as container:
         wait_for((pod.copy.own / IDENT).exists, "the identity arrives", LIMIT_S)
         web.stop()
         container.send_signal(signal.SIGTERM)

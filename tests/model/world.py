@@ -8,6 +8,7 @@ Some drivers are pods. The real launcher creates and observes them, on a cluster
 (`pods.py`); their checkpoints have owner objects in place of locks (`owners.py`).
 """
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -19,7 +20,6 @@ from queries.domain.checkpoints.ownership import local_path
 from queries.domain.protocol import (
     ASSIGNMENT,
     EXIT_CHECKPOINT_LOST,
-    STATUS,
     Assignment,
     AssignmentEntry,
     DriverSpec,
@@ -35,9 +35,13 @@ from queries.domain.states import Reason
 from queries.domain.supervision.observation import Liveness, Sighting
 from queries.driver_folder import DriverFolder
 from queries.launchers.base import LaunchRefused
+from queries.launchers.pods.layout import ASKED
 from tests.launchers.in_memory import ENDED, Call, Crash, InMemoryLauncher, _Driver, _status
 from tests.model.owners import Owners
 from tests.model.pods import Key, Pods
+
+#: A time of files after every test, by which a pod has asked just now.
+_NOT_YET = 4_000_000_000
 
 START_TIMED_OUT = RunError("", "StartTimedOut", "The query was not started.", "not started")
 
@@ -265,12 +269,14 @@ class World(InMemoryLauncher):
             self.pods.report(key, since=self.began.get(key), end=end)
 
     def _terminate_pod(self, key: Key) -> None:
-        """The launcher passes it on; it deletes a pod that has not reported anything."""
+        """The launcher passes it on; it deletes a pod that does not ask for news."""
         launcher, driver = self.pods.launcher(), self._pod_driver(key)
-        own = DriverFolder.of(launcher.directory(*key)).own
-        if driver is not None and driver.ready and own.exists():
-            status = self.lost.get(key) or _status(driver, self._now())
-            (own / STATUS).write_text(status.dumps() if status is not None else "")
+        asked = DriverFolder.of(launcher.directory(*key)).control / ASKED
+        if driver is not None and driver.ready and key not in self.lost and asked.parent.exists():
+            asked.touch()
+            os.utime(asked, (_NOT_YET, _NOT_YET))
+        else:
+            asked.unlink(missing_ok=True)
         launcher.terminate(*key)
         self.end_deleted(key)
 
