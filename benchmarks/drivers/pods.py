@@ -23,7 +23,7 @@ from installation.machine.kubernetes import Kubernetes
 from tests import pieces
 from tests.kubernetes import pod_faults
 from tests.kubernetes.pod_faults import Recovery
-from tests.kubernetes.pod_system import QUERY, PodSystem
+from tests.kubernetes.pod_system import QUERY, PodSystem, streaming
 from tests.storage.stores import S3Store
 
 TAKES = "35 minutes"
@@ -97,12 +97,7 @@ def started(folder: Path, stack: ExitStack) -> PodSystem:
         *keys,
         folder=gateway.data / trial_servers.BUCKET,
     )
-    system = PodSystem(folder / "home", cluster, store)
-    stack.callback(system.close)
-    system.up()
-    system.define()
-    system.verb(QUERY, "start")
-    return system
+    return stack.enter_context(streaming(folder, cluster, store))
 
 
 def fresh(system: PodSystem) -> None:

@@ -3,7 +3,8 @@
 import json
 import subprocess
 import urllib.request
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -225,3 +226,18 @@ class PodSystem(System):
 
         found: dict[str, Any] = self.wait("a running pod", look)
         return found
+
+
+@contextmanager
+def streaming(
+    folder: Path, cluster: Kubernetes, store: S3Store, *, executors: int = 0
+) -> Iterator[PodSystem]:
+    """Yield a system whose query has been started."""
+    system = PodSystem(folder / "home", cluster, store)
+    try:
+        system.up()
+        system.define(executors=executors)
+        system.verb(QUERY, "start")
+        yield system
+    finally:
+        system.close()

@@ -7,7 +7,7 @@ import pytest
 
 from installation.machine.kubernetes import Kubernetes
 from tests.kubernetes import pod_faults
-from tests.kubernetes.pod_system import APPLICATION, QUERY, PodSystem
+from tests.kubernetes.pod_system import APPLICATION, QUERY, PodSystem, streaming
 from tests.storage.stores import S3Store
 
 pytestmark = [pytest.mark.kubernetes, pytest.mark.spark, pytest.mark.faults, pytest.mark.s3]
@@ -19,14 +19,8 @@ EXECUTORS = 2
 def system(
     kubernetes: Kubernetes, s3: S3Store, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[PodSystem]:
-    system = PodSystem(tmp_path_factory.mktemp("pods") / "home", kubernetes, s3)
-    try:
-        system.up()
-        system.define(executors=EXECUTORS)
-        system.verb(QUERY, "start")
+    with streaming(tmp_path_factory.mktemp("pods"), kubernetes, s3, executors=EXECUTORS) as system:
         yield system
-    finally:
-        system.close()
 
 
 def until_all_run(system: PodSystem) -> dict[str, Any]:
