@@ -504,6 +504,20 @@ def test_a_pod_that_is_gone_is_not_dead_and_its_successor_avoids_its_node(ground
     assert json.loads(executors)["spec"]["affinity"] == affinity
 
 
+@pytest.mark.parametrize("ground", ["stand-in"], indirect=True)
+def test_a_node_that_has_reported_the_end_of_a_later_pod_is_not_avoided(ground: Ground) -> None:
+    lost = ground.run()
+    with ground.api.lose(lost.name):
+        assert ground.sight().liveness is Liveness.GONE
+    later = ground.run(2)
+    assert later.node == lost.node
+    assert ground.got("pod", 2)["spec"]["affinity"]
+    ground.api.end(later.name)
+    ground.until(Liveness.EXITED, 2)
+    ground.launch(3)
+    assert not ground.got("pod", 3)["spec"].get("affinity")
+
+
 @pytest.mark.guarantee("G-POD-3")
 def test_a_pod_whose_end_its_node_reports_is_recorded_once_and_its_objects_go(
     ground: Ground,

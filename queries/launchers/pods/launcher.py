@@ -301,9 +301,14 @@ class PodLauncher(LocalProcessLauncher):
         return tuple(sorted({self._pods.host, *map(HOST.format, pods)}))
 
     def _lost_nodes(self, directory: Path, epoch: int) -> tuple[str, ...]:
-        """Return the nodes of the application's former pods whose end was not seen."""
-        pods = [made for made, ended in self._former(directory, epoch) if not ended]
-        return tuple(sorted({made.node for made in pods if made.node}))
+        """Return the nodes of the application's former pods whose end was not seen.
+
+        A node that has reported the end of a later one is back.
+        """
+        lost: set[str] = set()
+        for made, ended in self._former(directory, epoch):
+            (lost.discard if ended else lost.add)(made.node)
+        return tuple(sorted(lost - {""}))
 
     def _clean_up_former(self, cluster: Cluster, directory: Path, epoch: int) -> None:
         """Delete what is left of former launches whose pods no longer exist: their secrets."""
@@ -313,12 +318,13 @@ class PodLauncher(LocalProcessLauncher):
                     self._clean_up(made)
 
     def _former(self, directory: Path, epoch: int) -> Iterator[tuple[Made, bool]]:
-        """Yield the application's former pods, and whether their end was seen."""
-        for control in directory.parent.glob("*/control"):
-            if (whole(control.parent.name) or epoch) < epoch:
-                made = sighting.loaded(Made, control / MADE)
-                if made is not None and made.uid:
-                    yield made, (control / EXIT).exists()
+        """Yield the application's former pods, oldest first, and whether their end was seen."""
+        epochs = (whole(control.parent.name) for control in directory.parent.glob("*/control"))
+        for former in sorted(one for one in epochs if one is not None and one < epoch):
+            control = DriverFolder.of(directory.parent / str(former)).control
+            made = sighting.loaded(Made, control / MADE)
+            if made is not None and made.uid:
+                yield made, (control / EXIT).exists()
 
     # --- what a driver is to do -------------------------------------------------------
 
