@@ -301,14 +301,18 @@ class PodLauncher(LocalProcessLauncher):
         return tuple(sorted({self._pods.host, *map(HOST.format, pods)}))
 
     def _lost_nodes(self, directory: Path, epoch: int) -> tuple[str, ...]:
-        """Return the nodes of the application's former pods whose end was not seen.
+        """Return the node of the newest former pod whose end was not seen, if it is not back.
 
-        A node that has reported the end of a later one is back.
+        A node that has reported the end of a later one is back. An earlier one may be: all nodes
+        would be avoided at last, and so none.
         """
-        lost: set[str] = set()
+        lost = ""
         for made, ended in self._former(directory, epoch):
-            (lost.discard if ended else lost.add)(made.node)
-        return tuple(sorted(lost - {""}))
+            if not ended:
+                lost = made.node
+            elif made.node == lost:
+                lost = ""
+        return (lost,) if lost else ()
 
     def _clean_up_former(self, cluster: Cluster, directory: Path, epoch: int) -> None:
         """Delete what is left of former launches whose pods no longer exist: their secrets."""
