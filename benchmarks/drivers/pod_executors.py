@@ -5,15 +5,16 @@
 
 Both arms take turns on one running system (`benchmarks.drivers.pods`). Then the driver's pod is
 deleted while its node is lost, where the driver and one of its executors go on, and an executor
-uses too much memory. What the former driver's executors may still have written is told by the end
-of their last process. At the end, the sink must have each window once. The last line is JSON.
+uses too much memory. Nothing is written by the former driver's executors after the end of their
+last process, which is measured. At the end, the sink must have each window once. The last line is
+JSON.
 """
 
 import statistics
 from contextlib import ExitStack
 
 from benchmarks._measuring import ratios, report, spread, workplace
-from benchmarks.drivers.pods import LOST, OFTEN, do, fresh, gaps_of, started, told
+from benchmarks.drivers.pods import LOST, OFTEN, gaps_of, restart, run_fault, start_system, summary
 from tests.kubernetes import pod_faults
 from tests.kubernetes.pod_faults import Recovery
 
@@ -26,20 +27,20 @@ WITH, WITHOUT = "JVM killed, executors", "JVM killed, none"
 def main() -> None:
     """Start cluster, store and system; do the faults; judge the sink; stop everything."""
     with workplace("exec") as folder, ExitStack() as stack:
-        system = started(folder, stack)
+        system = start_system(folder, stack)
         found: dict[str, list[Recovery]] = {}
         for _ in range(OFTEN):
             for name, executors in ((WITH, EXECUTORS), (WITHOUT, 0)):
                 system.place("pod", executors=executors)
-                do(system, name, pod_faults.kill_jvm, found)
+                run_fault(system, name, pod_faults.kill_jvm, found)
         system.place("pod", executors=EXECUTORS)
         for _ in range(OFTEN):
-            fresh(system)
+            restart(system)
             with pod_faults.lost_node(system):
-                do(system, LOST, pod_faults.force_delete, found)
+                run_fault(system, LOST, pod_faults.force_delete, found)
         out_of_memory = spread(gaps_of(system, "executor_oom"))
         windows = system.check_rows()
-    table = {name: told(recoveries) for name, recoveries in found.items()}
+    table = {name: summary(recoveries) for name, recoveries in found.items()}
     for name, text in table.items():
         print(f"{name}: {text}")
     print(f"an executor out of memory: longest time between two commits {out_of_memory} s")

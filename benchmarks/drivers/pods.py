@@ -42,26 +42,26 @@ def main() -> None:
     options.add_argument("--rounds", type=int, default=OFTEN)
     rounds = max(OFTEN, options.parse_args().rounds)
     with workplace("pods") as folder, ExitStack() as stack:
-        system = started(folder, stack)
+        system = start_system(folder, stack)
         found: dict[str, list[Recovery]] = {}
         for _ in range(rounds):
             for name, driver in (("pod", "pod"), ("process", "process")):
                 system.place(driver)
                 fault = pod_faults.kill_jvm if driver == "pod" else pod_faults.kill_jvm_of_process
-                do(system, f"JVM killed, {name}", fault, found)
+                run_fault(system, f"JVM killed, {name}", fault, found)
         system.place("pod")
         for _ in range(rounds):
-            do(system, "Python killed", pod_faults.kill_python, found)
-            do(system, "out of memory", pod_faults.out_of_memory, found)
-            fresh(system)
+            run_fault(system, "Python killed", pod_faults.kill_python, found)
+            run_fault(system, "out of memory", pod_faults.out_of_memory, found)
+            restart(system)
             with pod_faults.lost_node(system):
-                do(system, LOST, pod_faults.force_delete, found)
+                run_fault(system, LOST, pod_faults.force_delete, found)
         for _ in range(SELDOM):
-            do(system, "deleted", pod_faults.delete, found)
-            do(system, "drained", pod_faults.drain, found)
+            run_fault(system, "deleted", pod_faults.delete, found)
+            run_fault(system, "drained", pod_faults.drain, found)
         gaps = {name: gaps_of(system, name) for name in GAPS}
         windows = system.check_rows()
-    table = {name: told(recoveries) for name, recoveries in found.items()}
+    table = {name: summary(recoveries) for name, recoveries in found.items()}
     ours = [one.commit_s for one in found["JVM killed, pod"]]
     baseline = [one.commit_s for one in found["JVM killed, process"]]
     for name, seconds in table.items():
@@ -80,7 +80,7 @@ def main() -> None:
     )
 
 
-def started(folder: Path, stack: ExitStack) -> PodSystem:
+def start_system(folder: Path, stack: ExitStack) -> PodSystem:
     """Start a cluster, a store and a system on them; the stack ends them."""
     cluster = Kubernetes(folder / "k8s", built=pieces.kubernetes())
     stack.callback(cluster.stop)
@@ -100,7 +100,7 @@ def started(folder: Path, stack: ExitStack) -> PodSystem:
     return stack.enter_context(streaming(folder, cluster, store))
 
 
-def fresh(system: PodSystem) -> None:
+def restart(system: PodSystem) -> None:
     """Restart the query, so that the next failure is the first, and let it commit."""
     system.verb(QUERY, "restart")
     before = system.committed()
@@ -109,14 +109,14 @@ def fresh(system: PodSystem) -> None:
     system.past(max(before, system.committed()) + CALM)
 
 
-def do(
+def run_fault(
     system: PodSystem,
     name: str,
     fault: Callable[[PodSystem], None],
     found: dict[str, list[Recovery]],
 ) -> None:
     if name != LOST:  # that node must be lost before
-        fresh(system)
+        restart(system)
     found.setdefault(name, []).append(pod_faults.measured(system, fault))
     print(f"{name}: {found[name][-1]}", flush=True)
     system.running(QUERY)
@@ -126,7 +126,7 @@ def gaps_of(system: PodSystem, name: str) -> list[float]:
     """Do what a driver should outlive; return each round's longest time between two commits."""
     longest = []
     for _ in range(SELDOM):
-        fresh(system)
+        restart(system)
         gaps = pod_faults.Gaps(system)
         with ExitStack() as stack:
             if name == "api_away":
@@ -146,7 +146,7 @@ def gaps_of(system: PodSystem, name: str) -> list[float]:
     return longest
 
 
-def told(recoveries: list[Recovery]) -> str:
+def summary(recoveries: list[Recovery]) -> str:
     """Return how a query went on after the rounds of one fault."""
     seconds = spread(one.commit_s for one in recoveries)
     written = max(one.written_s for one in recoveries)
