@@ -518,6 +518,21 @@ def test_a_node_that_has_reported_the_end_of_a_later_pod_is_not_avoided(ground: 
     assert not ground.got("pod", 3)["spec"].get("affinity")
 
 
+@pytest.mark.parametrize("ground", ["stand-in"], indirect=True)
+def test_only_the_node_that_was_lost_last_is_avoided(ground: Ground) -> None:
+    assert isinstance(ground.api, StandIn)
+    first = ground.run()
+    with ground.api.lose(first.name):
+        ground.sight()
+    ground.launch(2)
+    ground.api.stored["pods", ground.name(2)]["spec"]["nodeName"] = "node-2"
+    ground.sight(2)
+    with ground.api.lose(ground.name(2)):
+        ground.launch(3)
+    affinity = json.dumps(ground.got("pod", 3)["spec"]["affinity"])
+    assert '["node-2"]' in affinity
+
+
 @pytest.mark.guarantee("G-POD-3")
 def test_a_pod_whose_end_its_node_reports_is_recorded_once_and_its_objects_go(
     ground: Ground,

@@ -517,6 +517,7 @@ class PodLauncher(LocalProcessLauncher):
             seen = replace(now, ended=ended, guessed=pod.guessed)
             replace_file(folder.control / MADE, seen.dumps())
             replace_file(folder.control / EXIT, report.dumps())
+        self._notes.pop(made.name, None)
         self._clean_up(made)
 
     def _reported(self, folder: DriverFolder) -> tuple[str, str, bool] | None:
