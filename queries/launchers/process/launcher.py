@@ -465,12 +465,12 @@ class LocalProcessLauncher:
         except spawning.ShimFailed as error:
             if error.code is None:
                 raise LaunchRefused(
-                    f"The shim of {directory} failed: {error}; the host may be overloaded. The "
-                    "launch will be retried.",
+                    f"The driver in {directory} was not started: {error}; the host may be "
+                    "overloaded. The launch will be retried.",
                     passing=True,
                 ) from None
             raise LaunchRefused(
-                f"The shim of {directory} exited with code {error.code}: {mask_text(f'{error}')}",
+                f"The driver in {directory} was not started: {mask_text(f'{error}')}",
                 # The next look sees the driver that holds it.
                 passing=error.code == epoch_claims.CLAIMED,
             ) from None

@@ -30,15 +30,13 @@ class Begun:
 
 
 SHIM = "queries.launchers.process.shim"
-
-
 #: Seconds for the shim to lock its directory. It needs about 0.2 s, and a hundred times as long on
 #: a busy host, where killing it would only add another start.
 SHIM_TAKES_S = 120
 
 
 class ShimFailed(Exception):
-    """The shim did not take over; the message is its last line, or says that time ran out."""
+    """The shim did not take over; the message says why."""
 
     def __init__(self, message: str, code: int | None = None) -> None:
         super().__init__(message)
@@ -70,9 +68,10 @@ def start_shim(directory: Path, env: Mapping[str, str]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-        raise ShimFailed(f"it did not take over within {SHIM_TAKES_S} s") from None
+        raise ShimFailed(f"the shim did not take over within {SHIM_TAKES_S} s") from None
     if code != 0:
-        raise ShimFailed(read_tail(log_file, 2000).strip().rpartition("\n")[2], code)
+        reason = read_tail(log_file, 2000).strip().rpartition("\n")[2]
+        raise ShimFailed(f"the shim exited with code {code}: {reason or 'no reason given'}", code)
 
 
 def spawn(folder: DriverFolder, spec: DriverSpec, claim: socket.socket) -> Begun:
